@@ -1,0 +1,6 @@
+//! A hostile image: open, walk, read, boot entries. `cargo fuzz run iso_read`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    iso9660::fuzz::read_image(data);
+});

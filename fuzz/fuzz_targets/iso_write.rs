@@ -1,0 +1,4 @@
+//! An arbitrary tree: plan, write, read back in every namespace, compare. `cargo fuzz run iso_write`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| iso9660::fuzz::write_roundtrip(data));

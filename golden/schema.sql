@@ -1,0 +1,228 @@
+-- The schema after all migrations (generated; UPDATE_GOLDEN=1 rewrites)
+
+CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
+
+CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
+
+CREATE INDEX idx_jobs_created ON jobs (created_at, id);
+
+CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key) WHERE idempotency_key IS NOT NULL;
+
+CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
+
+CREATE INDEX idx_jobs_server ON jobs (server_serial);
+
+CREATE INDEX idx_jobs_status ON jobs (status);
+
+CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1;
+
+CREATE INDEX idx_locks_root ON locks (root);
+
+CREATE INDEX idx_media_grants_run ON media_grants (run);
+
+CREATE INDEX idx_pull_grants_run ON pull_grants (run);
+
+CREATE INDEX idx_runs_due ON runs (queue, priority, next_run_at) WHERE next_run_at IS NOT NULL;
+
+CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
+
+CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+
+CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
+
+CREATE TABLE api_tokens (
+    id         TEXT PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    token_hash TEXT NOT NULL UNIQUE,
+    role       TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
+    created_at TEXT NOT NULL,
+    expires_at TEXT
+) STRICT;
+
+CREATE TABLE bmc_sessions (
+    server TEXT PRIMARY KEY,
+    sealed TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE events (
+    seq     INTEGER PRIMARY KEY AUTOINCREMENT,
+    time    TEXT NOT NULL,
+    run     TEXT REFERENCES runs (id) ON DELETE CASCADE,
+    server  TEXT,
+    type    TEXT NOT NULL,
+    level   TEXT NOT NULL CHECK (level IN ('info', 'warn', 'error')),
+    step    TEXT,
+    attempt INTEGER,
+    actor   TEXT NOT NULL,
+    message TEXT NOT NULL,
+    data    TEXT
+) STRICT;
+
+CREATE TABLE incarnations (
+    id            TEXT PRIMARY KEY,
+    started_at    TEXT NOT NULL,
+    heartbeat_at  TEXT NOT NULL,
+    ended_at      TEXT
+) STRICT;
+
+CREATE TABLE jobs (
+    id                  TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    server_serial       TEXT NOT NULL REFERENCES servers (serial) ON DELETE RESTRICT,
+    status              TEXT NOT NULL CHECK (status IN ('queued', 'provisioning', 'succeeded', 'failed', 'complete')),
+    failed_step         TEXT,
+    recipe_json         TEXT NOT NULL,
+    created_at          TEXT NOT NULL,
+    updated_at          TEXT NOT NULL,
+    picked_at           TEXT,
+    worker_id           TEXT,
+    lease_expires_at    TEXT,
+    task_iso_path       TEXT,
+    maintenance_iso_url TEXT NOT NULL,
+    recipe_schema_id    TEXT NOT NULL,
+    request_sha256      TEXT NOT NULL,
+    idempotency_key     TEXT,
+    task_iso_sha256     TEXT,
+    webhook_token_hash  TEXT NOT NULL,
+    outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
+    labels              TEXT NOT NULL DEFAULT '{}'
+) STRICT;
+
+CREATE TABLE locks (
+    resource TEXT NOT NULL,
+    root     TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    held     INTEGER NOT NULL CHECK (held IN (0, 1)),
+    priority INTEGER NOT NULL,
+    since    TEXT NOT NULL,
+    PRIMARY KEY (resource, root)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE media_grants (
+    token_hash    TEXT PRIMARY KEY,
+    run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot')),
+    frozen        TEXT, -- sealed inputs of a task image
+    sha256        TEXT NOT NULL,
+    size          INTEGER NOT NULL,
+    created_at    TEXT NOT NULL,
+    ended_at      TEXT,
+    first_read_at TEXT,
+    boot_read_at  TEXT,
+    last_read_at  TEXT,
+    bytes         INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE pull_grants (
+    token_hash TEXT PRIMARY KEY,
+    run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    repository TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    ended_at   TEXT
+) STRICT;
+
+CREATE TABLE run_inputs (
+    run   TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+    input TEXT NOT NULL,
+    plan  TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE run_steps (
+    run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    stage      TEXT NOT NULL CHECK (stage IN ('forward', 'finish')),
+    idx        INTEGER NOT NULL,
+    step       TEXT NOT NULL,
+    key        TEXT NOT NULL,
+    attempt    INTEGER NOT NULL,
+    epoch      INTEGER NOT NULL,
+    phase      TEXT NOT NULL CHECK (phase IN ('intent', 'done', 'failed', 'skipped', 'undone')),
+    evidence   TEXT NOT NULL,
+    started_at TEXT NOT NULL,
+    ended_at   TEXT,
+    PRIMARY KEY (run, stage, idx)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE runs (
+    id                  TEXT PRIMARY KEY,
+    kind                TEXT NOT NULL,
+    kind_version        INTEGER NOT NULL,
+    server              TEXT REFERENCES servers (serial) ON DELETE RESTRICT,
+    parent              TEXT REFERENCES runs (id),
+    root                TEXT NOT NULL,
+    phase               TEXT NOT NULL
+        CHECK (phase IN ('queued', 'running', 'waiting', 'held', 'unwinding', 'finishing', 'ended')),
+    outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
+    step                TEXT,
+    wait                TEXT,
+    hold                TEXT,
+    failure_class       TEXT,
+    failure             TEXT,
+    queue               TEXT NOT NULL,
+    priority            INTEGER NOT NULL,
+    next_run_at         TEXT, -- when due; of a leased run, when another may take over
+    deadline_at         TEXT NOT NULL,
+    progress_at         TEXT NOT NULL,
+    lease_owner         TEXT,
+    lease_expires_at    TEXT,
+    lease_epoch         INTEGER NOT NULL DEFAULT 0,
+    cancel_requested_at TEXT,
+    created_by          TEXT NOT NULL,
+    revision            INTEGER NOT NULL DEFAULT 1,
+    created_at          TEXT NOT NULL,
+    updated_at          TEXT NOT NULL,
+    CHECK (phase <> 'ended' OR outcome IS NOT NULL),
+    CHECK (phase <> 'waiting' OR wait IS NOT NULL OR next_run_at IS NOT NULL),
+    CHECK (phase <> 'held' OR hold IS NOT NULL)
+) STRICT;
+
+CREATE TABLE schema_migrations (
+                 version INTEGER PRIMARY KEY, name TEXT NOT NULL, sha256 TEXT NOT NULL, applied_at TEXT NOT NULL
+             ) STRICT;
+
+CREATE TABLE server_observed (
+    serial   TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
+    observed TEXT,
+    debt     TEXT -- what a job's cleanup could not undo
+) STRICT;
+
+CREATE TABLE servers (
+    serial                  TEXT PRIMARY KEY,
+    id                      TEXT NOT NULL UNIQUE,
+    bmc_address             TEXT NOT NULL,
+    bmc_username            TEXT NOT NULL,
+    bmc_password            TEXT NOT NULL, -- a credential reference: sealed:, env:, file:
+    vendor                  TEXT,
+    last_seen               TEXT,
+    labels                  TEXT NOT NULL DEFAULT '{}',
+    tls                     TEXT NOT NULL DEFAULT 'verify' CHECK (tls IN ('verify', 'pinned', 'insecure')),
+    tls_fingerprint         TEXT,
+    allow_unverified_serial INTEGER NOT NULL DEFAULT 0 CHECK (allow_unverified_serial IN (0, 1)),
+    media_base_url          TEXT,
+    revision                INTEGER NOT NULL DEFAULT 1,
+    created_at              TEXT NOT NULL,
+    updated_at              TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE settings (
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE signals (
+    run         TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    name        TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    payload     TEXT NOT NULL,
+    received_at TEXT NOT NULL,
+    consumed    INTEGER NOT NULL DEFAULT 0 CHECK (consumed IN (0, 1)),
+    PRIMARY KEY (run, name, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE users (
+    name          TEXT PRIMARY KEY,
+    password_hash TEXT NOT NULL,
+    role          TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
+    created_at    TEXT NOT NULL
+) STRICT;
+
+CREATE VIEW job_events AS
+SELECT events.seq AS id, events.run AS job_id, events.time, events.level, events.message, events.step
+FROM events JOIN jobs ON jobs.id = events.run;

@@ -1,0 +1,228 @@
+//! File and directory identifiers of the primary hierarchy (7.5, 7.6, interchange level 3 of 10.3).
+//!
+//! ```text
+//! name in the tree     identifier                  how
+//! ks.cfg               KS.CFG;1                    upper case, version 1
+//! user-data            USER_DATA.;1                what is not A-Z 0-9 _ becomes _; a file always has its dot
+//! a.tar.gz             A_TAR.GZ;1                  the last dot separates the extension
+//! .hidden              _HIDDEN.;1                  a leading dot separates nothing
+//! boot                 BOOT                        a directory: neither dot nor version
+//! a-b, a_b             A_B0.;1, A_B1.;1            equal results are all numbered, in byte-wise order of the names
+//! ```
+//!
+//! Name and extension have 30 characters together, a directory 31. The outcome depends on the set of names in the
+//! directory only, never on the order in which they came. A directory `x` and a file `x` fold to one name in readers
+//! that drop the dot, so both draw their results from one set.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// 7.5.1: the characters of a name and its extension together.
+const FILE_LIMIT: usize = 30;
+/// 7.6.3: the characters of a directory's name.
+const DIRECTORY_LIMIT: usize = 31;
+/// Our bound on extensions: it leaves the name the larger half.
+const EXTENSION_LIMIT: usize = 14;
+
+/// A name and its extension, of d-characters.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Parts {
+    // The derived order is that of 9.3: d-characters are above the padding character, so that comparing without
+    // padding gives the same order.
+    stem: String,
+    extension: String,
+}
+
+/// The identifiers of the children of one directory, in the order of `names`, which must be sorted byte-wise.
+/// The flag says whether the child is a directory.
+pub(crate) fn assign(names: &[(&str, bool)]) -> Vec<Vec<u8>> {
+    let natural: Vec<Parts> = names.iter().map(|(name, directory)| mangle(name, *directory)).collect();
+    let mut sharers: BTreeMap<&Parts, usize> = BTreeMap::new();
+    for parts in &natural {
+        *sharers.entry(parts).or_default() += 1;
+    }
+    let mut taken: BTreeSet<Parts> =
+        sharers.iter().filter(|(_, count)| **count == 1).map(|(parts, _)| (*parts).clone()).collect();
+    let mut next_numbers: BTreeMap<(Parts, u32), u32> = BTreeMap::new();
+    natural
+        .iter()
+        .zip(names)
+        .map(|(parts, (_, directory))| {
+            if sharers.get(parts) == Some(&1) {
+                render(parts, *directory)
+            } else {
+                render(&number(parts, *directory, &mut taken, &mut next_numbers), *directory)
+            }
+        })
+        .collect()
+}
+
+/// The first free numbered form of `parts`. Counters are kept per shortened stem, so that a directory full of equal
+/// long names costs no more than its size.
+fn number(
+    parts: &Parts,
+    directory: bool,
+    taken: &mut BTreeSet<Parts>,
+    next_numbers: &mut BTreeMap<(Parts, u32), u32>,
+) -> Parts {
+    let limit = limit(directory) - parts.extension.len();
+    for digits in 1..=9 {
+        let stem: String = parts.stem.chars().take(limit - digits as usize).collect();
+        let short = Parts { stem, extension: parts.extension.clone() };
+        let first = if digits == 1 { 0 } else { 10_u32.pow(digits - 1) };
+        let next = next_numbers.entry((short.clone(), digits)).or_insert(first);
+        while *next < 10_u32.pow(digits) {
+            let candidate =
+                Parts { stem: format!("{}{next}", short.stem), extension: short.extension.clone() };
+            *next += 1;
+            if taken.insert(candidate.clone()) {
+                return candidate;
+            }
+        }
+    }
+    // Not reached: nine digits hold more names than a directory of 2^32 bytes.
+    parts.clone()
+}
+
+/// The natural form of a name.
+fn mangle(name: &str, directory: bool) -> Parts {
+    let (stem, extension) = match name.rsplit_once('.') {
+        Some((stem, extension)) if !directory && !stem.is_empty() => (stem, extension),
+        _ => (name, ""),
+    };
+    let extension = d_characters(extension, EXTENSION_LIMIT);
+    let stem = d_characters(stem, limit(directory) - extension.len());
+    Parts { stem, extension }
+}
+
+fn limit(directory: bool) -> usize {
+    if directory { DIRECTORY_LIMIT } else { FILE_LIMIT }
+}
+
+/// The first characters of a text as d-characters (7.4.1).
+fn d_characters(text: &str, limit: usize) -> String {
+    text.chars()
+        .take(limit)
+        .map(|character| match character.to_ascii_uppercase() {
+            upper @ ('A'..='Z' | '0'..='9' | '_') => upper,
+            _ => '_',
+        })
+        .collect()
+}
+
+fn render(parts: &Parts, directory: bool) -> Vec<u8> {
+    if directory {
+        parts.stem.clone().into_bytes()
+    } else {
+        format!("{}.{};1", parts.stem, parts.extension).into_bytes()
+    }
+}
+
+/// The order of identifiers in a directory (9.3): name, then extension, each padded with spaces; the versions here are
+/// all 1.
+pub(crate) fn sort_key(identifier: &[u8]) -> (&[u8], &[u8]) {
+    let name = identifier.strip_suffix(b";1").unwrap_or(identifier);
+    match name.iter().position(|byte| *byte == b'.') {
+        Some(dot) => (&name[..dot], &name[dot + 1..]),
+        None => (name, b""),
+    }
+}
+
+/// The name that a reader without extensions shows: lower case, without version and without a trailing dot.
+pub(crate) fn plain_name(identifier: &[u8]) -> String {
+    let name = strip_version(identifier);
+    let name = name.strip_suffix(b".").unwrap_or(name);
+    String::from_utf8_lossy(name).to_lowercase()
+}
+
+/// An identifier without `;` and the digits after it.
+fn strip_version(identifier: &[u8]) -> &[u8] {
+    match identifier.iter().rposition(|byte| *byte == b';') {
+        Some(at) if at > 0 && identifier[at + 1..].iter().all(u8::is_ascii_digit) => &identifier[..at],
+        _ => identifier,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn files(names: &[&str]) -> Vec<String> {
+        let mut names: Vec<(&str, bool)> = names.iter().map(|name| (*name, false)).collect();
+        names.sort_unstable();
+        assign(&names).into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_names_installers_look_for() {
+        assert_eq!(
+            files(&["ks.cfg", "meta-data", "recipe.json", "recipe.schema.json", "unattend.xml", "user-data"]),
+            [
+                "KS.CFG;1",
+                "META_DATA.;1",
+                "RECIPE.JSON;1",
+                "RECIPE_SCHEMA.JSON;1",
+                "UNATTEND.XML;1",
+                "USER_DATA.;1"
+            ]
+        );
+    }
+
+    #[test]
+    fn odd_names_become_d_characters() {
+        assert_eq!(files(&[".hidden"]), ["_HIDDEN.;1"]);
+        assert_eq!(files(&["no.of.dots.tar.gz"]), ["NO_OF_DOTS_TAR.GZ;1"]);
+        assert_eq!(files(&["ünïcode.txt"]), ["_N_CODE.TXT;1"]);
+        assert_eq!(files(&["dot."]), ["DOT.;1"]);
+        assert_eq!(files(&[&"x".repeat(40)]), [format!("{}.;1", "X".repeat(30))]);
+        assert_eq!(
+            files(&[&format!("{}.{}", "n".repeat(40), "e".repeat(40))]),
+            [format!("{}.{};1", "N".repeat(16), "E".repeat(14))]
+        );
+        assert_eq!(assign(&[("v1.2", true)]), [b"V1_2".to_vec()]);
+    }
+
+    #[test]
+    fn equal_results_are_all_numbered_in_byte_order() {
+        assert_eq!(files(&["a_b", "a-b"]), ["A_B0.;1", "A_B1.;1"]);
+        // `a_b0` exists already, so that number is skipped.
+        assert_eq!(files(&["a-b", "a_b", "a_b0"]), ["A_B1.;1", "A_B2.;1", "A_B0.;1"]);
+        assert_eq!(assign(&[("x", true), ("x.", false)]), [b"X0".to_vec(), b"X1.;1".to_vec()]);
+    }
+
+    #[test]
+    fn thousands_of_equal_long_names_stay_distinct_and_quick() {
+        let names: Vec<String> = (0..12_000).map(|n| format!("{}{n:05}", "long".repeat(10))).collect();
+        let names: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
+        let distinct: BTreeSet<Vec<u8>> = assign(&names).into_iter().collect();
+        assert_eq!(distinct.len(), 12_000);
+        assert!(distinct.iter().all(|identifier| identifier.len() <= 33));
+    }
+
+    #[test]
+    fn plain_names_drop_version_and_trailing_dot() {
+        assert_eq!(plain_name(b"KS.CFG;1"), "ks.cfg");
+        assert_eq!(plain_name(b"USER_DATA.;1"), "user_data");
+        assert_eq!(plain_name(b"A;B"), "a;b");
+        assert_eq!(plain_name(b";1"), ";1");
+    }
+
+    proptest! {
+        #[test]
+        fn identifiers_are_legal_and_distinct(
+            names in proptest::collection::btree_map("[a-cA-C.\\-_é]{1,40}", any::<bool>(), 1..60)
+        ) {
+            let names: Vec<(&str, bool)> = names.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+            let identifiers = assign(&names);
+            let mut folded = BTreeSet::new();
+            for (identifier, (_, directory)) in identifiers.iter().zip(&names) {
+                let (stem, extension) = sort_key(identifier);
+                prop_assert!(!stem.is_empty());
+                prop_assert!(stem.len() + extension.len() <= limit(*directory));
+                prop_assert!(stem.iter().chain(extension).all(
+                    |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_'));
+                prop_assert!(folded.insert(plain_name(identifier)), "{:?}", String::from_utf8_lossy(identifier));
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The structures of ECMA-119 (ISO 9660), one file each: how their bytes are written and how they are checked.
+//!
+//! ```text
+//! sector 0..15   system area (unused here)
+//!        16..    Volume Descriptor Set: primary, [boot record], [supplementary], terminator   descriptor.rs
+//!                Path Tables: L (little-endian) and M (big-endian) of each hierarchy          path_table.rs
+//!                Directories: Directory Records that never cross a sector                     record.rs
+//!                identifiers of files and directories                                         identifier.rs
+//!                dates, 7 bytes in records and 17 in descriptors                              date.rs
+//!                numbers, often in both byte orders                                           field.rs
+//! ```
+//!
+//! Section numbers in the comments are those of ECMA-119, 4th edition; "BP n" is byte position n - 1.
+
+pub(crate) mod date;
+pub(crate) mod descriptor;
+pub(crate) mod field;
+pub(crate) mod identifier;
+pub(crate) mod path_table;
+pub(crate) mod record;
+
+/// [`crate::SECTOR_SIZE`] as an index.
+pub(crate) const SECTOR: usize = 2048;
+
+/// The first sector of the Volume Descriptor Set (6.2.1: sectors 0 to 15 are the System Area).
+pub(crate) const FIRST_DESCRIPTOR: u32 = 16;
+
+/// Which of the two directory hierarchies of an image.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Hierarchy {
+    /// That of the Primary Volume Descriptor: ISO 9660 identifiers, Rock Ridge in the system use areas.
+    Primary,
+    /// That of the Supplementary Volume Descriptor: Joliet identifiers.
+    Joliet,
+}

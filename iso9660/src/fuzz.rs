@@ -1,0 +1,154 @@
+//! What the fuzz targets do, so that ordinary tests can replay their seeds.
+//!
+//! ```text
+//! read_image       data = an image without its 16 empty sectors and without its zeros at the end
+//! write_roundtrip  data = lines of a small language: what tree to write; then written, read three ways, compared
+//! ```
+//!
+//! Both panic when a promise of the crate does not hold; a target is nothing but a call of one of them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
+
+use crate::image::{Image, Limits, Namespace};
+use crate::options::{BiosBoot, Boot, Options, Profile, UefiBoot};
+use crate::plan::Plan;
+use crate::source::{ReadAt, past_end};
+use crate::tree::Tree;
+
+/// The bytes before the first descriptor, which hold nothing that a reader looks at.
+const SYSTEM_AREA: u64 = 32 * 1024;
+/// The length of every image that is read.
+const IMAGE: u64 = 1 << 20;
+/// What one image may cost.
+const LIMITS: Limits = Limits { directory_bytes: 1 << 20, entries: 10_000, depth: 64, links: 8 };
+/// How much of every file is read.
+const SAMPLE: usize = 4096;
+/// How many entries are also looked up by their paths: each starts again at the root.
+const LOOKUPS: usize = 50;
+/// The most bytes of a file in a written tree.
+const MAX_CONTENT: usize = 10_000;
+
+/// An image of 1 MiB of which only the middle is given.
+struct Frame<'a>(&'a [u8]);
+
+impl ReadAt for Frame<'_> {
+    fn len(&self) -> u64 {
+        IMAGE
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > IMAGE) {
+            return Err(past_end(offset, buffer.len(), IMAGE));
+        }
+        buffer.fill(0);
+        // Zeros stand before and behind the data.
+        let before = usize::try_from(SYSTEM_AREA.saturating_sub(offset))
+            .map_or(buffer.len(), |gap| gap.min(buffer.len()));
+        let start =
+            usize::try_from((offset + before as u64).saturating_sub(SYSTEM_AREA)).unwrap_or(usize::MAX);
+        let there = self.0.get(start..).unwrap_or_default();
+        let count = there.len().min(buffer.len() - before);
+        buffer[before..before + count].copy_from_slice(&there[..count]);
+        Ok(())
+    }
+}
+
+/// Reads everything a hostile image offers, in every namespace. The reader must come back, and what it calls readable
+/// must be readable. Answers how many entries were found in all namespaces.
+pub fn read_image(data: &[u8]) -> usize {
+    let mut count = 0;
+    for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
+        let Ok(image) = Image::open_with(Frame(data), Some(namespace), LIMITS) else { continue };
+        let walked = image.walk(|path, entry| {
+            count += 1;
+            assert!(!entry.name.is_empty() && !entry.name.contains('/'), "names are single components");
+            if count <= LOOKUPS {
+                // Links may lead anywhere, so any outcome is fine as long as there is one.
+                let _ = image.lookup(path);
+            }
+            if let Ok(file) = image.reader(entry, path) {
+                assert_eq!(file.len(), entry.len, "a file is as long as its entry");
+                let mut sample = vec![0; usize::try_from(file.len()).map_or(SAMPLE, |len| len.min(SAMPLE))];
+                let end = file.len() - sample.len() as u64;
+                assert!(file.read_exact_at(end, &mut sample).is_ok(), "an opened file can be read");
+            }
+            ControlFlow::Continue(())
+        });
+        // A walk that ends well has found a tree, so listing its root must do so too.
+        assert!(walked.is_err() || image.list("").is_ok(), "what can be walked can be listed");
+        if let Ok(entries) = image.boot_entries() {
+            assert!(entries.iter().all(|entry| entry.extent.offset + entry.extent.len <= IMAGE));
+        }
+    }
+    count
+}
+
+/// Writes the tree that `data` describes, reads it back in every namespace and compares. Refused trees are fine.
+///
+/// Each line is `path`, a tab, and the number of bytes in the file; a path that ends in `/` is a directory; the first
+/// file is booted when its path begins with `boot`.
+pub fn write_roundtrip(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut tree = Tree::new();
+    let mut wanted: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for line in text.lines().take(200) {
+        let (path, size) = line.split_once('\t').unwrap_or((line, "0"));
+        if let Some(directory) = path.strip_suffix('/') {
+            // A refused path is left out of the tree, like a refused file.
+            let _ = tree.add_directory(directory);
+            continue;
+        }
+        let size = size.parse::<usize>().unwrap_or(0).min(MAX_CONTENT);
+        let content: Vec<u8> = path.bytes().cycle().take(size).collect();
+        if tree.add_file(path, content.clone()).is_ok() {
+            wanted.insert(path.strip_prefix('/').unwrap_or(path).to_owned(), content);
+        }
+    }
+    let mut options = Options::new(Profile::Task, "FUZZ", 1_700_000_000);
+    options.min_size = 0;
+    if let Some((path, _)) = wanted.first_key_value().filter(|(path, _)| path.starts_with("boot")) {
+        options.profile = Profile::Boot;
+        let (bios, uefi) = (BiosBoot { path: path.clone(), load_units: 4 }, UefiBoot { path: path.clone() });
+        options.boot = Some(Boot { bios: Some(bios), uefi: Some(uefi) });
+    }
+    let Ok(plan) = Plan::new(&tree, &options) else { return };
+    let mut bytes = Vec::new();
+    assert!(matches!(plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
+    let mut again = vec![0; bytes.len()];
+    assert!(plan.read_exact_at(0, &mut again).is_ok() && again == bytes, "both ways out give the same bytes");
+
+    for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
+        let image = match Image::open_with(bytes.as_slice(), Some(namespace), Limits::default()) {
+            Ok(image) => image,
+            Err(error) => panic!("our own image has {namespace}: {error}"),
+        };
+        let mut found: Vec<(String, Vec<u8>)> = Vec::new();
+        let walked = image.walk(|path, entry| {
+            if entry.is_file() {
+                found.push((path.to_owned(), read_all(&image, path)));
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(walked.is_ok(), "our own image can be walked: {walked:?}");
+        assert_eq!(found.len(), wanted.len(), "{namespace}");
+        if namespace == Namespace::Plain {
+            let mut contents: Vec<&Vec<u8>> = found.iter().map(|(_, content)| content).collect();
+            let mut expected: Vec<&Vec<u8>> = wanted.values().collect();
+            contents.sort_unstable();
+            expected.sort_unstable();
+            assert!(contents == expected, "the same contents under other names");
+        } else {
+            let found: BTreeMap<String, Vec<u8>> = found.into_iter().collect();
+            assert!(found == wanted, "{namespace} gives back what was written");
+        }
+    }
+}
+
+fn read_all(image: &Image<&[u8]>, path: &str) -> Vec<u8> {
+    match image.read(path, MAX_CONTENT as u64) {
+        Ok(content) => content,
+        Err(error) => panic!("a file that was written can be read: {path:?}: {error}"),
+    }
+}

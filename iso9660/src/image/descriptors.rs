@@ -1,0 +1,106 @@
+//! Which volume descriptors an image has.
+//!
+//! ```text
+//! 16.. at most 100: CD001 types 0, 1, 2, 255 ... end at 255 or at the first sector that is none
+//!      then a few more: BEA01, NSR02 or NSR03, TEA01 = there is a UDF file system
+//! ```
+
+use crate::SECTOR_SIZE;
+use crate::ecma119::descriptor::{self, ReadVolume};
+use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, SECTOR};
+use crate::eltorito;
+use crate::error::ReadError;
+use crate::source::ReadAt;
+
+use super::directory::Root;
+use super::{Extent, Volume, read_sector};
+
+/// The most descriptors looked at; Linux looks at 84.
+const MAX_DESCRIPTORS: u32 = 100;
+/// The most sectors looked at for the UDF recognition sequence.
+const MAX_RECOGNITION: u64 = 16;
+
+/// What the descriptors of an image lead to.
+pub(crate) struct Descriptors {
+    pub(crate) volume: Volume,
+    pub(crate) primary: Root,
+    pub(crate) joliet: Option<Root>,
+    pub(crate) catalog: Option<u32>,
+}
+
+impl Descriptors {
+    pub(crate) fn read(source: &dyn ReadAt) -> Result<Descriptors, ReadError> {
+        let (mut primary, mut joliet, mut catalog) = (None, None, None);
+        let mut next = FIRST_DESCRIPTOR;
+        while let Some(sector) = sector_at(source, next)? {
+            let offset = u64::from(next) * SECTOR_SIZE;
+            match descriptor::kind(&sector) {
+                Some(descriptor::PRIMARY) if primary.is_none() => {
+                    primary = Some(ReadVolume::parse(&sector, offset, Hierarchy::Primary)?);
+                }
+                Some(descriptor::SUPPLEMENTARY) if joliet.is_none() && descriptor::is_joliet(&sector) => {
+                    joliet = Some(ReadVolume::parse(&sector, offset, Hierarchy::Joliet)?);
+                }
+                Some(descriptor::BOOT) if catalog.is_none() => catalog = eltorito::parse_boot_record(&sector),
+                Some(descriptor::TERMINATOR) => {
+                    next += 1;
+                    break;
+                }
+                Some(_) => {}
+                None => break,
+            }
+            next += 1;
+            if next - FIRST_DESCRIPTOR > MAX_DESCRIPTORS {
+                return Err(ReadError::Limit {
+                    what: "volume descriptors",
+                    limit: u64::from(MAX_DESCRIPTORS),
+                });
+            }
+        }
+        let has_udf = has_udf(source, next)?;
+        let Some(primary) = primary else {
+            let offset = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;
+            return Err(if has_udf {
+                ReadError::Unsupported { offset, feature: "UDF without an ISO 9660 volume" }
+            } else {
+                ReadError::Invalid { offset, rule: "an ISO 9660 image has a Primary Volume Descriptor" }
+            });
+        };
+        let volume = Volume {
+            joliet_volume_id: joliet.as_ref().map(|joliet| joliet.volume_id.clone()),
+            sectors: primary.sectors,
+            created: primary.created,
+            modified: primary.modified,
+            has_udf,
+            volume_id: primary.volume_id,
+            publisher: primary.publisher,
+            preparer: primary.preparer,
+            application: primary.application,
+        };
+        let root = |offset, length: u32| Root { extent: Extent { offset, len: u64::from(length) }, skip: 0 };
+        let joliet = joliet.map(|joliet| root(joliet.root_offset, joliet.root_length));
+        Ok(Descriptors { volume, primary: root(primary.root_offset, primary.root_length), joliet, catalog })
+    }
+}
+
+/// The sector with this number, if the image is that long.
+fn sector_at(source: &dyn ReadAt, number: u32) -> Result<Option<[u8; SECTOR]>, ReadError> {
+    let offset = u64::from(number) * SECTOR_SIZE;
+    if offset + SECTOR_SIZE > source.len() { Ok(None) } else { read_sector(source, offset).map(Some) }
+}
+
+/// Whether a UDF recognition sequence (ECMA-167 2/9) begins at or soon after sector `first`. One read for all sectors:
+/// every read of a remote image is a request.
+fn has_udf(source: &dyn ReadAt, first: u32) -> Result<bool, ReadError> {
+    let offset = u64::from(first) * SECTOR_SIZE;
+    let sectors = (source.len().saturating_sub(offset) / SECTOR_SIZE).min(MAX_RECOGNITION);
+    let length = usize::try_from(sectors * SECTOR_SIZE).unwrap_or(0);
+    if length == 0 {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; length];
+    source.read_exact_at(offset, &mut bytes).map_err(|source| ReadError::Io { offset, length, source })?;
+    let identifiers = bytes.chunks_exact(SECTOR).map(|sector| &sector[1..6]);
+    let mut until_end = identifiers.take_while(|identifier| *identifier != b"TEA01");
+    Ok(until_end.any(|identifier| matches!(identifier, b"NSR02" | b"NSR03")))
+}

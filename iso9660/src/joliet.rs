@@ -1,0 +1,92 @@
+//! Joliet: a second hierarchy with names in UCS-2, big-endian.
+//!
+//! ```text
+//! Supplementary Volume Descriptor, escape sequence 25 2F 45 (level 3; 40 and 43 are levels 1 and 2)
+//! identifier of `ks.cfg`:  00 6B 00 73 00 2E 00 63 00 66 00 67      no version, no forced dot
+//! ```
+//!
+//! Invariants of what is written: characters of the basic plane only, none of `* / : ; ? \` and no control characters;
+//! at most 103 units, the longest that all known readers take (the specification's own limit of 64 is kept by
+//! nobody); order by code units. What is read may be UTF-16: pairs are joined, lone surrogates become U+FFFD.
+//!
+//! Joliet Specification, sections "Sort Ordering" and "Allowed Character Set".
+
+use crate::error::PlanError;
+
+/// Level 3, the one everybody writes.
+pub(crate) const ESCAPE_SEQUENCE: &[u8] = b"%/E";
+/// Levels 1 to 3.
+pub(crate) const ESCAPE_SEQUENCES: [&[u8]; 3] = [b"%/@", b"%/C", b"%/E"];
+/// The longest name in units.
+const NAME_LIMIT: usize = 103;
+
+/// The identifier of a name. `path` is for the error.
+pub(crate) fn identifier(name: &str, path: impl Fn() -> String) -> Result<Vec<u8>, PlanError> {
+    let outside = |character: &char| {
+        *character as u32 > 0xFFFF || character.is_control() || "*/:;?\\".contains(*character)
+    };
+    if let Some(character) = name.chars().find(outside) {
+        return Err(PlanError::OutsideJoliet { path: path(), character });
+    }
+    let units = name.encode_utf16().count();
+    if units > NAME_LIMIT {
+        return Err(PlanError::NameTooLong {
+            path: path(),
+            namespace: "Joliet",
+            length: units,
+            limit: NAME_LIMIT,
+            unit: "characters",
+        });
+    }
+    Ok(name.encode_utf16().flat_map(u16::to_be_bytes).collect())
+}
+
+/// The text of an identifier or text field.
+pub(crate) fn decode(bytes: &[u8]) -> String {
+    let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+}
+
+/// The name a reader shows for an identifier: without the version that some writers append.
+pub(crate) fn name(identifier: &[u8]) -> String {
+    let name = decode(identifier);
+    match name.rsplit_once(';') {
+        Some((stem, version)) if !stem.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit()) => {
+            stem.to_owned()
+        }
+        _ => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(name: &str) -> Result<Vec<u8>, PlanError> {
+        identifier(name, || name.to_owned())
+    }
+
+    #[test]
+    fn names_are_big_endian_units_and_read_back() {
+        assert_eq!(write("ü.x").unwrap(), [0, 0xfc, 0, b'.', 0, b'x']);
+        assert_eq!(name(&write("user-data").unwrap()), "user-data");
+        assert_eq!(name(b"\0a\0;\x001"), "a");
+        assert_eq!(name(&[0xd8, 0x3d, 0xde, 0x00]), "😀");
+        assert_eq!(name(&[0xd8, 0x3d]), "\u{fffd}");
+    }
+
+    #[test]
+    fn what_joliet_cannot_hold_is_an_error_with_the_character() {
+        for character in ['*', ':', ';', '?', '\\', '😀', '\u{1}'] {
+            assert_eq!(
+                write(&format!("a{character}")),
+                Err(PlanError::OutsideJoliet { path: format!("a{character}"), character })
+            );
+        }
+        assert!(write(&"é".repeat(103)).is_ok());
+        assert!(matches!(
+            write(&"é".repeat(104)),
+            Err(PlanError::NameTooLong { length: 104, limit: 103, .. })
+        ));
+    }
+}

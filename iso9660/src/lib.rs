@@ -1,0 +1,65 @@
+//! ISO 9660 images for machines that boot from the network: a deterministic writer and a careful reader.
+//!
+//! ```text
+//!                 Options
+//!                    |
+//!  Tree  ---------->Plan -----> segments (metadata bytes | zero fill | range of a source)
+//!  (names, contents)  |           |-> write_to(any Write)
+//!                     |           `-> read_exact_at(any offset)     (a Plan is itself a ReadAt)
+//!                     |
+//!                     `--> the same bytes for the same input, on every machine
+//!
+//!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
+//! ```
+//!
+//! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
+//! layout in which every address is known; nothing is copied and no content is read until somebody asks for bytes.
+//! An image is therefore never stored: it is streamed, hashed or served by range from its plan.
+//!
+//! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
+//! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
+//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop bounded.
+//!
+//! Not here: UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
+//!
+//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0.
+//!
+//! ```
+//! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};
+//!
+//! let mut tree = Tree::new();
+//! tree.add_file("user-data", "#cloud-config\n")?;
+//! tree.add_file("meta-data", "instance-id: 1\n")?;
+//! let plan = Plan::new(&tree, &Options::new(Profile::Task, "CIDATA", 1_700_000_000))?;
+//! assert_eq!(plan.len(), 1 << 20);
+//!
+//! let image = Image::open(plan)?;
+//! assert_eq!(image.volume_id(), "CIDATA");
+//! assert_eq!(image.read("user-data", 4096)?, b"#cloud-config\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod ecma119;
+mod eltorito;
+mod error;
+#[doc(hidden)]
+pub mod fuzz;
+mod image;
+mod joliet;
+mod options;
+mod plan;
+mod rockridge;
+mod source;
+mod tree;
+
+pub use ecma119::Hierarchy;
+pub use eltorito::{BootMedia, Platform};
+pub use error::{PlanError, ReadError, SourceError};
+pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume};
+pub use options::{BiosBoot, Boot, Options, Profile, UefiBoot};
+pub use plan::{Part, Plan, Segment, SegmentData};
+pub use source::{FileSource, ReadAt, Window};
+pub use tree::{Content, Tree};
+
+/// The size of a logical sector and of a logical block: the only one in use, and the only one supported.
+pub const SECTOR_SIZE: u64 = 2048;

@@ -1,0 +1,310 @@
+//! Addresses: which sector everything begins in.
+//!
+//! ```text
+//! 16 primary | 17 boot record | Joliet | terminator | L, M of the primary | L, M of Joliet | directories of the primary
+//! | directories of Joliet | continuations | boot catalog | files in order | zeros
+//! ```
+//!
+//! Directories are rendered twice: first with addresses of zero to learn their sizes, which do not depend on addresses,
+//! then by `emit` with the real ones. So there is one description of what a directory contains and no second one of how
+//! long that would be. All arithmetic on sectors is checked against their 32 bits.
+
+use crate::SECTOR_SIZE;
+use crate::ecma119::date::Date;
+use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, record};
+use crate::eltorito::{NewEntry, Platform, UNIT};
+use crate::error::PlanError;
+use crate::options::{Boot, Options, Profile};
+
+use super::emit::Renderer;
+use super::hierarchy::Named;
+use super::order::Nodes;
+
+/// The longest text a Joliet field of 128 bytes holds.
+const TEXT_LIMIT: usize = 64;
+/// The longest label of the primary descriptor.
+const VOLUME_ID_LIMIT: usize = 32;
+
+/// The addresses of a hierarchy.
+pub(crate) struct Addressed {
+    pub(crate) named: Named,
+    pub(crate) descriptor: u32,
+    pub(crate) path_table_size: u32,
+    pub(crate) l_table: u32,
+    pub(crate) m_table: u32,
+    /// One for each of [`Named::directories`].
+    pub(crate) extents: Vec<DirectoryExtent>,
+}
+
+/// Where a directory is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct DirectoryExtent {
+    pub(crate) sector: u32,
+    pub(crate) length: u32,
+}
+
+/// Every address of an image.
+pub(crate) struct Layout {
+    pub(crate) date: Date,
+    pub(crate) hierarchies: Vec<Addressed>,
+    pub(crate) boot_record: Option<u32>,
+    pub(crate) terminator: u32,
+    pub(crate) continuation: u32,
+    pub(crate) continuation_length: u32,
+    pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
+    /// The first sector after the metadata.
+    pub(crate) data: u32,
+    /// The first sector of each file; that of an empty file is `data`.
+    pub(crate) files: Vec<u32>,
+    /// The size of the image.
+    pub(crate) sectors: u32,
+}
+
+impl Layout {
+    /// Places everything.
+    pub(crate) fn new(nodes: &Nodes, options: &Options) -> Result<Layout, PlanError> {
+        check_texts(options)?;
+        check_lengths(nodes)?;
+        let date = Date::from_epoch(options.epoch).ok_or(PlanError::Epoch { epoch: options.epoch })?;
+        let boot = boot_files(nodes, options)?;
+
+        let mut kinds = vec![Hierarchy::Primary];
+        kinds.extend(options.joliet.then_some(Hierarchy::Joliet));
+        let mut next = Cursor(FIRST_DESCRIPTOR);
+        let mut hierarchies = Vec::with_capacity(kinds.len());
+        let mut boot_record = None;
+        for kind in kinds {
+            let named = Named::new(nodes, kind, options)?;
+            let extents = vec![DirectoryExtent::default(); named.directories.len()];
+            let descriptor = next.take(SECTOR_SIZE, String::new)?;
+            if kind == Hierarchy::Primary && !boot.is_empty() {
+                // El Torito 2.0 wants sector 17.
+                boot_record = Some(next.take(SECTOR_SIZE, String::new)?);
+            }
+            hierarchies.push(Addressed {
+                named,
+                descriptor,
+                path_table_size: 0,
+                l_table: 0,
+                m_table: 0,
+                extents,
+            });
+        }
+        let terminator = next.take(SECTOR_SIZE, String::new)?;
+
+        let mut layout = Layout {
+            date,
+            hierarchies,
+            boot_record,
+            terminator,
+            continuation: 0,
+            continuation_length: 0,
+            catalog: None,
+            data: 0,
+            files: vec![0; nodes.files.len()],
+            sectors: 0,
+        };
+        layout.measure(nodes, options)?;
+        layout.place_hierarchies(nodes, &mut next)?;
+        layout.continuation = next.take(u64::from(layout.continuation_length), String::new)?;
+        let catalog = if boot.is_empty() { None } else { Some(next.take(SECTOR_SIZE, String::new)?) };
+        layout.place_files(nodes, options, &mut next)?;
+        layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, &boot, &layout.files)));
+        Ok(layout)
+    }
+
+    /// Learns the sizes of the directories and of the continuation area.
+    fn measure(&mut self, nodes: &Nodes, options: &Options) -> Result<(), PlanError> {
+        let mut lengths = Vec::with_capacity(self.hierarchies.len());
+        let mut renderer = Renderer::new(nodes, options, self);
+        for addressed in &self.hierarchies {
+            let mut of_hierarchy = Vec::with_capacity(addressed.extents.len());
+            for (index, directory) in addressed.named.directories.iter().enumerate() {
+                let length = renderer.directory(addressed, index).len();
+                let too_large = || PlanError::TooLarge { path: nodes.directory_path(directory.node) };
+                of_hierarchy.push(u32::try_from(length).map_err(|_| too_large())?);
+            }
+            lengths.push(of_hierarchy);
+        }
+        let continuation = u32::try_from(renderer.continuation().len());
+        self.continuation_length = continuation.map_err(|_| PlanError::TooLarge { path: String::new() })?;
+        for (addressed, lengths) in self.hierarchies.iter_mut().zip(lengths) {
+            for (extent, length) in addressed.extents.iter_mut().zip(lengths) {
+                extent.length = length;
+            }
+            let sizes = addressed
+                .named
+                .directories
+                .iter()
+                .map(|directory| 8 + directory.identifier.len().next_multiple_of(2));
+            // At most 65,535 directories of at most 216 bytes each.
+            addressed.path_table_size = u32::try_from(sizes.sum::<usize>()).unwrap_or(u32::MAX);
+        }
+        Ok(())
+    }
+
+    fn place_hierarchies(&mut self, nodes: &Nodes, next: &mut Cursor) -> Result<(), PlanError> {
+        for addressed in &mut self.hierarchies {
+            addressed.l_table = next.take(u64::from(addressed.path_table_size), String::new)?;
+            addressed.m_table = next.take(u64::from(addressed.path_table_size), String::new)?;
+        }
+        for addressed in &mut self.hierarchies {
+            for (extent, directory) in addressed.extents.iter_mut().zip(&addressed.named.directories) {
+                extent.sector =
+                    next.take(u64::from(extent.length), || nodes.directory_path(directory.node))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place_files(&mut self, nodes: &Nodes, options: &Options, next: &mut Cursor) -> Result<(), PlanError> {
+        self.data = next.0;
+        for (index, file) in nodes.files.iter().enumerate() {
+            // The address of an empty file means nothing; a sector that exists confuses nobody.
+            self.files[index] = match file.len {
+                0 => self.data,
+                len => next.take(len, || nodes.file_path(index))?,
+            };
+        }
+        let floor = u32::try_from(options.min_size.div_ceil(SECTOR_SIZE));
+        let floor = floor.map_err(|_| PlanError::TooLarge { path: String::new() })?;
+        // One sector at least follows, so that the address of an empty file lies inside the image.
+        let used = if next.0 == self.data { next.0.saturating_add(1) } else { next.0 };
+        self.sectors = used.max(floor);
+        Ok(())
+    }
+}
+
+/// The next free sector.
+struct Cursor(u32);
+
+impl Cursor {
+    /// Takes as many sectors as `length` bytes need; answers the first. `path` is for the error.
+    fn take(&mut self, length: u64, path: impl FnOnce() -> String) -> Result<u32, PlanError> {
+        let first = self.0;
+        let end =
+            u32::try_from(length.div_ceil(SECTOR_SIZE)).ok().and_then(|sectors| first.checked_add(sectors));
+        match end {
+            Some(end) => {
+                self.0 = end;
+                Ok(first)
+            }
+            None => Err(PlanError::TooLarge { path: path() }),
+        }
+    }
+}
+
+/// No file alone may pass the last sector: so the number of its records is small before any is made.
+fn check_lengths(nodes: &Nodes) -> Result<(), PlanError> {
+    match nodes.files.iter().position(|file| file.len > u64::from(u32::MAX) * SECTOR_SIZE) {
+        Some(file) => Err(PlanError::TooLarge { path: nodes.file_path(file) }),
+        None => Ok(()),
+    }
+}
+
+/// The descriptors' texts: what is legal in both descriptors, so that none is cut or replaced silently.
+fn check_texts(options: &Options) -> Result<(), PlanError> {
+    let error = |field, value: &str, rule| Err(PlanError::Text { field, value: value.to_owned(), rule });
+    let volume_id = &options.volume_id;
+    if volume_id.is_empty() || volume_id.len() > VOLUME_ID_LIMIT {
+        return error("volume_id", volume_id, "it must have 1 to 32 characters");
+    }
+    // Beyond the d-characters of 8.4.7: installers look for labels such as `cidata` and `config-2`.
+    if !volume_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte)) {
+        return error("volume_id", volume_id, "it may hold A-Z a-z 0-9 _ - . only");
+    }
+    let fields = [
+        ("publisher", &options.publisher),
+        ("preparer", &options.preparer),
+        ("application", &options.application),
+    ];
+    for (field, value) in fields {
+        if value.len() > TEXT_LIMIT {
+            return error(field, value, "it must have at most 64 characters");
+        }
+        let legal = |byte: u8| {
+            byte.is_ascii_uppercase() || byte.is_ascii_digit() || b" !\"%&'()+,-._<=>".contains(&byte)
+        };
+        if !value.bytes().all(legal) {
+            return error(field, value, "it may hold A-Z 0-9 space ! \" % & ' ( ) + , - . _ < = > only");
+        }
+    }
+    Ok(())
+}
+
+/// The files that the boot options name, BIOS first.
+fn boot_files(nodes: &Nodes, options: &Options) -> Result<Vec<(Platform, usize, u16)>, PlanError> {
+    let error = |path: &str, rule| PlanError::Boot { path: path.to_owned(), rule };
+    let Boot { bios, uefi } = match (&options.profile, &options.boot) {
+        (Profile::Task, None) => return Ok(Vec::new()),
+        (Profile::Task, Some(_)) => {
+            return Err(error("", "a task image is never bootable; use the boot profile"));
+        }
+        (Profile::Boot, boot) => boot.clone().unwrap_or_default(),
+    };
+    let wanted = [
+        bios.map(|bios| (Platform::X86, bios.path, bios.load_units)),
+        uefi.map(|uefi| (Platform::Efi, uefi.path, 0)),
+    ];
+    let mut files = Vec::with_capacity(wanted.len());
+    for (platform, path, load_units) in wanted.into_iter().flatten() {
+        let Some(file) = nodes.find_file(&path) else {
+            return Err(error(&path, "there is no such file in the tree; add it first"));
+        };
+        if nodes.files[file].len == 0 {
+            return Err(error(&path, "an empty file cannot be booted"));
+        }
+        if platform == Platform::X86 && load_units == 0 {
+            return Err(error(&path, "firmware must load at least one unit; 4 is what boot loaders expect"));
+        }
+        files.push((platform, file, load_units));
+    }
+    if files.is_empty() {
+        return Err(error(
+            "",
+            "the boot profile needs a BIOS or a UEFI image; name one or use the task profile",
+        ));
+    }
+    Ok(files)
+}
+
+/// The entries of the boot catalog.
+fn boot_entries(nodes: &Nodes, boot: &[(Platform, usize, u16)], sectors: &[u32]) -> Vec<NewEntry> {
+    let entry = |(platform, file, load_units): &(Platform, usize, u16)| {
+        let units = match platform {
+            // 1 tells UEFI firmware to take everything to the end of the volume: right for what 16 bits cannot count.
+            Platform::Efi => u16::try_from(nodes.files[*file].len.div_ceil(UNIT)).unwrap_or(1),
+            _ => *load_units,
+        };
+        NewEntry { platform: *platform, units, sector: sectors[*file] }
+    };
+    boot.iter().map(entry).collect()
+}
+
+/// The records that a file of a length needs: 32 bits of length each, all but the last whole sectors (6.5.1).
+pub(crate) fn sections(sector: u32, len: u64) -> impl Iterator<Item = (u32, u32, u8)> {
+    const LONGEST: u32 = u32::MAX - (SECTOR_SIZE as u32 - 1);
+    let count = len.div_ceil(u64::from(LONGEST)).max(1);
+    (0..count).map(move |index| {
+        let skipped = index * u64::from(LONGEST);
+        let length = (len - skipped).min(u64::from(LONGEST));
+        let flags = if index + 1 == count { 0 } else { record::NOT_FINAL };
+        // The cursor has checked the last sector of the file.
+        let sector = u64::from(sector) + skipped / SECTOR_SIZE;
+        (u32::try_from(sector).unwrap_or(u32::MAX), u32::try_from(length).unwrap_or(u32::MAX), flags)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_over_four_gibibytes_takes_sections_of_whole_sectors() {
+        let all: Vec<_> = sections(33, 4_831_838_208).collect();
+        assert_eq!(all, [(33, 4_294_965_248, 0x80), (33 + 2_097_151, 536_872_960, 0)]);
+        assert_eq!(sections(9, 0).collect::<Vec<_>>(), [(9, 0, 0)]);
+        assert_eq!(sections(9, 4_294_965_248).count(), 1);
+        assert_eq!(sections(9, 4_294_965_249).count(), 2);
+    }
+}

@@ -1,0 +1,295 @@
+//! The system use areas of foreign images.
+//!
+//! ```text
+//! record's own area --CE--> area --CE--> area ...      each at most one block, at most MAX_AREAS, never the same twice
+//! ```
+//!
+//! A CE entry takes effect when the entries of its own area are done (SUSP 5.1); ST ends an area; what is too short to
+//! be an entry is padding.
+
+use super::{CONTINUE, CURRENT, EXTENSIONS, MAX_AREAS, NAME_LIMIT, PARENT, ROOT};
+use crate::SECTOR_SIZE;
+use crate::ecma119::SECTOR;
+use crate::ecma119::date::{parse_descriptor, parse_record};
+use crate::ecma119::field::{array, read_both_u32};
+use crate::error::ReadError;
+use crate::source::ReadAt;
+
+/// The longest target of a symbolic link.
+const TARGET_LIMIT: usize = 4096;
+
+/// What Rock Ridge says about a record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Attributes {
+    /// An ER entry names a Rock Ridge extension.
+    pub(crate) announced: bool,
+    pub(crate) name: Vec<u8>,
+    pub(crate) mode: Option<u32>,
+    pub(crate) modified: Option<i64>,
+    pub(crate) symlink: Option<Vec<u8>>,
+    /// The first block of the directory that this record stands for.
+    pub(crate) relocated_to: Option<u32>,
+    /// The directory is shown elsewhere.
+    pub(crate) relocated: bool,
+    /// The file is compressed with zisofs.
+    pub(crate) compressed: bool,
+}
+
+/// The number of bytes that other records' areas begin after, if the root's area starts with an SP entry.
+pub(crate) fn root_skip(system_use: &[u8]) -> Option<usize> {
+    // Images for other systems put up to 15 bytes of their own first.
+    [0, 15].into_iter().find_map(|at| {
+        let entry = system_use.get(at..at + 7)?;
+        (entry.starts_with(b"SP\x07\x01\xBE\xEF")).then(|| usize::from(entry[6]))
+    })
+}
+
+/// The attributes in the area of a record at byte `offset` of the image.
+pub(crate) fn parse(source: &dyn ReadAt, system_use: &[u8], offset: u64) -> Result<Attributes, ReadError> {
+    let mut parser =
+        Parser { offset, attributes: Attributes::default(), name_open: true, link: Link::default() };
+    let mut continuation = parser.area(system_use)?;
+    let mut visited: Vec<(u64, u64)> = Vec::new();
+    let mut block = [0; SECTOR];
+    while let Some((start, length)) = continuation {
+        let invalid = |rule| ReadError::Invalid { offset: start, rule };
+        let end = start + length as u64;
+        if start % SECTOR_SIZE + length as u64 > SECTOR_SIZE {
+            return Err(invalid("a continuation area lies inside one block"));
+        }
+        if end > source.len() {
+            return Err(invalid("a continuation area lies inside the image"));
+        }
+        if visited.iter().any(|(from, to)| start < *to && *from < end) {
+            return Err(invalid("a continuation area is used once per record"));
+        }
+        if visited.len() == MAX_AREAS {
+            return Err(ReadError::Limit {
+                what: "continuation areas of one record",
+                limit: MAX_AREAS as u64,
+            });
+        }
+        visited.push((start, end));
+        let area = &mut block[..length];
+        source.read_exact_at(start, area).map_err(|source| ReadError::Io {
+            offset: start,
+            length,
+            source,
+        })?;
+        parser.offset = start;
+        continuation = parser.area(area)?;
+    }
+    parser.finish()
+}
+
+struct Parser {
+    offset: u64,
+    attributes: Attributes,
+    /// The last NM entry said that the name continues, or there was none.
+    name_open: bool,
+    link: Link,
+}
+
+/// A symbolic link while its components come in.
+#[derive(Default)]
+struct Link {
+    present: bool,
+    target: Vec<u8>,
+    /// The last component said that it continues.
+    component_open: bool,
+}
+
+impl Parser {
+    /// Reads the entries of one area; answers where the next one is and how long.
+    fn area(&mut self, mut rest: &[u8]) -> Result<Option<(u64, usize)>, ReadError> {
+        let mut next = None;
+        while rest.len() >= 4 && rest[..2] != [0, 0] {
+            let length = usize::from(rest[2]);
+            let Some(entry) = rest.get(..length).filter(|_| length >= 4) else {
+                return Err(self.invalid("a system use entry ends inside its area"));
+            };
+            rest = &rest[length..];
+            let data = &entry[4..];
+            match &entry[..2] {
+                b"CE" => next = Some(self.continuation(data)?),
+                b"ST" => break,
+                b"ER" => self.attributes.announced |= announced(data),
+                b"PX" => self.attributes.mode = read_both_u32(data, 0),
+                b"TF" => self.attributes.modified = modified(data),
+                b"NM" => self.name(data)?,
+                b"SL" => self.symlink(data)?,
+                b"CL" => {
+                    let block = read_both_u32(data, 0)
+                        .ok_or_else(|| self.invalid("both byte orders of a CL entry agree"))?;
+                    self.attributes.relocated_to = Some(block);
+                }
+                b"RE" => self.attributes.relocated = true,
+                b"ZF" => self.attributes.compressed = true,
+                _ => {}
+            }
+        }
+        Ok(next)
+    }
+
+    fn invalid(&self, rule: &'static str) -> ReadError {
+        ReadError::Invalid { offset: self.offset, rule }
+    }
+
+    fn continuation(&self, data: &[u8]) -> Result<(u64, usize), ReadError> {
+        let halves = "both byte orders of a CE entry agree";
+        let field = |at| read_both_u32(data, at).ok_or_else(|| self.invalid(halves));
+        let (block, offset, length) = (field(0)?, field(8)?, field(16)?);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > SECTOR {
+            return Err(self.invalid("a continuation area lies inside one block"));
+        }
+        Ok((u64::from(block) * SECTOR_SIZE + u64::from(offset), length))
+    }
+
+    fn name(&mut self, data: &[u8]) -> Result<(), ReadError> {
+        let Some((flags, piece)) = data.split_first() else {
+            return Err(self.invalid("an NM entry has flags"));
+        };
+        // `.` and `..` have these flags; their names are known from the identifiers.
+        if flags & (CURRENT | PARENT) != 0 || !self.name_open {
+            return Ok(());
+        }
+        if self.attributes.name.len() + piece.len() > NAME_LIMIT {
+            return Err(self.invalid("a Rock Ridge name has at most 255 bytes"));
+        }
+        self.attributes.name.extend_from_slice(piece);
+        self.name_open = flags & CONTINUE != 0;
+        Ok(())
+    }
+
+    /// SL (RRIP 4.1.3): flags, then components of flags, length, text.
+    fn symlink(&mut self, data: &[u8]) -> Result<(), ReadError> {
+        self.link.present = true;
+        let mut rest = data.get(1..).unwrap_or_default();
+        while let Some((&[flags, length], after)) = rest.split_first_chunk() {
+            let Some(text) = after.get(..usize::from(length)) else {
+                return Err(self.invalid("a component of a symbolic link ends inside its entry"));
+            };
+            rest = &after[usize::from(length)..];
+            let target = &mut self.link.target;
+            if flags & ROOT != 0 {
+                target.clear();
+                target.push(b'/');
+                self.link.component_open = false;
+                continue;
+            }
+            if !self.link.component_open && !target.is_empty() && !target.ends_with(b"/") {
+                target.push(b'/');
+            }
+            target.extend_from_slice(match flags & (CURRENT | PARENT) {
+                CURRENT => b".",
+                PARENT => b"..",
+                _ => text,
+            });
+            self.link.component_open = flags & CONTINUE != 0;
+            if target.len() > TARGET_LIMIT {
+                return Err(self.invalid("the target of a symbolic link has at most 4096 bytes"));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Attributes, ReadError> {
+        if self.link.present {
+            self.attributes.symlink = Some(self.link.target);
+        }
+        Ok(self.attributes)
+    }
+}
+
+/// Whether an ER entry (SUSP 5.5) announces Rock Ridge.
+fn announced(data: &[u8]) -> bool {
+    let length = data.first().copied().map_or(0, usize::from);
+    data.get(4..4 + length).is_some_and(|identifier| EXTENSIONS.contains(&identifier))
+}
+
+/// The modification date of a TF entry (RRIP 4.1.6): dates stand in the order of their flag bits.
+fn modified(data: &[u8]) -> Option<i64> {
+    let flags = *data.first()?;
+    let index = usize::from(flags & 0x01 != 0);
+    if flags & 0x02 == 0 {
+        None
+    } else if flags & 0x80 != 0 {
+        array(data, 1 + 17 * index).and_then(parse_descriptor)
+    } else {
+        array(data, 1 + 7 * index).and_then(parse_record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Posix, SystemUse, append_continuation};
+    use super::*;
+
+    const POSIX: Posix =
+        Posix { directory: false, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
+
+    #[test]
+    fn what_the_writer_makes_reads_back_across_a_continuation() {
+        let name = "n".repeat(255);
+        let mut area = SystemUse::named(&POSIX, &name, 70);
+        append_continuation(&mut area.inline, 2, 100, u32::try_from(area.overflow.len()).unwrap());
+        let mut image = vec![0; 3 * SECTOR];
+        image[2 * SECTOR + 100..][..area.overflow.len()].copy_from_slice(&area.overflow);
+        let attributes = parse(&image, &area.inline, 0).unwrap();
+        assert_eq!(attributes.name, name.as_bytes());
+        assert_eq!((attributes.mode, attributes.modified), (Some(0o100_444), Some(9)));
+    }
+
+    #[test]
+    fn a_continuation_that_leads_to_itself_is_invalid() {
+        let mut looping = Vec::new();
+        append_continuation(&mut looping, 1, 0, 28);
+        let mut image = vec![0; 2 * SECTOR];
+        image[SECTOR..SECTOR + 28].copy_from_slice(&looping);
+        assert!(matches!(parse(&image, &looping, 0), Err(ReadError::Invalid { offset: 2048, .. })));
+    }
+
+    #[test]
+    fn a_chain_of_continuations_ends_at_the_budget() {
+        let mut image = vec![0; 200 * SECTOR];
+        let mut first = Vec::new();
+        append_continuation(&mut first, 0, 0, 28);
+        for block in 0..199_u32 {
+            let mut entry = Vec::new();
+            append_continuation(&mut entry, block + 1, 0, 28);
+            image[block as usize * SECTOR..][..28].copy_from_slice(&entry);
+        }
+        assert!(matches!(parse(&image, &first, 0), Err(ReadError::Limit { limit: 32, .. })));
+    }
+
+    #[test]
+    fn areas_outside_a_block_or_the_image_are_invalid() {
+        let image = vec![0; 2 * SECTOR];
+        for (block, offset, length) in [(0, 2040, 28), (5, 0, 28), (0, 0, 4096), (u32::MAX, u32::MAX, 28)] {
+            let mut area = Vec::new();
+            append_continuation(&mut area, block, offset, length);
+            assert!(matches!(parse(&image, &area, 0), Err(ReadError::Invalid { .. })));
+        }
+    }
+
+    #[test]
+    fn symbolic_links_join_their_components() {
+        let image: Vec<u8> = Vec::new();
+        let area =
+            [b"SL\x11\x01\x00".as_slice(), b"\x08\x00", b"\x00\x03usr", b"\x04\x00", b"\x01\x01l"].concat();
+        let more = [b"SL\x0a\x01\x00".as_slice(), b"\x00\x03ibs"].concat();
+        let attributes = parse(&image, &[area, more].concat(), 0).unwrap();
+        assert_eq!(attributes.symlink.unwrap(), b"/usr/../libs");
+    }
+
+    #[test]
+    fn broken_entries_are_invalid_and_padding_is_not() {
+        let image: Vec<u8> = Vec::new();
+        assert!(parse(&image, b"PX\x2c\x01", 0).is_err());
+        assert!(parse(&image, b"PX\x03\x01", 0).is_err());
+        assert!(parse(&image, b"NM\x04\x01", 0).is_err());
+        assert!(parse(&image, b"\0\0\0\0\0", 0).is_ok());
+        assert!(parse(&image, b"abc", 0).is_ok());
+    }
+}

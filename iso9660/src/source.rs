@@ -1,0 +1,242 @@
+//! Where bytes come from: something of known length that can be read at any offset.
+//!
+//! ```text
+//! [u8]  Vec<u8>  FileSource  Window(part of another)  Plan(a computed image)  FileReader(a file in an image)
+//!    \______\________\___________|________________________/_____________________/
+//!                              ReadAt
+//! ```
+//!
+//! Invariants: `len` does not change during the life of a value; a read delivers all its bytes or fails; reads take
+//! `&self`, so one source serves many readers at once without a lock or a shared position.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Bytes of known length, readable at any offset, from any thread.
+pub trait ReadAt: Send + Sync {
+    /// The number of bytes.
+    fn len(&self) -> u64;
+
+    /// Fills `buffer` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] when the range passes the end; otherwise what the medium says.
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Whether there are no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The error of a read that passes the end of a source.
+pub(crate) fn past_end(offset: u64, length: usize, len: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        format!("{length} bytes at {offset} pass the end of a source of {len} bytes"),
+    )
+}
+
+impl ReadAt for [u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let wanted = usize::try_from(offset)
+            .ok()
+            .and_then(|start| start.checked_add(buffer.len()).and_then(|end| self.get(start..end)))
+            .ok_or_else(|| past_end(offset, buffer.len(), ReadAt::len(self)))?;
+        buffer.copy_from_slice(wanted);
+        Ok(())
+    }
+}
+
+impl ReadAt for Vec<u8> {
+    fn len(&self) -> u64 {
+        ReadAt::len(self.as_slice())
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.as_slice().read_exact_at(offset, buffer)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).read_exact_at(offset, buffer)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).read_exact_at(offset, buffer)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).read_exact_at(offset, buffer)
+    }
+}
+
+/// A file whose length and modification time were taken when it was opened.
+///
+/// Every read asks the kernel for both again: a file that was changed in place is an error, never a mixture of two
+/// versions. (A file that was *replaced* keeps its old bytes here, because the descriptor keeps the old inode.)
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl FileSource {
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// What the system says, with the path; [`io::ErrorKind::InvalidInput`] when it is not a regular file.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<FileSource> {
+        let path = path.as_ref().to_path_buf();
+        let name =
+            |error: io::Error| io::Error::new(error.kind(), format!("open {}: {error}", path.display()));
+        let file = File::open(&path).map_err(name)?;
+        let metadata = file.metadata().map_err(name)?;
+        if !metadata.is_file() {
+            return Err(name(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+        }
+        let (len, modified) = (metadata.len(), metadata.modified().ok());
+        Ok(FileSource { file, path, len, modified })
+    }
+
+    /// The path the file was opened under.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl ReadAt for FileSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len) {
+            return Err(past_end(offset, buffer.len(), self.len));
+        }
+        let outcome = self.file.read_exact_at(buffer, offset);
+        // Asked after the read: a change before or during it is seen, one after it did no harm.
+        let metadata = self.file.metadata()?;
+        if metadata.len() != self.len || metadata.modified().ok() != self.modified {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} was changed since it was opened; open it again", self.path.display()),
+            ));
+        }
+        outcome
+    }
+}
+
+/// A part of another source: `len` bytes from `offset`.
+#[derive(Clone, Debug)]
+pub struct Window<S> {
+    source: S,
+    offset: u64,
+    len: u64,
+}
+
+impl<S: ReadAt> Window<S> {
+    /// The part of `source` that starts at `offset` and has `len` bytes.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::UnexpectedEof`] when the part does not lie inside the source.
+    pub fn new(source: S, offset: u64, len: u64) -> io::Result<Window<S>> {
+        if offset.checked_add(len).is_none_or(|end| end > source.len()) {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("a window of {len} bytes at {offset} passes the end of {} bytes", source.len()),
+            ));
+        }
+        Ok(Window { source, offset, len })
+    }
+}
+
+impl<S: ReadAt> ReadAt for Window<S> {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len) {
+            return Err(past_end(offset, buffer.len(), self.len));
+        }
+        self.source.read_exact_at(self.offset + offset, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn a_slice_reads_inside_and_refuses_outside() {
+        let bytes = b"0123456789".as_slice();
+        let mut buffer = [0; 3];
+        bytes.read_exact_at(7, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"789");
+        assert_eq!(bytes.read_exact_at(8, &mut buffer).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            bytes.read_exact_at(u64::MAX, &mut buffer).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
+    }
+
+    #[test]
+    fn a_window_is_bounded_by_its_own_length() {
+        let window = Window::new(b"0123456789".to_vec(), 2, 4).unwrap();
+        let mut buffer = [0; 4];
+        window.read_exact_at(0, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"2345");
+        assert!(window.read_exact_at(1, &mut buffer).is_err());
+        assert!(Window::new(b"01".to_vec(), 1, 2).is_err());
+        assert!(Window::new(b"01".to_vec(), u64::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn a_file_changed_in_place_is_an_error() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"first version").unwrap();
+        file.flush().unwrap();
+        let source = FileSource::open(file.path()).unwrap();
+        let mut buffer = [0; 5];
+        source.read_exact_at(0, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"first");
+        file.write_all(b", grown").unwrap();
+        file.flush().unwrap();
+        assert_eq!(source.read_exact_at(0, &mut buffer).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_directory_is_not_a_source() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(FileSource::open(directory.path()).is_err());
+    }
+}

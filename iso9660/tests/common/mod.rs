@@ -1,0 +1,63 @@
+//! The images that several tests look at.
+#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
+
+pub(crate) mod annotate;
+pub(crate) mod hostile;
+pub(crate) mod strict;
+
+use iso9660::{BiosBoot, Boot, Options, Plan, Profile, Tree, UefiBoot};
+
+/// 2023-11-14 22:13:20 UTC.
+pub(crate) const EPOCH: i64 = 1_700_000_000;
+
+/// The files of a task image.
+pub(crate) const TASK_FILES: [(&str, usize); 6] = [
+    ("job.json", 700),
+    ("recipe.json", 4096),
+    ("recipe.schema.json", 10_240),
+    ("user-data", 65_537),
+    ("meta-data", 0),
+    ("ks.cfg", 2048),
+];
+
+/// The content of a file of a task image: lines that say whose they are.
+pub(crate) fn content(name: &str) -> Vec<u8> {
+    let size = TASK_FILES.iter().find(|(file, _)| *file == name).unwrap().1;
+    let lines = (0..).flat_map(|line| format!("{name} line {line}\n").into_bytes());
+    lines.take(size).collect()
+}
+
+/// The tree of a task image.
+pub(crate) fn task_tree() -> Tree {
+    let mut tree = Tree::new();
+    for (name, _) in TASK_FILES {
+        tree.add_file(name, content(name)).unwrap();
+    }
+    tree
+}
+
+/// A task image.
+pub(crate) fn task_plan() -> Plan {
+    Plan::new(&task_tree(), &Options::new(Profile::Task, "TASK_0123456789A", EPOCH)).unwrap()
+}
+
+/// A boot image for both firmwares.
+pub(crate) fn boot_plan() -> Plan {
+    let mut tree = Tree::new();
+    tree.add_file("boot/bios.img", vec![0xB1; 3000]).unwrap();
+    tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
+    tree.add_file("readme.txt", "boots from both\n").unwrap();
+    let mut options = Options::new(Profile::Boot, "MAINTENANCE", EPOCH);
+    options.boot = Some(Boot {
+        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }),
+        uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
+    });
+    Plan::new(&tree, &options).unwrap()
+}
+
+/// All bytes of an image.
+pub(crate) fn stream(plan: &Plan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    plan.write_to(&mut bytes).unwrap();
+    bytes
+}

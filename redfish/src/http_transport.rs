@@ -1,0 +1,186 @@
+//! The transport on real sockets: HTTP/1.1 over TCP or TLS.
+//!
+//! ```text
+//!   connect (10 s) -> TLS (pin | CA | any) -> request -> status + headers -> body, counted up to 4 MiB
+//!   `------------------------------- one deadline --------------------------------------------'
+//! ```
+//!
+//! No proxy, no redirect, no compression, no HTTP/2. One idle connection is kept for a few seconds only: BMCs
+//! drop idle connections, and a request that meets such a drop has an unknown fate.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::BytesMut;
+use http::{HeaderMap, Method};
+use tokio::time::timeout;
+
+use crate::endpoint::Endpoint;
+use crate::tls::{Fingerprint, PinMismatch, Seen, TlsMode, client_config};
+use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError, TransportErrorKind};
+
+/// Times of the transport that do not depend on the request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct HttpOptions {
+    /// How long TCP and TLS may take to be established.
+    pub connect_timeout: Duration,
+    /// How long an idle connection is kept for the next request.
+    pub idle_timeout: Duration,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        HttpOptions { connect_timeout: Duration::from_secs(10), idle_timeout: Duration::from_secs(4) }
+    }
+}
+
+/// A transport to one BMC over HTTP or HTTPS.
+#[derive(Clone, Debug)]
+pub struct HttpTransport {
+    base: String,
+    client: reqwest::Client,
+    seen: Seen,
+}
+
+impl HttpTransport {
+    /// Prepares a transport; nothing is sent. `tls` is not looked at when the endpoint is plain HTTP.
+    pub fn new(endpoint: &Endpoint, tls: &TlsMode, options: HttpOptions) -> Result<Self, TransportError> {
+        let seen = Seen::default();
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(client_config(tls, seen.clone())?)
+            .no_proxy()
+            .http1_only()
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            .connect_timeout(options.connect_timeout)
+            .pool_max_idle_per_host(1)
+            .pool_idle_timeout(options.idle_timeout)
+            .build()
+            .map_err(|error| TransportError::not_sent(TransportErrorKind::Config, causes(&error)))?;
+        Ok(HttpTransport { base: endpoint.to_string(), client, seen })
+    }
+
+    /// The fingerprint of the certificate seen at the newest handshake, also when it was refused.
+    pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
+        self.seen.get()
+    }
+
+    async fn exchange(&self, request: Request) -> Result<Response, TransportError> {
+        let url = format!("{}{}", self.base, request.path);
+        let mut builder = self.client.request(request.method, url).headers(request.headers);
+        if let Some(body) = request.body {
+            builder = builder.body(body);
+        }
+        let mut response = builder.send().await.map_err(|error| failure(&error))?;
+        let too_large = || {
+            let detail = format!("the answer has more than {MAX_BODY} bytes");
+            TransportError::maybe_sent(TransportErrorKind::BodyTooLarge, detail)
+        };
+        if response.content_length().is_some_and(|length| length > MAX_BODY as u64) {
+            return Err(too_large());
+        }
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| failure(&error))? {
+            if body.len() + chunk.len() > MAX_BODY {
+                return Err(too_large());
+            }
+            body.extend_from_slice(&chunk);
+        }
+        let headers = std::mem::take(response.headers_mut());
+        Ok(Response { status: response.status(), headers, body: body.freeze() })
+    }
+}
+
+#[async_trait]
+impl Transport for HttpTransport {
+    async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError> {
+        match timeout(deadline, self.exchange(request)).await {
+            Ok(result) => result,
+            Err(_) => {
+                let detail = format!("no complete answer within {} s", deadline.as_secs_f32());
+                Err(TransportError::maybe_sent(TransportErrorKind::Timeout, detail))
+            }
+        }
+    }
+}
+
+/// Reads the fingerprint of a BMC's certificate without sending any credentials, for the first pin.
+pub async fn read_fingerprint(
+    endpoint: &Endpoint,
+    deadline: Duration,
+) -> Result<Fingerprint, TransportError> {
+    let transport = HttpTransport::new(endpoint, &TlsMode::Insecure, HttpOptions::default())?;
+    let path = crate::discovery::SERVICE_ROOT.to_owned();
+    let request = Request { method: Method::GET, path, headers: HeaderMap::new(), body: None };
+    let sent = transport.send(request, deadline).await;
+    match (transport.peer_fingerprint(), sent) {
+        (Some(fingerprint), _) => Ok(fingerprint),
+        (None, Err(error)) => Err(error),
+        (None, Ok(_)) => {
+            let detail = "the BMC answers without TLS, there is no certificate to pin";
+            Err(TransportError::not_sent(TransportErrorKind::Config, detail))
+        }
+    }
+}
+
+/// What a failure of the HTTP library means; the detail never holds the URL.
+fn failure(error: &reqwest::Error) -> TransportError {
+    let detail = causes(error);
+    if error.is_builder() {
+        return TransportError::not_sent(TransportErrorKind::Config, detail);
+    }
+    if let Some(kind) = tls_problem(error) {
+        return TransportError::not_sent(kind, detail);
+    }
+    if error.is_connect() {
+        return TransportError::not_sent(TransportErrorKind::Connect, detail);
+    }
+    if error.is_timeout() {
+        return TransportError::maybe_sent(TransportErrorKind::Timeout, detail);
+    }
+    if detail.contains("invalid HTTP") {
+        return TransportError::maybe_sent(TransportErrorKind::Protocol, detail);
+    }
+    TransportError::maybe_sent(TransportErrorKind::Lost, detail)
+}
+
+/// Whether a TLS failure stands somewhere in the chain of causes, and which one.
+fn tls_problem(error: &reqwest::Error) -> Option<TransportErrorKind> {
+    let mut cause: Option<&(dyn StdError + 'static)> = error.source();
+    for _ in 0..16 {
+        let current = cause?;
+        if let Some(tls) = current.downcast_ref::<rustls::Error>() {
+            return Some(match tls {
+                rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))
+                    if other.0.downcast_ref::<PinMismatch>().is_some() =>
+                {
+                    TransportErrorKind::PinMismatch
+                }
+                rustls::Error::InvalidCertificate(_) => TransportErrorKind::Untrusted,
+                _ => TransportErrorKind::TlsHandshake,
+            });
+        }
+        // What an I/O error wraps is not its source but its inside, and it may wrap another one.
+        let inside = current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = inside.map(|inside| inside as &(dyn StdError + 'static)).or_else(|| current.source());
+    }
+    None
+}
+
+/// The causes of a library error in one bounded line, without its own first line (which would repeat the URL).
+fn causes(error: &dyn StdError) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut cause = error.source();
+    while let Some(current) = cause {
+        let text = current.to_string();
+        if parts.len() < 8 && parts.last() != Some(&text) {
+            parts.push(text);
+        }
+        cause = current.source();
+    }
+    if parts.is_empty() {
+        parts.push("the HTTP library gave no reason".to_owned());
+    }
+    crate::json::clip(&parts.join(": "), 300)
+}

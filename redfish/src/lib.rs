@@ -1,0 +1,60 @@
+//! A Redfish client for what provisioning needs: find the host, put media into virtual slots, set a one-time
+//! boot override, switch power; and read each of them back.
+//!
+//! ```text
+//!   Bmc            the handle; operations in discovery, media, boot, power
+//!    |
+//!   exchange       one logical request: permits, credentials, 401 once, redirects, retries of reads, ETag ladder
+//!    |      \
+//!   session  task  tokens that are reused and deleted; asynchronous operations followed to their end
+//!    |
+//!   Transport      one HTTP request with one deadline (HttpTransport on real sockets, scripted in tests)
+//! ```
+//!
+//! Invariants: at most two requests in flight for one BMC and one of them mutating; resources are reached by
+//! following links; a mutation is sent at most once per decision, and one whose fate is unknown is reported as
+//! [`RedfishError::maybe_applied`], never repeated; a 2xx is not believed before a read says the same; no
+//! secret is in any output; every body, list, wait and repetition has a bound. What differs between vendors is
+//! data in a [`Profile`].
+//!
+//! It does not know jobs, leases, stores or configuration; who may send is asked of a [`Fence`], who keeps
+//! session tokens is a [`SessionKeeper`], who counts is an [`Observer`].
+//!
+//! Specifications: DSP0266 (protocol), DSP0268 (resources).
+
+pub mod bmc;
+pub mod boot;
+pub mod discovery;
+pub mod endpoint;
+pub mod error;
+mod exchange;
+#[doc(hidden)]
+pub mod fuzz;
+mod http_transport;
+mod json;
+pub mod media;
+mod message;
+pub mod observe;
+pub mod power;
+pub mod profile;
+mod retry;
+pub mod session;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod task;
+pub mod tls;
+pub mod transport;
+
+pub use bmc::{Applied, Bmc, BmcBuilder, Options};
+pub use boot::{BootEnabled, BootMode, BootOverride, BootTarget};
+pub use discovery::{Discovery, SerialMatch, SystemInfo, SystemSelector};
+pub use endpoint::Endpoint;
+pub use error::{ErrorKind, Operation, RedfishError};
+pub use http_transport::{HttpOptions, HttpTransport, read_fingerprint};
+pub use media::{ImageUrl, InsertOptions, InsertVia, Slot};
+pub use observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
+pub use power::{PowerState, ResetType};
+pub use profile::Profile;
+pub use session::{Credentials, SessionHandle};
+pub use tls::{Fingerprint, TlsMode};
+pub use transport::{Request, Response, Transport, TransportError, TransportErrorKind};

@@ -1,0 +1,267 @@
+//! Who we are towards a BMC: one session that is reused, or Basic where there are none.
+//!
+//! ```text
+//!               login 201 + token                     401 (token expired)
+//!   unknown  ---------------------->  session  --------------------------->  unknown (one login, one replay)
+//!      |                                 `-- logout: DELETE --------------->  unknown
+//!      `-- no sessions / refused / limit reached ---->  basic   (remembered)
+//! ```
+//!
+//! A wrong password is not tried again and again: after three rejections within ten minutes nothing is sent, so
+//! that the account is not locked. Sessions are found through `Links.Sessions` of the service root, which needs
+//! no credentials. Passwords and tokens live in secret types and in header values marked sensitive.
+//! Specification: DSP0266 13.3 (authentication), 13.3.4 (sessions).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Method, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::discovery::SERVICE_ROOT;
+use crate::error::{Denial, ErrorKind, Operation, RedfishError, SESSION_LIMIT_KEYS};
+use crate::exchange::{Call, Core};
+use crate::json;
+use crate::profile::Auth;
+
+/// How many rejected logins are risked…
+const MAX_REJECTIONS: usize = 3;
+/// …within this time.
+const REJECTION_WINDOW: Duration = Duration::from_secs(600);
+/// Longer tokens are not believed.
+const MAX_TOKEN: usize = 4096;
+
+/// A BMC account.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The user name.
+    pub username: String,
+    /// The password.
+    pub password: SecretString,
+}
+
+impl Credentials {
+    /// An account from its parts.
+    pub fn new(username: impl Into<String>, password: impl Into<SecretString>) -> Self {
+        Credentials { username: username.into(), password: password.into() }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}
+
+/// An open session: where to delete it, and its token.
+#[derive(Clone, Debug)]
+pub struct SessionHandle {
+    /// Path of the session resource; empty if the BMC did not name it.
+    pub uri: String,
+    /// The value of `X-Auth-Token`.
+    pub token: SecretString,
+}
+
+/// What a request authenticates with.
+#[derive(Clone)]
+pub(crate) enum Proof {
+    Token(SessionHandle),
+    Basic(HeaderValue),
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Unknown,
+    Session(SessionHandle),
+    Basic,
+}
+
+/// The session of one BMC; behind a lock that is held during a login, so that there is one login at a time.
+#[derive(Default)]
+pub(crate) struct Session {
+    state: State,
+    /// Where sessions are made, once it is known.
+    collection: Option<String>,
+    rejections: VecDeque<Instant>,
+}
+
+impl Session {
+    pub(crate) fn handle(&self) -> Option<SessionHandle> {
+        match &self.state {
+            State::Session(handle) => Some(handle.clone()),
+            State::Unknown | State::Basic => None,
+        }
+    }
+
+    pub(crate) fn adopt(&mut self, handle: SessionHandle) {
+        self.state = State::Session(handle);
+    }
+
+    /// The open session, no longer used from here on.
+    pub(crate) fn take(&mut self) -> Option<SessionHandle> {
+        let handle = self.handle();
+        if handle.is_some() {
+            self.state = State::Unknown;
+        }
+        handle
+    }
+
+    fn held_back(&mut self) -> bool {
+        self.rejections.retain(|at| at.elapsed() < REJECTION_WINDOW);
+        self.rejections.len() >= MAX_REJECTIONS
+    }
+
+    fn rejected(&mut self) {
+        self.rejections.truncate(MAX_REJECTIONS - 1);
+        self.rejections.push_front(Instant::now());
+    }
+}
+
+impl Core {
+    /// What the next request authenticates with; logs in when nothing is open.
+    pub(crate) async fn proof(&self) -> Result<Proof, RedfishError> {
+        let mut session = self.session.lock().await;
+        if let State::Session(handle) = &session.state {
+            return Ok(Proof::Token(handle.clone()));
+        }
+        if session.held_back() {
+            let kind = ErrorKind::Unauthorized { denial: Denial::HeldBack, message: String::new() };
+            return Err(RedfishError::new(Operation::Login, kind));
+        }
+        if self.profile.auth == Auth::Basic {
+            session.state = State::Basic;
+        }
+        if let State::Unknown = session.state {
+            match self.login(&mut session).await? {
+                Some(handle) => {
+                    self.keeper.opened(&handle);
+                    session.state = State::Session(handle.clone());
+                    return Ok(Proof::Token(handle));
+                }
+                None => session.state = State::Basic,
+            }
+        }
+        Ok(Proof::Basic(self.basic()?))
+    }
+
+    /// Learns that a proof met 401. True if it is worth asking for another one and trying once more.
+    pub(crate) async fn proof_rejected(&self, proof: &Proof) -> bool {
+        let mut session = self.session.lock().await;
+        match (proof, &session.state) {
+            (Proof::Token(used), State::Session(open)) => {
+                // Somebody else may have logged in anew meanwhile; then the new token is the one to try.
+                if used.token.expose_secret() == open.token.expose_secret() {
+                    session.state = State::Unknown;
+                    self.keeper.closed(&used.uri);
+                }
+                true
+            }
+            (Proof::Token(_), _) => true,
+            (Proof::Basic(_), _) => {
+                session.rejected();
+                false
+            }
+        }
+    }
+
+    /// Opens a session; none when this BMC has none to give.
+    async fn login(&self, session: &mut Session) -> Result<Option<SessionHandle>, RedfishError> {
+        if session.collection.is_none() {
+            session.collection = self.session_collection().await?;
+        }
+        let Some(path) = session.collection.clone() else { return Ok(None) };
+        let body = json!({
+            "UserName": self.credentials.username,
+            "Password": self.credentials.password.expose_secret(),
+        });
+        let call = Call::mutation(Operation::Login, Method::POST, &path, self.profile.login_timeout)
+            .body(&body)
+            .unfenced();
+        let answer = self.transmit(&call, None, 1).await?;
+        if answer.status.is_success() {
+            let token = answer.headers.get("x-auth-token").filter(|token| token.len() <= MAX_TOKEN);
+            let Some(token) = token.and_then(|token| token.to_str().ok()) else { return Ok(None) };
+            let location = answer.headers.get(http::header::LOCATION).and_then(|uri| uri.to_str().ok());
+            let in_body =
+                || json::object(&answer.body).ok().and_then(|fields| json::word(&fields, "@odata.id"));
+            let uri =
+                location.and_then(json::path_of).or_else(|| in_body().and_then(|uri| json::path_of(&uri)));
+            return Ok(Some(SessionHandle { uri: uri.unwrap_or_default(), token: token.to_owned().into() }));
+        }
+        let error = self.refusal(Operation::Login, &answer, &[]);
+        match &error.kind {
+            ErrorKind::Unauthorized { denial: Denial::Credentials, .. } => {
+                session.rejected();
+                Err(error)
+            }
+            ErrorKind::Unauthorized { .. } | ErrorKind::License { .. } => Err(error),
+            // All sessions are taken, or there are none in spite of the link: Basic needs none.
+            _ if answer.error().has_key(&SESSION_LIMIT_KEYS) => Ok(None),
+            _ if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS => {
+                Ok(None)
+            }
+            ErrorKind::NotSupported { .. } => Ok(None),
+            _ => Err(error),
+        }
+    }
+
+    /// Boxed, because a login reads the service root by the same way by which reads log in.
+    fn session_collection(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<Option<String>, RedfishError>> + Send + '_>> {
+        Box::pin(self.find_session_collection())
+    }
+
+    /// The collection in which sessions are made, found without credentials.
+    async fn find_session_collection(&self) -> Result<Option<String>, RedfishError> {
+        let root = match self.read_open(Operation::Login, SERVICE_ROOT).await {
+            Ok(root) => root,
+            // A root behind authentication, against the specification, cannot tell: Basic it is.
+            Err(error) if matches!(error.kind, ErrorKind::Unauthorized { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let linked = json::member(&root.fields, "Links").and_then(|links| json::link(links, "Sessions"));
+        if linked.is_some() {
+            return Ok(linked);
+        }
+        let Some(service) = json::link(&root.fields, "SessionService") else { return Ok(None) };
+        match self.read_open(Operation::Login, &service).await {
+            Ok(service) => Ok(json::link(&service.fields, "Sessions")),
+            Err(error) if error.is_transient() => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(crate) async fn delete_session(&self, handle: &SessionHandle) -> Result<(), RedfishError> {
+        if handle.uri.is_empty() {
+            self.keeper.closed(&handle.uri);
+            return Ok(());
+        }
+        let call = Call::mutation(Operation::Logout, Method::DELETE, &handle.uri, self.profile.login_timeout)
+            .unfenced();
+        let answer = self.transmit(&call, Some(&Proof::Token(handle.clone())), 1).await?;
+        let gone = matches!(answer.status.as_u16(), 401 | 404 | 410);
+        if answer.status.is_success() || gone {
+            self.keeper.closed(&handle.uri);
+            return Ok(());
+        }
+        Err(self.refusal(Operation::Logout, &answer, &[]))
+    }
+
+    fn basic(&self) -> Result<HeaderValue, RedfishError> {
+        let pair = format!("{}:{}", self.credentials.username, self.credentials.password.expose_secret());
+        let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair))).map_err(|_| {
+            let detail = "the credentials do not fit into a header".to_owned();
+            RedfishError::new(Operation::Login, ErrorKind::Config { detail })
+        })?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}

@@ -1,0 +1,142 @@
+//! The boot override and what the firmware makes of it.
+//!
+//! ```text
+//!   Enabled    Target          medium in the slots              boots        afterwards
+//!   Disabled   any             any                              Disk         unchanged
+//!   Once       Cd, Usb, UsbCd  bootable, found by the search    Media        Disabled / None
+//!   Once       Cd, Usb, UsbCd  none or not bootable             Disk         Disabled / None
+//!   Once       others          any                              Disk         Disabled / None
+//!   Continuous as Once                                          as Once      unchanged
+//! ```
+//!
+//! Reference: DSP0268 ComputerSystem `Boot`.
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{BootPolicy, BootSearch, MediaKind};
+
+/// `BootSourceOverrideEnabled`.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum OverrideEnabled {
+    /// The boot order of the firmware counts.
+    Disabled,
+    /// For the next boot only.
+    Once,
+    /// Until it is changed.
+    Continuous,
+}
+
+impl OverrideEnabled {
+    /// The word of the schema.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Disabled => "Disabled",
+            Self::Once => "Once",
+            Self::Continuous => "Continuous",
+        }
+    }
+}
+
+/// The override as the BMC holds it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BootOverride {
+    /// `BootSourceOverrideTarget`.
+    pub target: String,
+    /// `BootSourceOverrideEnabled`.
+    pub enabled: OverrideEnabled,
+    /// `BootSourceOverrideMode`.
+    pub mode: String,
+}
+
+impl BootOverride {
+    pub(super) fn none(mode: &str) -> Self {
+        Self { target: "None".to_owned(), enabled: OverrideEnabled::Disabled, mode: mode.to_owned() }
+    }
+
+    /// What happens to the override at a boot.
+    pub(super) fn consume(&mut self) {
+        if self.enabled == OverrideEnabled::Once {
+            self.enabled = OverrideEnabled::Disabled;
+            "None".clone_into(&mut self.target);
+        }
+    }
+}
+
+/// One slot as the firmware sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) kind: MediaKind,
+    /// `None`: empty. Else whether it can be booted.
+    pub(super) bootable: Option<bool>,
+}
+
+/// The index of the slot the host boots from, `None` for the disk.
+pub(super) fn choose(boot: &BootOverride, slots: &[Candidate], policy: &BootPolicy) -> Option<usize> {
+    if boot.enabled == OverrideEnabled::Disabled {
+        return None;
+    }
+    let wanted = |kind: MediaKind| match boot.target.as_str() {
+        "Cd" => kind == MediaKind::Cd,
+        "Usb" => kind == MediaKind::Usb,
+        "UsbCd" => true,
+        _ => false,
+    };
+    let mut inserted = slots
+        .iter()
+        .enumerate()
+        .filter(|(_, slot)| wanted(slot.kind))
+        .filter_map(|(index, slot)| Some((index, slot.bootable?)));
+    match policy.search {
+        BootSearch::FirstBootable => inserted.find(|(_, bootable)| *bootable).map(|(index, _)| index),
+        BootSearch::FirstInserted => {
+            inserted.next().filter(|(_, bootable)| *bootable).map(|(index, _)| index)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMPTY: Option<bool> = None;
+
+    fn slots(states: [(MediaKind, Option<bool>); 3]) -> Vec<Candidate> {
+        states.into_iter().map(|(kind, bootable)| Candidate { kind, bootable }).collect()
+    }
+
+    fn boot(target: &str, enabled: OverrideEnabled) -> BootOverride {
+        BootOverride { target: target.to_owned(), enabled, mode: "UEFI".to_owned() }
+    }
+
+    #[test]
+    fn the_first_cd_decides_even_if_a_later_one_could_boot() {
+        let policy = BootPolicy::default();
+        let task_first =
+            slots([(MediaKind::Cd, Some(false)), (MediaKind::Cd, Some(true)), (MediaKind::Usb, EMPTY)]);
+        let once = boot("Cd", OverrideEnabled::Once);
+        assert_eq!(choose(&once, &task_first, &policy), None);
+        let lenient = BootPolicy { search: BootSearch::FirstBootable, ..policy };
+        assert_eq!(choose(&once, &task_first, &lenient), Some(1));
+    }
+
+    #[test]
+    fn an_empty_slot_is_passed_over_and_other_kinds_do_not_count() {
+        let policy = BootPolicy::default();
+        let state =
+            slots([(MediaKind::Cd, EMPTY), (MediaKind::Cd, Some(true)), (MediaKind::Usb, Some(true))]);
+        assert_eq!(choose(&boot("Cd", OverrideEnabled::Once), &state, &policy), Some(1));
+        assert_eq!(choose(&boot("Usb", OverrideEnabled::Continuous), &state, &policy), Some(2));
+        assert_eq!(choose(&boot("Hdd", OverrideEnabled::Once), &state, &policy), None);
+        assert_eq!(choose(&boot("Cd", OverrideEnabled::Disabled), &state, &policy), None);
+    }
+
+    #[test]
+    fn once_is_consumed_and_continuous_stays() {
+        let mut once = boot("Cd", OverrideEnabled::Once);
+        once.consume();
+        assert_eq!(once, BootOverride::none("UEFI"));
+        let mut continuous = boot("Cd", OverrideEnabled::Continuous);
+        continuous.consume();
+        assert_eq!(continuous, boot("Cd", OverrideEnabled::Continuous));
+    }
+}

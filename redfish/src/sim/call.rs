@@ -1,0 +1,135 @@
+//! One request, understood: which resource, what it means, what its body says.
+//!
+//! ```text
+//!   POST /redfish/v1/Systems/437XR1138R2/Actions/ComputerSystem.Reset  {"ResetType":"On"}
+//!     └─ resource Reset ─┴─ operation Reset ─┴─ detail Reset(On) ─┴─ body Object
+//! ```
+//!
+//! Invariant: understanding never fails; what makes no sense is kept as such and refused in its turn.
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, header};
+use serde_json::{Map, Value};
+
+use super::{
+    config::TwinConfig,
+    journal::Operation,
+    power::ResetType,
+    routes::{self, Resource},
+};
+
+/// The longest body a twin reads.
+pub(super) const MAX_BODY_BYTES: usize = 64 * 1024;
+/// The longest path a twin reads (and journals).
+const MAX_PATH_BYTES: usize = 1024;
+
+/// What the body is.
+#[derive(Debug)]
+pub(super) enum Body {
+    Absent,
+    Object(Map<String, Value>),
+    /// JSON, but not an object; or no JSON at all.
+    Malformed,
+    /// Not declared as JSON.
+    WrongType,
+    TooLong,
+}
+
+/// What is particular about an operation.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Detail {
+    None,
+    Slot(String),
+    Reset(ResetType),
+}
+
+impl Detail {
+    pub(super) fn slot(&self) -> Option<&String> {
+        match self {
+            Self::Slot(id) => Some(id),
+            Self::None | Self::Reset(_) => None,
+        }
+    }
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) query: Option<String>,
+    pub(super) headers: HeaderMap,
+    pub(super) resource: Option<Resource>,
+    pub(super) operation: Operation,
+    pub(super) detail: Detail,
+    pub(super) body: Body,
+}
+
+impl Call {
+    pub(super) fn understand(config: &TwinConfig, request: Request<Bytes>) -> Self {
+        let (parts, bytes) = request.into_parts();
+        let full = parts.uri.path();
+        let resource = if full.len() <= MAX_PATH_BYTES { routes::resolve(config, full) } else { None };
+        let path = full.chars().take(MAX_PATH_BYTES).collect();
+        let body = understand_body(&parts.headers, &bytes);
+        let operation = operation(&parts.method, resource.as_ref());
+        let detail = match (&resource, &body) {
+            (Some(Resource::Insert(_, slot) | Resource::Eject(_, slot)), _) => {
+                Detail::Slot(config.slots[*slot].id.clone())
+            }
+            (Some(Resource::Reset), Body::Object(object)) => object
+                .get("ResetType")
+                .and_then(Value::as_str)
+                .and_then(|text| text.parse().ok())
+                .map_or(Detail::None, Detail::Reset),
+            _ => Detail::None,
+        };
+        Self {
+            method: parts.method,
+            path,
+            query: parts.uri.query().map(str::to_owned),
+            headers: parts.headers,
+            resource,
+            operation,
+            detail,
+            body,
+        }
+    }
+
+    /// A header as text, if it is there and is text.
+    pub(super) fn header(&self, name: impl header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+fn operation(method: &Method, resource: Option<&Resource>) -> Operation {
+    match (method, resource) {
+        (&Method::GET | &Method::HEAD, _) => Operation::Read,
+        (&Method::POST, Some(Resource::Sessions)) => Operation::Login,
+        (&Method::DELETE, Some(Resource::Session(_))) => Operation::Logout,
+        (&Method::PATCH, Some(Resource::System)) => Operation::PatchSystem,
+        (&Method::POST, Some(Resource::Reset)) => Operation::Reset,
+        (&Method::POST, Some(Resource::Insert(..))) => Operation::Insert,
+        (&Method::POST, Some(Resource::Eject(..))) => Operation::Eject,
+        _ => Operation::Unknown,
+    }
+}
+
+fn understand_body(headers: &HeaderMap, bytes: &[u8]) -> Body {
+    if bytes.is_empty() {
+        return Body::Absent;
+    }
+    if bytes.len() > MAX_BODY_BYTES {
+        return Body::TooLong;
+    }
+    let media_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        return Body::WrongType;
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(object)) => Body::Object(object),
+        Ok(_) | Err(_) => Body::Malformed,
+    }
+}

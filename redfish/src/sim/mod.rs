@@ -1,0 +1,66 @@
+//! Twins: simulated BMCs that behave honestly, on a real socket or in process.
+//!
+//! A twin is one server's BMC. It keeps its own state, reads the media it is given over real HTTP, decides by itself
+//! what the host boots, and hands the host over to whatever plays the operating system ([`Host`]).
+//!
+//! ```text
+//!            socket ([`Twin::serve`])     [`Twin::router`]     in process ([`Twin::handle`])
+//!                        └───────────────────────┼───────────────────────┘
+//!                                                ▼
+//!   http ──► call (method, path, body ─► what is meant) ──► faults (what goes wrong now) ──► auth
+//!                                                │
+//!                      reads ◄───────────────────┴──────────────────► mutations (detached: they
+//!                  resources (JSON)                                   finish though the client left)
+//!                        ▲                                                  actions
+//!                        │                                     ┌────────────┼───────────────┐
+//!                        │                                   power        slots         boot override
+//!                        └────────── state (one mutex) ◄───────┴────────────┼───────────────┘
+//!                                      │        │                           ▼
+//!                                   journal   snapshot ([`Twin::wait_for`])  media_reader (HEAD, ranges)
+//!                                                        power-on ──► host ([`Host::power_on`])
+//! ```
+//!
+//! Invariants
+//! - The client and the twins share no type, no path and no JSON: a misunderstanding cannot cancel itself out.
+//! - A request that changes something is carried out to its end even if the client hangs up, as on a real BMC.
+//! - The host boots only what is truly there: an override to `Cd` without a bootable image ends on the disk.
+//! - Nothing secret enters the journal: no credential, no token, no media URL beyond its file name.
+//! - Time is `tokio::time` only; a twin owns no thread, and no task while nothing is pending.
+//!
+//! What a particular vendor does differently is data in [`TwinConfig`]; what goes wrong is data in [`Fault`].
+//!
+//! Reference: DSP0266 (protocol), DSP0268 (ComputerSystem, VirtualMedia), DESIGN sections 3 (L1, L3, L4, L17) and 8.
+
+mod actions;
+mod auth;
+mod boot;
+mod call;
+mod config;
+mod faults;
+mod host;
+mod http;
+mod journal;
+mod media_reader;
+mod power;
+mod reply;
+mod resources;
+mod routes;
+mod state;
+mod twin;
+
+#[cfg(test)]
+mod tests;
+
+pub use boot::{BootOverride, OverrideEnabled};
+pub use config::{
+    AlreadyThere, BootPolicy, BootSearch, EjectEmpty, Graceful, Identity, InsertRules, MediaKind,
+    MediaPolicy, PowerPolicy, SessionPolicy, SlotConfig, SlotTree, TwinConfig, UrlRules,
+};
+pub use faults::{Effect, Fault, When};
+pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
+pub use http::{ServeError, TwinServer};
+pub use journal::{Change, Entry, Happening, Operation};
+pub use media_reader::{HttpMediaReader, MediaFacts, MediaReader, MediaReaderError, MediaRefusal};
+pub use power::{Power, ResetType};
+pub use state::{SlotSnapshot, TwinSnapshot};
+pub use twin::{Severed, Twin};

@@ -1,0 +1,8 @@
+//! The twins seen from outside: over a socket with a plain HTTP client, or in process.
+
+mod boots;
+mod faults;
+mod kit;
+mod media;
+mod protocol;
+mod sessions;

@@ -1,0 +1,491 @@
+//! The twin itself: a handle that takes requests, keeps the state and lets time pass.
+//!
+//! ```text
+//!   handle ── Call::understand ── fault? ─┬─ before: Status, Raw, RateLimit, Hang, Drop
+//!                                         └─ carry_out (a task of its own for mutations)
+//!                                               delay ─ authenticate ─ method ─ read or action
+//!   settle ── timer of zero: at once, else a task that sleeps and holds the twin weakly
+//! ```
+//!
+//! Invariants
+//! - The mutex is never held while the [`Host`], the media reader or a timer runs.
+//! - Each request ends in exactly one journal entry, even when the client goes away.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, header};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    boot,
+    call::Call,
+    config::TwinConfig,
+    faults::{Effect, Fault},
+    host::{BootContext, BootSource, Host},
+    journal::{Change, Entry, Happening, Operation},
+    media_reader::MediaReader,
+    power::{Elapsed, Running, Timer},
+    reply::{Refused, Reply},
+    resources::View,
+    routes::Resource,
+    state::{State, TwinSnapshot},
+};
+
+/// There is no answer: the connection is to be cut.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the twin cut the connection without an answer")]
+pub struct Severed;
+
+pub(super) struct Inner {
+    pub(super) config: TwinConfig,
+    pub(super) media: Arc<dyn MediaReader>,
+    host: Arc<dyn Host>,
+    state: Mutex<State>,
+    changed: Notify,
+    started: Instant,
+}
+
+/// A simulated BMC. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Twin {
+    pub(super) inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Twin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Twin").field("serial", &self.inner.config.serial).finish_non_exhaustive()
+    }
+}
+
+/// A handle that does not keep the twin alive.
+#[derive(Clone)]
+pub(super) struct WeakTwin(Weak<Inner>);
+
+impl fmt::Debug for WeakTwin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakTwin")
+    }
+}
+
+impl WeakTwin {
+    pub(super) fn host_stops(&self, generation: u64, restart: bool) {
+        if let Some(inner) = self.0.upgrade() {
+            Twin { inner }.host_stops(generation, restart);
+        }
+    }
+}
+
+impl Twin {
+    /// A new twin. `host` and `media` are shared by as many twins as the embedding program likes.
+    pub fn new(config: TwinConfig, host: Arc<dyn Host>, media: Arc<dyn MediaReader>) -> Self {
+        let state = Mutex::new(State::new(&config));
+        let (changed, started) = (Notify::new(), Instant::now());
+        Self { inner: Arc::new(Inner { config, media, host, state, changed, started }) }
+    }
+
+    /// What the twin is.
+    pub fn config(&self) -> &TwinConfig {
+        &self.inner.config
+    }
+
+    /// Takes one request and answers it as the BMC would.
+    pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Severed> {
+        let call = Arc::new(Call::understand(&self.inner.config, request));
+        let mut flight = Flight::begin(self, &call);
+        let effect = {
+            let mut state = self.state();
+            if !state.reachable {
+                return Err(Severed);
+            }
+            state.faults.strike(&call)
+        };
+        let mut reply = match &effect {
+            Some(Effect::Drop) => return Err(Severed),
+            Some(Effect::Hang) => return Err(self.hang().await),
+            Some(Effect::Status { status, message_id, message }) => {
+                let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                Refused::new(status, message_id, message).into()
+            }
+            Some(Effect::Raw { status, content_type, body }) => Reply::raw(*status, content_type, body),
+            Some(Effect::RateLimit { retry_after_seconds }) => rate_limited(*retry_after_seconds),
+            effect => self.carry_out(&call, effect.clone()).await,
+        };
+        match effect {
+            Some(Effect::ApplyButTimeout) => return Err(self.hang().await),
+            Some(Effect::ApplyButDrop) => return Err(Severed),
+            Some(Effect::Truncate(bytes)) => reply.truncate(bytes),
+            _ => {}
+        }
+        flight.status = Some(reply.status.as_u16());
+        Ok(reply.into_response(&call.method))
+    }
+
+    // === What a test or a simulated data centre does with it ===
+
+    /// The state now.
+    pub fn snapshot(&self) -> TwinSnapshot {
+        self.state().snapshot(&self.inner.config)
+    }
+
+    /// Waits, as long as it takes, for a state; returns it. Bound it with `tokio::time::timeout`.
+    pub async fn wait_for(&self, mut wanted: impl FnMut(&TwinSnapshot) -> bool) -> TwinSnapshot {
+        loop {
+            let changed = self.inner.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the look, so that no change falls between the look and the wait.
+            changed.as_mut().enable();
+            let snapshot = self.snapshot();
+            if wanted(&snapshot) {
+                return snapshot;
+            }
+            changed.await;
+        }
+    }
+
+    /// All the journal holds, oldest first.
+    pub fn journal(&self) -> Vec<Entry> {
+        self.state().journal.entries().cloned().collect()
+    }
+
+    /// The requests meant to change the host, a slot or the boot override, whatever their answer.
+    pub fn mutations(&self) -> Vec<Entry> {
+        let is_mutation = |what: &Happening| matches!(what, Happening::Request { operation, .. } if operation.is_mutation());
+        self.state().journal.entries().filter(|entry| is_mutation(&entry.what)).cloned().collect()
+    }
+
+    /// How many boots were from media.
+    pub fn boots_from_media(&self) -> u64 {
+        self.state().counters.boots_from_media
+    }
+
+    /// How often the power came on, restarts included.
+    pub fn power_ons(&self) -> u64 {
+        self.state().machine.power_ons
+    }
+
+    /// How often a medium was taken from an operating system that was booted with it.
+    pub fn ejected_while_running(&self) -> u64 {
+        self.state().counters.ejected_while_running
+    }
+
+    /// Adds a fault behind those in force.
+    pub fn inject(&self, fault: Fault) {
+        self.state().faults.add(fault);
+    }
+
+    /// The faults that can still strike.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.state().faults.list().to_vec()
+    }
+
+    /// Ends all faults.
+    pub fn clear_faults(&self) {
+        self.state().faults.clear();
+    }
+
+    /// An unreachable twin cuts every connection without an answer; its host runs on.
+    pub fn set_reachable(&self, reachable: bool) {
+        self.state().reachable = reachable;
+    }
+
+    /// The BMC restarts: sessions, media and boot override are lost, the host runs on.
+    pub fn reset_bmc(&self) {
+        let config = &self.inner.config;
+        let mut state = self.state();
+        state.sessions.clear();
+        let at = self.elapsed();
+        for index in 0..state.slots.len() {
+            if state.slots[index].medium.is_some() {
+                self.remove_medium(&mut state, index, at);
+            }
+        }
+        let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
+        state.boot = boot::BootOverride::none(mode);
+        state.system_revision += 1;
+        drop(state);
+        self.inner.changed.notify_waiters();
+    }
+
+    // === Requests ===
+
+    /// Delay, credentials, method, then the thing itself. Mutations run in a task of their own: a BMC finishes what
+    /// it began although nobody waits for the answer.
+    async fn carry_out(&self, call: &Arc<Call>, effect: Option<Effect>) -> Reply {
+        if !call.operation.is_mutation() {
+            return self.answer(call, effect).await;
+        }
+        let (twin, call) = (self.clone(), Arc::clone(call));
+        match tokio::spawn(async move { twin.answer(&call, effect).await }).await {
+            Ok(reply) => reply,
+            Err(_) => Refused::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "The request failed due to an internal service error. The service is still operational.",
+            )
+            .into(),
+        }
+    }
+
+    async fn answer(&self, call: &Call, effect: Option<Effect>) -> Reply {
+        if let Some(Effect::Delay(time)) = effect {
+            tokio::time::sleep(time).await;
+        }
+        let resource = match self.admit(call) {
+            Ok(resource) => resource,
+            Err(refused) => return refused.into(),
+        };
+        let done = match (call.operation, resource) {
+            (operation, _) if operation.is_mutation() && effect == Some(Effect::AcceptButIgnore) => {
+                Ok(Reply::no_content())
+            }
+            (Operation::Login, _) => self.login(call),
+            (Operation::Logout, Resource::Session(id)) => self.logout(call, *id),
+            (Operation::PatchSystem, _) => self.patch_system(call),
+            (Operation::Reset, _) => self.reset(call),
+            (Operation::Insert, Resource::Insert(_, slot)) => self.insert(call, *slot).await,
+            (Operation::Eject, Resource::Eject(_, slot)) => self.eject(call, *slot),
+            _ => {
+                let serial = match &effect {
+                    Some(Effect::WrongSerial(serial)) => serial,
+                    _ => &self.inner.config.serial,
+                };
+                self.view(serial, |view| view.show(resource)).ok_or_else(|| Refused::not_found(&call.path))
+            }
+        };
+        done.unwrap_or_else(Reply::from)
+    }
+
+    /// Credentials first, then the path, then the method, then the query: what an outsider learns is nothing.
+    fn admit<'a>(&self, call: &'a Call) -> Result<&'a Resource, Refused> {
+        let config = &self.inner.config;
+        let is_open = call.resource.as_ref().is_some_and(|resource| resource.is_open(&call.method));
+        let now = Instant::now();
+        let mut state = self.state();
+        state.sessions.prune(config, now);
+        if !is_open {
+            state.sessions.authenticate(config, call, now)?;
+        }
+        drop(state);
+        let resource = call.resource.as_ref().ok_or_else(|| Refused::not_found(&call.path))?;
+        if !resource.methods().contains(&call.method) {
+            let allow: Vec<&str> = resource.methods().iter().map(http::Method::as_str).collect();
+            return Err(Refused::method_not_allowed(&allow.join(", ")));
+        }
+        if call.header("odata-version").is_some_and(|version| version != "4.0") {
+            return Err(Refused::new(
+                StatusCode::PRECONDITION_FAILED,
+                "HeaderInvalid",
+                "Header 'OData-Version' is invalid.",
+            ));
+        }
+        if let Some(query) =
+            call.query.as_deref().filter(|query| query.starts_with('$') || query.contains("&$"))
+        {
+            return Err(Refused::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "QueryNotSupported",
+                "Querying is not supported by the implementation.",
+            )
+            .args(&[query]));
+        }
+        Ok(resource)
+    }
+
+    async fn hang(&self) -> Severed {
+        tokio::time::sleep(self.inner.config.hang_limit).await;
+        Severed
+    }
+
+    // === State, time and the host ===
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere must not silence the twin: the state is plain data and valid after every statement.
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.inner.started.elapsed()
+    }
+
+    pub(super) fn notify(&self) {
+        self.inner.changed.notify_waiters();
+    }
+
+    pub(super) fn view<T>(&self, serial: &str, show: impl FnOnce(&View<'_>) -> T) -> T {
+        let config = &self.inner.config;
+        let now = config.started_at.checked_add(self.elapsed()).unwrap_or(config.started_at);
+        show(&View { config, state: &self.state(), serial, now })
+    }
+
+    /// Changes the machine and tells everyone what came of it.
+    pub(super) fn drive<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let at = self.elapsed();
+        let mut state = self.state();
+        let (power, power_ons) = (state.machine.power(), state.machine.power_ons);
+        let was_running = state.machine.running.is_some();
+        let result = act(&mut state);
+        let stopped = was_running && state.machine.running.is_none();
+        if state.machine.power_ons != power_ons {
+            state.last_reset = Some(at);
+        }
+        if state.machine.power() != power {
+            let now = state.machine.power();
+            state.system_revision += 1;
+            state.changed(at, Change::Power(now));
+        }
+        drop(state);
+        if stopped {
+            self.inner.host.power_off(&self.inner.config.serial);
+        }
+        self.notify();
+        result
+    }
+
+    /// Lets a timer run out: at once if it is due now, else in a task.
+    pub(super) fn settle(&self, mut timer: Option<Timer>) {
+        while let Some(due) = timer {
+            if !due.after.is_zero() {
+                let twin = Arc::downgrade(&self.inner);
+                tokio::spawn(async move {
+                    tokio::time::sleep(due.after).await;
+                    if let Some(inner) = twin.upgrade() {
+                        let twin = Self { inner };
+                        let next = twin.elapse(due.epoch);
+                        twin.settle(next);
+                    }
+                });
+                return;
+            }
+            timer = self.elapse(due.epoch);
+        }
+    }
+
+    fn elapse(&self, epoch: u64) -> Option<Timer> {
+        let config = &self.inner.config;
+        let at = self.elapsed();
+        let (timer, boot) = self.drive(|state| match state.machine.elapse(epoch, &config.power) {
+            Elapsed::Stale | Elapsed::Off => (None, None),
+            Elapsed::ShutDown(next) | Elapsed::OffAndOn(next) => (Some(next), None),
+            Elapsed::Boot => (None, Some(self.boot(state, at))),
+        });
+        if let Some(boot) = boot {
+            self.inner.host.power_on(boot);
+        }
+        timer
+    }
+
+    /// The end of Post: the firmware chooses, the override is consumed, the host starts.
+    fn boot(&self, state: &mut State, at: Duration) -> BootContext {
+        let config = &self.inner.config;
+        let media = state.inserted(config);
+        let chosen = boot::choose(&state.boot, &state.candidates(config), &config.boot);
+        let source = chosen
+            .and_then(|index| {
+                let url = state.slots[index].medium.as_ref()?.url.clone();
+                Some(BootSource::Media { slot: config.slots[index].id.clone(), url })
+            })
+            .unwrap_or(BootSource::Disk);
+        let slots = match &source {
+            // What runs from the disk is not hurt by an eject.
+            BootSource::Disk => Vec::new(),
+            BootSource::Media { .. } => {
+                (0..state.slots.len()).filter(|&index| state.slots[index].medium.is_some()).collect()
+            }
+        };
+        match &source {
+            BootSource::Disk => {
+                state.counters.boots_from_disk += 1;
+                state.changed(at, Change::BootedDisk);
+            }
+            BootSource::Media { slot, .. } => {
+                state.counters.boots_from_media += 1;
+                state.changed(at, Change::BootedMedia { slot: slot.clone() });
+            }
+        }
+        let before = state.boot.clone();
+        state.boot.consume();
+        if state.boot != before {
+            let (target, enabled) = (state.boot.target.clone(), state.boot.enabled.as_str());
+            state.changed(at, Change::BootOverride { target, enabled });
+        }
+        let cancel = CancellationToken::new();
+        let running = Running { source: source.clone(), slots, cancel: cancel.clone() };
+        let generation = state.machine.started(running);
+        let machine = WeakTwin(Arc::downgrade(&self.inner));
+        BootContext { serial: config.serial.clone(), boots_from: source, media, cancel, generation, machine }
+    }
+
+    fn host_stops(&self, generation: u64, restart: bool) {
+        let at = self.elapsed();
+        let timer = self.drive(|state| {
+            let timer = state.machine.host_stops(generation, restart, &self.inner.config.power)?;
+            state.changed(at, Change::HostStopped { restart });
+            Some(timer)
+        });
+        self.settle(timer);
+    }
+
+    /// Takes a medium out of a slot that has one.
+    pub(super) fn remove_medium(&self, state: &mut State, index: usize, at: Duration) {
+        let slot = self.inner.config.slots[index].id.clone();
+        if state.machine.running.as_ref().is_some_and(|running| running.slots.contains(&index)) {
+            state.counters.ejected_while_running += 1;
+            state.changed(at, Change::EjectedWhileRunning { slot: slot.clone() });
+        }
+        state.slots[index].medium = None;
+        state.slots[index].revision += 1;
+        state.changed(at, Change::Ejected { slot });
+    }
+}
+
+fn rate_limited(retry_after_seconds: Option<u64>) -> Reply {
+    let refused = Refused::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "ServiceTemporarilyUnavailable",
+        "The service is temporarily unavailable. Retry later.",
+    );
+    match retry_after_seconds {
+        Some(seconds) => refused.with(header::RETRY_AFTER, seconds.to_string()).into(),
+        None => refused.into(),
+    }
+}
+
+/// A request under way; its end is journalled however it ends.
+struct Flight {
+    twin: Twin,
+    call: Arc<Call>,
+    status: Option<u16>,
+}
+
+impl Flight {
+    fn begin(twin: &Twin, call: &Arc<Call>) -> Self {
+        twin.state().begin(call.operation);
+        twin.notify();
+        Self { twin: twin.clone(), call: Arc::clone(call), status: None }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let at = self.twin.elapsed();
+        let mut state = self.twin.state();
+        state.end(self.call.operation);
+        state.journal.add(
+            at,
+            Happening::Request {
+                method: self.call.method.to_string(),
+                path: self.call.path.clone(),
+                operation: self.call.operation,
+                status: self.status,
+            },
+        );
+        drop(state);
+        self.twin.notify();
+    }
+}

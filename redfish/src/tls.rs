@@ -1,0 +1,202 @@
+//! How a BMC proves who it is: a pinned certificate, a CA, or nothing.
+//!
+//! BMC certificates are mostly self-signed, expired and without a usable name, so the ordinary rules of the web
+//! fail. A pin compares the SHA-256 of the leaf and nothing else of the certificate; the handshake signature is
+//! always verified, so the peer does hold the key. The handshake ends before a request is written, therefore a
+//! wrong certificate never sees credentials. TLS 1.2 and 1.3 only; the provider is `ring` and never installed
+//! globally.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
+};
+use sha2::{Digest, Sha256};
+
+use crate::transport::{TransportError, TransportErrorKind};
+
+/// What is accepted as the BMC's certificate.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum TlsMode {
+    /// Only the certificate with this fingerprint, whatever its name and dates.
+    Pin(Fingerprint),
+    /// Certificates for this name or address, issued by one of these CAs (PEM, one or more certificates).
+    Ca(Vec<u8>),
+    /// Any certificate. For laboratories and for reading a fingerprint before the first pin.
+    Insecure,
+}
+
+/// SHA-256 of a certificate in DER form.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    fn of(certificate: &CertificateDer<'_>) -> Self {
+        Fingerprint(Sha256::digest(certificate.as_ref()).into())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Text is not 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a fingerprint is 64 hexadecimal digits (SHA-256 of the certificate), colons allowed")]
+pub struct FingerprintError;
+
+impl FromStr for Fingerprint {
+    type Err = FingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, FingerprintError> {
+        let text = text.trim();
+        let digits: String = text.strip_prefix("sha256:").unwrap_or(text).split(':').take(33).collect();
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(digits, &mut bytes).map_err(|_| FingerprintError)?;
+        Ok(Fingerprint(bytes))
+    }
+}
+
+/// The certificate the peer showed last, also when it was refused.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen(Arc<Mutex<Option<Fingerprint>>>);
+
+impl Seen {
+    pub(crate) fn get(&self) -> Option<Fingerprint> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, fingerprint: Fingerprint) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fingerprint);
+    }
+}
+
+/// The rustls configuration of a mode.
+pub(crate) fn client_config(mode: &TlsMode, seen: Seen) -> Result<ClientConfig, TransportError> {
+    let config = |detail: String| TransportError::not_sent(TransportErrorKind::Config, detail);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let rule = match mode {
+        TlsMode::Pin(pin) => Rule::Pin(*pin),
+        TlsMode::Insecure => Rule::Any,
+        TlsMode::Ca(pem) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(pem).take(256) {
+                let certificate = certificate.map_err(|error| config(format!("CA file: {error}")))?;
+                roots.add(certificate).map_err(|error| config(format!("CA certificate: {error}")))?;
+            }
+            let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                .build()
+                .map_err(|error| config(format!("CA certificates: {error}")))?;
+            Rule::Issued(verifier)
+        }
+    };
+    let verifier = Verifier { rule, seen, provider: provider.clone() };
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| config(error.to_string()))?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+}
+
+#[derive(Debug)]
+enum Rule {
+    Pin(Fingerprint),
+    Issued(Arc<WebPkiServerVerifier>),
+    Any,
+}
+
+#[derive(Debug)]
+struct Verifier {
+    rule: Rule,
+    seen: Seen,
+    provider: Arc<CryptoProvider>,
+}
+
+/// Marks, inside a rustls error, that the pin and not the certificate was the reason.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the certificate differs from the pinned one")]
+pub(crate) struct PinMismatch;
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let shown = Fingerprint::of(end_entity);
+        self.seen.set(shown);
+        match &self.rule {
+            Rule::Pin(pin) if *pin == shown => Ok(ServerCertVerified::assertion()),
+            Rule::Pin(_) => {
+                Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(PinMismatch)))))
+            }
+            Rule::Issued(verifier) => {
+                verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+            Rule::Any => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_are_read_with_and_without_colons() {
+        let plain = "ab".repeat(32);
+        let colons = vec!["AB"; 32].join(":");
+        let expected = Fingerprint([0xab; 32]);
+        assert_eq!(plain.parse(), Ok(expected));
+        assert_eq!(colons.parse(), Ok(expected));
+        assert_eq!(format!("sha256:{plain}").parse(), Ok(expected));
+        assert_eq!("abc".parse::<Fingerprint>(), Err(FingerprintError));
+        assert_eq!("ab".repeat(40).parse::<Fingerprint>(), Err(FingerprintError));
+    }
+
+    #[test]
+    fn a_ca_file_without_certificates_is_a_configuration_error() {
+        let error = client_config(&TlsMode::Ca(b"nothing".to_vec()), Seen::default()).unwrap_err();
+        assert_eq!(error.kind, TransportErrorKind::Config);
+    }
+}

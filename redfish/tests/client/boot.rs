@@ -1,0 +1,206 @@
+//! The boot override: targets, bodies, ETags, the settings resource, clearing.
+
+use std::sync::Arc;
+
+use http::Method;
+use redfish::{Bmc, BootEnabled, BootMode, BootTarget, ErrorKind, Profile, SystemInfo, SystemSelector};
+use serde_json::{Value, json};
+
+use crate::fake::{Fake, Reply, SYSTEM, builder, client};
+
+const SETTINGS: &str = "/redfish/v1/Systems/1/Settings";
+const TARGETS: &str = "BootSourceOverrideTarget@Redfish.AllowableValues";
+
+fn set_to(target: &str, enabled: &str) -> Value {
+    json!({ "Boot": { "BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled } })
+}
+
+async fn found(fake: &Arc<Fake>) -> (Bmc, SystemInfo) {
+    let bmc = client(fake);
+    let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
+    (bmc, system)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_one_time_cd_boot_is_set_and_read_back() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))]);
+    let done = bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    assert!(done.changed && done.confirmed && done.observed.leads_to(&BootTarget::Cd));
+    assert_eq!(fake.mutations()[0].body, Some(set_to("Cd", "Once")));
+    assert_eq!(fake.mutations()[0].header("if-match"), None);
+
+    let again = bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    assert!(!again.changed && again.confirmed);
+    assert_eq!(fake.mutations().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_accepted_override_that_does_not_show_is_not_confirmed() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204)]);
+    let done = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap();
+    assert!(done.changed && !done.confirmed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn continuous_in_the_read_back_counts() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Continuous"))]);
+    let done = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap();
+    assert!(done.confirmed && done.observed.enabled == Some(BootEnabled::Continuous));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_listed_target_is_taken_and_none_listed_is_an_error() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "Boot": { TARGETS: ["Pxe", "UsbCd"] } }));
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("UsbCd", "Once"))]);
+    let done = bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    assert_eq!(done.observed.target, Some(BootTarget::UsbCd));
+    let error = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err();
+    assert!(error.to_string().contains("[Pxe, UsbCd]"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mode_is_sent_only_when_it_differs() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "Boot": { "BootSourceOverrideMode": "Legacy" } }));
+    let (bmc, system) = found(&fake).await;
+    let mut shown = set_to("Cd", "Once");
+    shown["Boot"]["BootSourceOverrideMode"] = json!("UEFI");
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, shown.clone())]);
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], Some(BootMode::Uefi)).await.unwrap().confirmed);
+    assert_eq!(fake.mutations()[0].body, Some(shown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_wants_the_whole_object_gets_it_after_a_400() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    let refused = Reply::error(400, "Base.1.0.PropertyMissing", "BootSourceOverrideMode is missing");
+    fake.on(Method::PATCH, SYSTEM, [refused, Reply::status(200).effect(SYSTEM, set_to("Cd", "Once"))]);
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap().confirmed);
+    let mut full = set_to("Cd", "Once");
+    full["Boot"]["BootSourceOverrideMode"] = json!("UEFI");
+    assert_eq!(fake.mutations()[1].body, Some(full));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_refusal_is_the_one_that_is_told() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::text(400, "first"), Reply::text(400, "second")]);
+    let error = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err();
+    assert!(matches!(&error.kind, ErrorKind::Refused { status: 400, message, .. } if message == "first"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_locked_bios_is_busy_and_not_pressed() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::error(400, "iLO.2.8.UnableToModifyDuringSystemPOST", "POST")]);
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err().is_transient());
+    assert_eq!(fake.mutations().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_etag_goes_along_and_is_widened_step_by_step_with_a_read_between() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "@odata.etag": "W/\"1\"" }));
+    let (bmc, system) = found(&fake).await;
+    let set = Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"));
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(412), Reply::status(412), Reply::status(412), set]);
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap().confirmed);
+    let sent = fake.mutations();
+    let tags: Vec<_> = sent.iter().map(|sent| sent.header("if-match")).collect();
+    assert_eq!(tags, [Some("W/\"1\""), Some("\"1\""), Some("*"), None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_demands_a_precondition_gets_one() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(
+        Method::PATCH,
+        SYSTEM,
+        [Reply::status(428), Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))],
+    );
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap().confirmed);
+    assert_eq!(fake.mutations()[1].header("if-match"), Some("*"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn profiles_choose_star_and_the_whole_body() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "@odata.etag": "\"1\"" }));
+    let bmc = builder(&fake, Profile::named("ami").unwrap()).build();
+    let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
+    fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))]);
+    bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    let sent = &fake.mutations()[0];
+    assert_eq!(sent.header("if-match"), Some("*"));
+    assert_eq!(sent.body.as_ref().unwrap()["Boot"].as_object().unwrap().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settings_resource_with_a_boot_target_is_written_and_read_instead_of_the_system() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "@Redfish.Settings": { "SettingsObject": { "@odata.id": SETTINGS } } }));
+    fake.put(SETTINGS, set_to("None", "Disabled"));
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SETTINGS, [Reply::status(204).effect(SETTINGS, set_to("Cd", "Once"))]);
+    assert!(bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap().confirmed);
+    assert_eq!(fake.mutations()[0].path, SETTINGS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settings_resource_without_boot_or_that_is_missing_is_ignored() {
+    for settings in [Some(json!({ "Attributes": {} })), None] {
+        let fake = Fake::new();
+        fake.merge(SYSTEM, json!({ "@Redfish.Settings": { "SettingsObject": { "@odata.id": SETTINGS } } }));
+        settings.into_iter().for_each(|settings| fake.put(SETTINGS, settings));
+        let (bmc, system) = found(&fake).await;
+        fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))]);
+        assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap().confirmed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clearing_disables_and_never_names_a_disk() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    assert!(!bmc.clear_boot_override(&system).await.unwrap().changed);
+    fake.merge(SYSTEM, set_to("Cd", "Once"));
+    let cleared = Reply::status(204).effect(SYSTEM, set_to("None", "Disabled"));
+    fake.on(Method::PATCH, SYSTEM, [Reply::text(400, "Target is missing"), cleared]);
+    let done = bmc.clear_boot_override(&system).await.unwrap();
+    assert!(done.changed && done.confirmed);
+    let bodies: Vec<_> = fake.mutations().into_iter().filter_map(|sent| sent.body).collect();
+    assert_eq!(
+        bodies,
+        [json!({ "Boot": { "BootSourceOverrideEnabled": "Disabled" } }), set_to("None", "Disabled")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_override_whose_fate_is_unknown_is_not_repeated() {
+    let fake = Fake::new();
+    let (bmc, system) = found(&fake).await;
+    fake.on(Method::PATCH, SYSTEM, [Reply::times_out()]);
+    assert!(bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err().maybe_applied());
+    assert_eq!(fake.mutations().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_system_without_a_boot_override_says_so() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "Boot": null }));
+    let (bmc, system) = found(&fake).await;
+    let error = bmc.boot_override(&system).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotSupported { .. }));
+}

@@ -1,0 +1,199 @@
+//! Discovery: links only, the right system among several, slots wherever they are, odd types.
+
+use http::Method;
+use redfish::{ErrorKind, InsertVia, PowerState, ResetType, SerialMatch, SystemSelector};
+use serde_json::{Value, json};
+
+use crate::fake::{Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SLOT, SYSTEM, SYSTEMS, client};
+
+const BOARD: &str = "/redfish/v1/Systems/Board";
+
+fn link(path: &str) -> Value {
+    json!({ "@odata.id": path })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_by_the_book_is_found_in_few_requests() {
+    let fake = Fake::new();
+    let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
+    assert_eq!(found.system.uri, SYSTEM);
+    assert_eq!(found.system.power_state, PowerState::Off);
+    assert_eq!(found.system.matches_serial("ser1"), SerialMatch::Match);
+    assert_eq!(found.system.matches_serial(" TAG1 "), SerialMatch::Match);
+    assert_eq!(found.system.matches_serial("OTHER"), SerialMatch::Mismatch);
+    assert_eq!(found.identity.vendor.as_deref(), Some("Contoso"));
+    assert_eq!(found.manager.as_ref().unwrap().firmware.as_deref(), Some("7.1"));
+    let reset = found.system.reset.as_ref().unwrap();
+    assert_eq!(reset.target, RESET);
+    assert!(reset.allows(ResetType::On) && !reset.allows(ResetType::Nmi));
+    let [slot] = found.slots.as_slice() else { panic!("one slot") };
+    assert_eq!((slot.uri.as_str(), &slot.insert), (SLOT, &InsertVia::Action(INSERT.to_owned())));
+    assert!(slot.is_cd() && !slot.is_usb() && slot.is_empty() && slot.takes_media());
+    assert_eq!(fake.journal().len(), 8, "root twice, login, systems, system, manager, media, slot");
+    assert!(fake.mutations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_discovery_survives_being_stored() {
+    let fake = Fake::new();
+    let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
+    let stored = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<redfish::Discovery>(&stored).unwrap(), found);
+}
+
+#[tokio::test(start_paused = true)]
+async fn among_several_systems_the_serial_decides() {
+    let fake = Fake::new();
+    fake.put(SYSTEMS, json!({ "Members": [link(SYSTEM), link(BOARD)] }));
+    fake.put(BOARD, json!({ "Id": "Board", "SerialNumber": "SER2", "PowerState": "On" }));
+    let bmc = client(&fake);
+    for (serial, uri) in [("SER2", BOARD), ("TAG1", SYSTEM)] {
+        assert_eq!(bmc.discover(&SystemSelector::serial(serial)).await.unwrap().system.uri, uri);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn among_several_systems_the_only_real_host_is_taken() {
+    let fake = Fake::new();
+    fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));
+    fake.put(
+        BOARD,
+        json!({ "Id": "Board", "Boot": {}, "Actions": { "#ComputerSystem.Reset": { "target": "/x" } } }),
+    );
+    assert_eq!(client(&fake).discover(&SystemSelector::default()).await.unwrap().system.uri, SYSTEM);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_system_that_always_fails_does_not_hide_the_host() {
+    let fake = Fake::new();
+    fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));
+    fake.on(Method::GET, BOARD, (0..50).map(|_| Reply::status(500)));
+    assert_eq!(client(&fake).discover(&SystemSelector::default()).await.unwrap().system.uri, SYSTEM);
+    assert_eq!(fake.sent(Method::GET, BOARD).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hosts_without_a_serial_to_tell_them_apart_are_an_error_that_names_both() {
+    let fake = Fake::new();
+    fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));
+    let mut twin = json!({ "Links": { "ManagedBy": [link(MANAGER)] }, "SerialNumber": "SER9" });
+    twin["Boot"] = json!({ "BootSourceOverrideTarget": "None" });
+    twin["Actions"] = json!({ "#ComputerSystem.Reset": { "target": "/x" } });
+    fake.put(BOARD, twin);
+    let bmc = client(&fake);
+    let error = bmc.discover(&SystemSelector::default()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Config { .. }));
+    assert!(error.to_string().contains(BOARD) && error.to_string().contains(SYSTEM), "{error}");
+    let named = SystemSelector { serial: None, uri: Some(BOARD.to_owned()) };
+    assert_eq!(bmc.discover(&named).await.unwrap().system.uri, BOARD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn collections_are_read_page_by_page_and_a_cycle_ends() {
+    let fake = Fake::new();
+    let second = "/redfish/v1/Systems?page=2";
+    fake.put(SYSTEMS, json!({ "Members": [], "Members@odata.nextLink": second }));
+    fake.put(second, json!({ "Members": [link(SYSTEM), link(SYSTEM)], "Members@odata.nextLink": SYSTEMS }));
+    assert_eq!(client(&fake).discover(&SystemSelector::default()).await.unwrap().system.uri, SYSTEM);
+    assert_eq!(fake.sent(Method::GET, second).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_or_null_members_right_after_a_bmc_reset_are_transient() {
+    for members in [json!([]), Value::Null] {
+        let fake = Fake::new();
+        fake.put(SYSTEMS, json!({ "Members": members }));
+        let error = client(&fake).discover(&SystemSelector::default()).await.unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_are_read_once_when_both_trees_show_them() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "VirtualMedia": link(MEDIA) }));
+    let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
+    assert_eq!((found.slots.len(), fake.sent(Method::GET, SLOT).len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_other_tree_is_used_when_one_is_dead_or_has_no_usable_slot() {
+    let fake = Fake::new();
+    let dead = "/redfish/v1/Systems/1/VirtualMedia";
+    fake.merge(SYSTEM, json!({ "VirtualMedia": link(dead) }));
+    let bmc = client(&fake);
+    assert_eq!(bmc.discover(&SystemSelector::default()).await.unwrap().slots[0].uri, SLOT);
+
+    let internal = "/redfish/v1/Systems/1/VirtualMedia/kvm";
+    fake.put(dead, json!({ "Members": [link(internal)] }));
+    let read_only =
+        Reply::json(200, json!({ "Id": "kvm", "MediaTypes": ["CD"] })).header("allow", "GET, HEAD");
+    fake.on(Method::GET, internal, [read_only]);
+    assert_eq!(bmc.discover(&SystemSelector::default()).await.unwrap().slots[0].uri, SLOT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_fails_is_left_out() {
+    let fake = Fake::new();
+    fake.put(MEDIA, json!({ "Members": [link("/redfish/v1/gone"), link(SLOT)] }));
+    assert_eq!(client(&fake).discover(&SystemSelector::default()).await.unwrap().slots.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_managers_collection_stands_in_for_a_missing_managed_by() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "Links": { "ManagedBy": null } }));
+    let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
+    assert_eq!(found.manager.unwrap().uri, MANAGER);
+    assert_eq!(found.slots.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reset_types_come_from_action_info_when_the_action_lists_none() {
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "Actions": { "#ComputerSystem.Reset": {
+        "ResetType@Redfish.AllowableValues": null, "@Redfish.ActionInfo": "/redfish/v1/Systems/1/ResetInfo",
+    }}}));
+    let types =
+        json!({ "Parameters": [{ "Name": "ResetType", "AllowableValues": ["On", "ForceOff", "OemThing"] }] });
+    fake.put("/redfish/v1/Systems/1/ResetInfo", types);
+    let reset = client(&fake).discover(&SystemSelector::default()).await.unwrap().system.reset.unwrap();
+    assert_eq!(reset.allowed, [ResetType::On, ResetType::ForceOff]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_types_cost_only_the_field_that_has_them() {
+    let fake = Fake::new();
+    fake.merge(
+        SYSTEM,
+        json!({
+            "SerialNumber": 12345, "Model": [], "PowerState": {}, "Boot": "no", "SKU": "  ", "UUID": null,
+        }),
+    );
+    fake.merge(SLOT, json!({ "Inserted": "false", "MediaTypes": "CD", "Name": 3, "Image": {} }));
+    let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
+    assert_eq!(found.system.serial.as_deref(), Some("12345"));
+    assert_eq!((&found.system.model, &found.system.boot), (&None, &None));
+    assert_eq!(found.system.power_state, PowerState::Unknown);
+    assert!(found.slots[0].is_cd() && found.slots[0].is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn placeholder_serials_count_as_none() {
+    for serial in
+        [json!("To be filled by O.E.M."), json!("Default string"), json!(""), json!("0000"), Value::Null]
+    {
+        let fake = Fake::new();
+        fake.merge(SYSTEM, json!({ "SerialNumber": serial, "SKU": "" }));
+        let system = client(&fake).discover(&SystemSelector::default()).await.unwrap().system;
+        assert_eq!(system.matches_serial("SER1"), SerialMatch::Unknown, "{serial}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_redfish_service_is_said_so() {
+    let fake = Fake::new();
+    fake.put(ROOT, json!({ "hello": "world" }));
+    let error = client(&fake).discover(&SystemSelector::default()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::NotSupported { .. }), "{error}");
+}

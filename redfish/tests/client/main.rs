@@ -1,0 +1,13 @@
+//! The client against a scripted BMC, through its public interface, under virtual time.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod boot;
+mod discovery;
+mod fake;
+mod media;
+mod never_twice;
+mod power;
+mod reads;
+mod session;
+mod tasks;

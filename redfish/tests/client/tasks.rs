@@ -1,0 +1,150 @@
+//! Asynchronous operations: followed to an end that is then read from the resource itself.
+
+use std::time::Duration;
+
+use http::Method;
+use redfish::{Applied, ErrorKind, InsertOptions, RedfishError, Slot, TransportError, TransportErrorKind};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::fake::{Fake, INSERT, Reply, SLOT, URL, client, inserted};
+
+const MONITOR: &str = "/redfish/v1/TaskMonitors/9";
+const TASK: &str = "/redfish/v1/TaskService/Tasks/9";
+
+fn accepted() -> Reply {
+    Reply::status(202).header("location", MONITOR)
+}
+
+fn task(state: &str) -> Value {
+    json!({ "@odata.id": TASK, "@odata.type": "#Task.v1_4_0.Task", "TaskState": state })
+}
+
+async fn insert(fake: &std::sync::Arc<Fake>) -> Result<Applied<Slot>, RedfishError> {
+    client(fake).insert(SLOT, URL, InsertOptions::default()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_monitor_is_polled_until_the_operation_ended() {
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted().header("retry-after", "3")]);
+    let running = || Reply::json(202, task("Running")).header("retry-after", "7");
+    fake.on(Method::GET, MONITOR, [running(), running(), Reply::status(204).effect(SLOT, inserted())]);
+    let started = Instant::now();
+    assert!(insert(&fake).await.unwrap().confirmed);
+    assert_eq!(started.elapsed().as_secs(), 17);
+}
+
+#[tokio::test(start_paused = true)]
+async fn completed_is_final_whatever_the_status() {
+    for status in [200, 202] {
+        let fake = Fake::new();
+        fake.on(Method::POST, INSERT, [accepted()]);
+        fake.on(Method::GET, MONITOR, [Reply::json(status, task("Completed")).effect(SLOT, inserted())]);
+        assert!(insert(&fake).await.unwrap().confirmed);
+        assert_eq!(fake.sent(Method::GET, MONITOR).len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_task_served_with_200_is_not_done() {
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    let done = Reply::json(200, task("Completed")).effect(SLOT, inserted());
+    fake.on(
+        Method::GET,
+        MONITOR,
+        [Reply::json(200, task("New")), Reply::json(200, task("downloading")), done],
+    );
+    assert!(insert(&fake).await.unwrap().confirmed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_task_tells_its_message() {
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    let mut failed = task("Exception");
+    failed["Messages"] = json!([{ "MessageId": "Oem.1.0.NoImage", "Message": format!("cannot read {URL}") }]);
+    fake.on(Method::GET, MONITOR, [Reply::json(200, failed)]);
+    let error = insert(&fake).await.unwrap_err();
+    let ErrorKind::TaskFailed { state, message_id, message } = &error.kind else { panic!("{error}") };
+    assert_eq!((state.as_str(), message_id.as_deref()), ("Exception", Some("Oem.1.0.NoImage")));
+    assert_eq!(message, "cannot read http://10.0.0.1/[redacted]");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_purged_monitor_proves_nothing_and_the_slot_is_read() {
+    for holds in [true, false] {
+        let fake = Fake::new();
+        let effect = if holds { inserted() } else { json!({}) };
+        fake.on(Method::POST, INSERT, [accepted().effect(SLOT, effect)]);
+        let done = insert(&fake).await.unwrap();
+        assert_eq!((done.changed, done.confirmed), (true, holds));
+        assert_eq!(fake.sent(Method::GET, MONITOR).len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_tasks_own_path_is_used_when_the_monitor_answers_badly() {
+    for monitor in [Reply::status(405), Reply::status(404), Reply::status(500)] {
+        let fake = Fake::new();
+        fake.on(Method::POST, INSERT, [Reply::json(202, task("New")).header("location", MONITOR)]);
+        fake.on(Method::GET, MONITOR, [monitor]);
+        fake.on(Method::GET, TASK, [Reply::json(200, task("Completed")).effect(SLOT, inserted())]);
+        assert!(insert(&fake).await.unwrap().confirmed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_202_with_nothing_to_follow_is_settled_by_reading() {
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [Reply::status(202).effect(SLOT, inserted())]);
+    assert!(insert(&fake).await.unwrap().confirmed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_passed_on_by_the_monitor_is_the_operations_own() {
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    fake.on(
+        Method::GET,
+        MONITOR,
+        [Reply::error(400, "Base.1.8.ActionParameterValueFormatError", "bad image")],
+    );
+    let error = insert(&fake).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Refused { status: 400, .. }) && !error.maybe_applied());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_failed_polls_are_overlooked_and_many_are_not() {
+    let lost = || Reply::fails(TransportError::maybe_sent(TransportErrorKind::Lost, "reset"));
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    let done = Reply::status(204).effect(SLOT, inserted());
+    fake.on(Method::GET, MONITOR, [lost(), Reply::status(503), lost(), done]);
+    assert!(insert(&fake).await.unwrap().confirmed);
+
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    fake.on(Method::GET, MONITOR, (0..50).map(|_| lost()));
+    let error = insert(&fake).await.unwrap_err();
+    assert!(error.maybe_applied() && error.is_transient());
+    assert_eq!(fake.sent(Method::GET, MONITOR).len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_never_ends_is_left_after_the_profiles_time() {
+    let fake = Fake::new();
+    fake.on(Method::POST, INSERT, [accepted()]);
+    fake.on(
+        Method::GET,
+        MONITOR,
+        (0..500).map(|_| Reply::json(202, task("Running")).header("retry-after", "0")),
+    );
+    let started = Instant::now();
+    let error = insert(&fake).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Timeout { .. }) && error.maybe_applied());
+    assert!(started.elapsed() <= Duration::from_secs(120));
+    assert!(fake.sent(Method::GET, MONITOR).len() <= 120);
+    assert_eq!(fake.mutations().len(), 1);
+}

@@ -1,0 +1,20 @@
+//! A registry on a directory and an address, open to everybody: `serve DIRECTORY ADDRESS`. For trying clients and
+//! for measuring.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use registry::{AllowAll, Config, Registry};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(directory), Some(address)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: serve DIRECTORY ADDRESS".into());
+    };
+    let registry = Registry::open(Config::new(directory)).await?;
+    let router = registry.router(Arc::new(AllowAll));
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}

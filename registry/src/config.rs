@@ -1,0 +1,49 @@
+//! Where the registry keeps its content, and every bound it works under.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The settings of one registry. `Config::new` gives the defaults; every field may be changed afterwards.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The directory everything is stored under. One process at a time: the embedding program holds the lock.
+    pub root: PathBuf,
+    /// The largest blob, in bytes. Default 20 GiB.
+    pub max_blob_size: u64,
+    /// The largest manifest, in bytes. Default 4 MiB, which the specification asks every registry to take.
+    pub max_manifest_size: usize,
+    /// Request bodies received at one time; further ones wait unread (see `upload_queue_timeout`). Default 64.
+    pub max_concurrent_uploads: usize,
+    /// Upload sessions open at one time, idle ones included. Default 1,024.
+    pub max_upload_sessions: usize,
+    /// How long a request may wait for its turn before it is told to come back. Default 30 s.
+    pub upload_queue_timeout: Duration,
+    /// How long a client may send nothing in the middle of a body. Default 30 s.
+    pub upload_read_timeout: Duration,
+    /// How long one request body may take in all. Default 1 h.
+    pub upload_timeout: Duration,
+    /// How long an upload session may lie untouched before [`Registry::sweep`](crate::Registry::sweep) removes it.
+    /// Default 24 h.
+    pub upload_session_age: Duration,
+    /// Free bytes of the file system that pushes never touch, so that the rest of the program can go on
+    /// writing. Default 64 MiB.
+    pub reserve_bytes: u64,
+}
+
+impl Config {
+    /// The defaults, over the directory `root` (created when missing).
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Config {
+            root: root.into(),
+            max_blob_size: 20 << 30,
+            max_manifest_size: 4 << 20,
+            max_concurrent_uploads: 64,
+            max_upload_sessions: 1024,
+            upload_queue_timeout: Duration::from_secs(30),
+            upload_read_timeout: Duration::from_secs(30),
+            upload_timeout: Duration::from_secs(3600),
+            upload_session_age: Duration::from_secs(24 * 3600),
+            reserve_bytes: 64 << 20,
+        }
+    }
+}

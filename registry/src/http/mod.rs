@@ -1,0 +1,205 @@
+//! The distribution API: one catch-all route, read by our own parser.
+//!
+//! ```text
+//!  request -> path -> method table (405 + Allow) -> authorize (401, 403) -> one handler -> answer
+//! ```
+//!
+//! | endpoint       | GET, HEAD | POST | PATCH | PUT  | DELETE |
+//! |----------------|-----------|------|-------|------|--------|
+//! | `/v2/`         | pull      |      |       |      |        |
+//! | blob           | pull      |      |       |      | delete |
+//! | upload start   |           | push |       |      |        |
+//! | upload session | push (GET)|      | push  | push | push   |
+//! | manifest       | pull      |      |       | push | delete |
+//! | tags           | pull      |      |       |      |        |
+//!
+//! Specification: distribution-spec "API" (end-1 to end-14).
+
+mod blobs;
+mod body;
+mod error;
+mod manifests;
+pub(crate) mod path;
+pub(crate) mod query;
+pub(crate) mod range;
+mod tags;
+mod uploads;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+
+use self::error::{ApiError, Code};
+use self::path::Endpoint;
+use crate::Registry;
+use crate::access::{Access, Action, Authorizer, Caller, Denied};
+use crate::name::RepositoryName;
+
+const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+
+/// What every handler needs.
+struct Api {
+    registry: Registry,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+pub(crate) fn router(registry: Registry, authorizer: Arc<dyn Authorizer>) -> Router {
+    Router::new()
+        .route("/v2", any(serve))
+        .route("/v2/", any(serve))
+        .route("/v2/{*endpoint}", any(serve))
+        .with_state(Arc::new(Api { registry, authorizer }))
+}
+
+async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let (parts, mut body) = request.into_parts();
+    let mut response = match Box::pin(api.answer(&parts, &mut body)).await {
+        Ok(response) => response,
+        Err(error) => {
+            let mut response = error.into_response();
+            // Who was too slow with the body does not get more time for it.
+            let gave_up = response.status() == StatusCode::REQUEST_TIMEOUT;
+            if gave_up || !body::drain(&mut body).await {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
+    };
+    // Docker's clients tell a registry from another server by this header.
+    response.headers_mut().insert(API_VERSION, HeaderValue::from_static("registry/2.0"));
+    response
+}
+
+impl Api {
+    async fn answer(&self, parts: &Parts, body: &mut Body) -> Result<Response, ApiError> {
+        let endpoint = Endpoint::parse(parts.uri.path())?;
+        let methods = methods(&endpoint);
+        let action = methods
+            .iter()
+            .find_map(|(method, action)| (*method == parts.method).then_some(*action))
+            .ok_or_else(|| method_not_allowed(methods))?;
+        self.authorize(parts, endpoint.repository(), action).await?;
+        match (&endpoint, &parts.method) {
+            (Endpoint::Base, _) => Ok(json("{}")),
+            (Endpoint::Blob { repository, digest }, &Method::DELETE) => {
+                self.delete_blob(repository, digest).await
+            }
+            (Endpoint::Blob { repository, digest }, _) => self.get_blob(repository, digest, parts).await,
+            (Endpoint::UploadStart { repository }, _) => self.start_upload(repository, parts, body).await,
+            (Endpoint::Upload { repository, id }, method) => match *method {
+                Method::PATCH => self.append_upload(repository, *id, parts, body).await,
+                Method::PUT => self.close_upload(repository, *id, parts, body).await,
+                Method::DELETE => self.cancel_upload(repository, *id).await,
+                _ => self.upload_status(repository, *id),
+            },
+            (Endpoint::Manifest { repository, reference }, method) => match *method {
+                Method::PUT => self.put_manifest(repository, reference, parts, body).await,
+                Method::DELETE => self.delete_manifest(repository, reference).await,
+                _ => self.get_manifest(repository, reference).await,
+            },
+            (Endpoint::Tags { repository }, _) => self.list_tags(repository, parts.uri.query()).await,
+        }
+    }
+
+    async fn authorize(
+        &self,
+        parts: &Parts,
+        repository: Option<&RepositoryName>,
+        action: Action,
+    ) -> Result<(), ApiError> {
+        let access = Access { repository, action };
+        let caller = Caller {
+            authorization: text(&parts.headers, header::AUTHORIZATION),
+            peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
+        };
+        self.authorizer.authorize(caller, access).await.map_err(|denied| match denied {
+            Denied::Unauthorized => {
+                let challenge = HeaderValue::try_from(self.authorizer.challenge(access))
+                    .unwrap_or(HeaderValue::from_static("Basic"));
+                ApiError::new(StatusCode::UNAUTHORIZED, Code::Unauthorized, denied.to_string())
+                    .with_header(header::WWW_AUTHENTICATE, challenge)
+            }
+            Denied::Forbidden => ApiError::new(StatusCode::FORBIDDEN, Code::Denied, denied.to_string()),
+        })
+    }
+}
+
+/// The methods of an endpoint and what each of them needs the right to do.
+fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
+    match endpoint {
+        Endpoint::Base | Endpoint::Tags { .. } => {
+            const { &[(Method::GET, Action::Pull), (Method::HEAD, Action::Pull)] }
+        }
+        Endpoint::Blob { .. } => {
+            const { &[(Method::GET, Action::Pull), (Method::HEAD, Action::Pull), (Method::DELETE, Action::Delete)] }
+        }
+        Endpoint::UploadStart { .. } => const { &[(Method::POST, Action::Push)] },
+        Endpoint::Upload { .. } => {
+            const {
+                &[
+                    (Method::GET, Action::Push),
+                    (Method::PATCH, Action::Push),
+                    (Method::PUT, Action::Push),
+                    (Method::DELETE, Action::Push),
+                ]
+            }
+        }
+        Endpoint::Manifest { .. } => {
+            const {
+                &[
+                    (Method::GET, Action::Pull),
+                    (Method::HEAD, Action::Pull),
+                    (Method::PUT, Action::Push),
+                    (Method::DELETE, Action::Delete),
+                ]
+            }
+        }
+    }
+}
+
+fn method_not_allowed(methods: &[(Method, Action)]) -> ApiError {
+    let names: Vec<&str> = methods.iter().map(|(method, _)| method.as_str()).collect();
+    let allow = names.join(", ");
+    let message = format!("this endpoint takes {allow}");
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported, message);
+    match HeaderValue::try_from(allow) {
+        Ok(allow) => error.with_header(header::ALLOW, allow),
+        Err(_) => error,
+    }
+}
+
+/// An answer without a body.
+fn empty<const N: usize>(status: StatusCode, headers: [(HeaderName, String); N]) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    insert(&mut response, headers);
+    response
+}
+
+/// Adds headers made of paths, digests and numbers, which are always legal values.
+fn insert<const N: usize>(response: &mut Response, headers: [(HeaderName, String); N]) {
+    for (name, value) in headers {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}
+
+fn json(document: impl Into<Body>) -> Response {
+    let mut response = Response::new(document.into());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A header as text; `None` when absent or not text.
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}

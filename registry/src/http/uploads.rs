@@ -1,0 +1,295 @@
+//! Pushing blobs, in every form clients use.
+//!
+//! ```text
+//!  POST ?digest=  body            one request                                       201
+//!  POST ?mount=&from=             another repository has it                         201, or 202 as below
+//!  POST                           202, Location = session
+//!    PATCH                        a stream, any length                              202
+//!    PATCH Content-Range: a-b     a chunk that must begin at the session's offset   202, or 416 and the session stays
+//!    GET                          how far it is                                     204, Range: 0-b
+//!    PUT ?digest=  [body]         the rest, and the end                             201
+//!    DELETE                       never mind                                        204
+//! ```
+//!
+//! What can be refused is refused before a byte of the body is read. A broken connection leaves the session where
+//! it was, so that the client can ask how far it is and go on; a wrong digest or a full disk ends it.
+//!
+//! Specification: distribution-spec "Pushing blobs" (end-4a to end-6, end-11, end-13, end-14).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::body::{Ending, Incoming};
+use super::error::{ApiError, Code};
+use super::path::{blob_path, upload_path};
+use super::range::ChunkRange;
+use super::{Api, CONTENT_DIGEST, empty, query, text};
+use crate::access::Action;
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::name::RepositoryName;
+use crate::store::{Session, Sink};
+
+const UPLOAD_UUID: HeaderName = HeaderName::from_static("docker-upload-uuid");
+/// How long a request waits for an earlier one to the same session, which is usually just being torn down.
+const TURN_WAIT: Duration = Duration::from_secs(1);
+
+impl Api {
+    pub(super) async fn start_upload(
+        &self,
+        repository: &RepositoryName,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<Response, ApiError> {
+        let asked = parts.uri.query();
+        if let Some(digest) = query::value(asked, "digest") {
+            let digest = parse_digest(&digest)?;
+            return self.push_at_once(repository, &digest, parts, body).await;
+        }
+        if let Some(digest) = self.mount(repository, parts).await? {
+            tracing::info!(repository = %repository, digest = %digest, "blob mounted");
+            return Ok(created(repository, &digest));
+        }
+        let session = self.begin(repository).await?;
+        Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
+    }
+
+    /// Mounts the blob the query names, if there is one, it is where the query says, and the caller may read it
+    /// there. Anything else is no error but an ordinary upload: an answer must not tell what a repository holds.
+    async fn mount(&self, repository: &RepositoryName, parts: &Parts) -> Result<Option<Digest>, ApiError> {
+        let asked = parts.uri.query();
+        let digest = query::value(asked, "mount").and_then(|text| text.parse::<Digest>().ok());
+        let source = query::value(asked, "from").and_then(|text| text.parse::<RepositoryName>().ok());
+        let (Some(digest), Some(source)) = (digest, source) else { return Ok(None) };
+        if self.authorize(parts, Some(&source), Action::Pull).await.is_err() {
+            return Ok(None);
+        }
+        let (name, wanted) = (repository.clone(), digest.clone());
+        let mounted = self.registry.run(move |store| store.mount(&source, &name, &wanted)).await?;
+        Ok(mounted.then_some(digest))
+    }
+
+    async fn push_at_once(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<Response, ApiError> {
+        let session = self.begin(repository).await?;
+        let sink = self.sink(Arc::clone(&session)).await?;
+        let pushed = match self.receive(sink, parts, body).await {
+            Ok(sink) => self.finish(sink, repository, digest).await,
+            Err(error) => Err(error),
+        };
+        if pushed.is_err() {
+            // Nobody was told of this session, so nobody can continue it. Should the whole request vanish
+            // before this line, the sweep takes it.
+            if let Ok(sink) = self.sink(session).await {
+                self.cancel(sink).await?;
+            }
+        }
+        pushed
+    }
+
+    pub(super) async fn append_upload(
+        &self,
+        repository: &RepositoryName,
+        id: Uuid,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<Response, ApiError> {
+        let sink = self.sink(self.registry.store.upload(repository, id)?).await?;
+        let sink = self.receive(sink, parts, body).await?;
+        Ok(session_answer(StatusCode::ACCEPTED, repository, sink.session()))
+    }
+
+    pub(super) async fn close_upload(
+        &self,
+        repository: &RepositoryName,
+        id: Uuid,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<Response, ApiError> {
+        let session = self.registry.store.upload(repository, id)?;
+        let digest = query::value(parts.uri.query(), "digest").ok_or_else(|| {
+            let message = "the digest of the blob is missing: close the upload with ?digest=";
+            ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, message)
+        })?;
+        let digest = parse_digest(&digest)?;
+        let mut sink = self.sink(session).await?;
+        if !body.is_end_stream() {
+            sink = self.receive(sink, parts, body).await?;
+        }
+        self.finish(sink, repository, &digest).await
+    }
+
+    pub(super) async fn cancel_upload(
+        &self,
+        repository: &RepositoryName,
+        id: Uuid,
+    ) -> Result<Response, ApiError> {
+        let sink = self.sink(self.registry.store.upload(repository, id)?).await?;
+        self.cancel(sink).await?;
+        Ok(empty(StatusCode::NO_CONTENT, []))
+    }
+
+    pub(super) fn upload_status(&self, repository: &RepositoryName, id: Uuid) -> Result<Response, ApiError> {
+        let session = self.registry.store.upload(repository, id)?;
+        Ok(session_answer(StatusCode::NO_CONTENT, repository, &session))
+    }
+
+    /// The right to receive a body, in turn with other uploads. The body waits unread.
+    pub(super) async fn receiving_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let turn = Arc::clone(&self.registry.receiving).acquire_owned();
+        match timeout(self.registry.config().upload_queue_timeout, turn).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(Error::Stopped.into()),
+            Err(_) => Err(Error::TooManyUploads(self.registry.config().max_concurrent_uploads).into()),
+        }
+    }
+
+    async fn begin(&self, repository: &RepositoryName) -> Result<Arc<Session>, ApiError> {
+        let name = repository.clone();
+        let begun = self.registry.run(move |store| {
+            store.expect_space_for(0)?;
+            store.begin_upload(&name)
+        });
+        Ok(begun.await?)
+    }
+
+    async fn sink(&self, session: Arc<Session>) -> Result<Sink, ApiError> {
+        let turn = timeout(TURN_WAIT, session.turn()).await.map_err(|_| Error::UploadBusy(session.id))?;
+        Ok(self.registry.run(move |store| store.sink(session, turn)).await?)
+    }
+
+    async fn cancel(&self, sink: Sink) -> Result<(), ApiError> {
+        Ok(self
+            .registry
+            .run(move |_| {
+                sink.cancel();
+                Ok(())
+            })
+            .await?)
+    }
+
+    async fn finish(
+        &self,
+        sink: Sink,
+        repository: &RepositoryName,
+        digest: &Digest,
+    ) -> Result<Response, ApiError> {
+        let (length, expected) = (sink.offset(), digest.clone());
+        self.registry.run(move |_| sink.finish(&expected)).await?;
+        tracing::info!(repository = %repository, digest = %digest, size_bytes = length, "blob pushed");
+        Ok(created(repository, digest))
+    }
+
+    /// Appends the body to the session, after everything that can be known beforehand was checked.
+    async fn receive(&self, sink: Sink, parts: &Parts, body: &mut Body) -> Result<Sink, ApiError> {
+        let config = self.registry.config();
+        let start = sink.offset();
+        let length = text(&parts.headers, header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+        let chunk = match parts.headers.get(header::CONTENT_RANGE) {
+            None => None,
+            Some(value) => Some(chunk_at(value, start).ok_or_else(|| out_of_order(&sink))?),
+        };
+        let declared = chunk.map(ChunkRange::length);
+        if let (Some(declared), Some(length)) = (declared, length)
+            && declared != length
+        {
+            return Err(wrong_length(declared));
+        }
+        let room = config.max_blob_size.saturating_sub(start);
+        let announced = declared.or(length).unwrap_or(0);
+        if announced > room {
+            self.cancel(sink).await?;
+            return Err(too_large(config.max_blob_size));
+        }
+        self.registry.run(move |store| store.expect_space_for(announced)).await?;
+        let _permit = self.receiving_permit().await?;
+
+        let (mut sink, ending) = Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;
+        match (ending, declared) {
+            (Ending::Broken(error), _) => Err(error),
+            (Ending::TooLong, None) => {
+                self.cancel(sink).await?;
+                Err(too_large(config.max_blob_size))
+            }
+            (Ending::Complete, declared) if declared.is_none_or(|length| sink.offset() - start == length) => {
+                Ok(sink)
+            }
+            (_, declared) => {
+                self.registry.run(move |_| sink.roll_back(start)).await?;
+                Err(wrong_length(declared.unwrap_or(0)))
+            }
+        }
+    }
+}
+
+fn chunk_at(value: &HeaderValue, offset: u64) -> Option<ChunkRange> {
+    ChunkRange::parse(value.to_str().ok()?).filter(|chunk| chunk.first == offset)
+}
+
+fn parse_digest(text: &str) -> Result<Digest, ApiError> {
+    text.parse::<Digest>()
+        .map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, error.to_string()))
+}
+
+fn created(repository: &RepositoryName, digest: &Digest) -> Response {
+    empty(
+        StatusCode::CREATED,
+        [(header::LOCATION, blob_path(repository, digest)), (CONTENT_DIGEST, digest.to_string())],
+    )
+}
+
+fn session_answer(status: StatusCode, repository: &RepositoryName, session: &Session) -> Response {
+    empty(
+        status,
+        [
+            (header::LOCATION, upload_path(repository, session.id)),
+            (header::RANGE, received_range(session)),
+            (UPLOAD_UUID, session.id.to_string()),
+        ],
+    )
+}
+
+/// The bytes a session has, as its first and last. There is no way to write none, and clients expect `0-0`.
+fn received_range(session: &Session) -> String {
+    format!("0-{}", session.received().saturating_sub(1))
+}
+
+fn out_of_order(sink: &Sink) -> ApiError {
+    let message =
+        format!("the next chunk must begin at {}: Content-Range is first-last, inclusive", sink.offset());
+    let mut error = ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, Code::BlobUploadInvalid, message);
+    let session = sink.session();
+    for (name, value) in [
+        (header::LOCATION, upload_path(session.repository(), session.id)),
+        (header::RANGE, received_range(session)),
+    ] {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            error = error.with_header(name, value);
+        }
+    }
+    error
+}
+
+fn wrong_length(declared: u64) -> ApiError {
+    let message =
+        format!("Content-Range announced {declared} bytes and the body has another length: send it again");
+    ApiError::new(StatusCode::BAD_REQUEST, Code::SizeInvalid, message)
+}
+
+fn too_large(limit: u64) -> ApiError {
+    let message = format!("a blob has {limit} bytes at most; the upload was cancelled");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::SizeInvalid, message)
+}

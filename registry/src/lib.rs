@@ -1,0 +1,149 @@
+//! A small OCI registry that never loses a byte: an axum router over a store of its own.
+//!
+//! ```text
+//!                 Authorizer (the embedding program's)
+//!                     ^
+//!                     | Caller, Access
+//!  client -> http::path -> http::{blobs, uploads, manifests, tags} -> Registry -> store (blocking threads) -> disk
+//!                                                                        ^
+//!  embedding program: resolve, blob, repositories, tags, sweep ----------+
+//! ```
+//!
+//! The crate knows the distribution specification and a directory, nothing else: no jobs, no users, no
+//! configuration files, no database. What it answers with 201 is on disk, file and directory, before the answer
+//! leaves; what it serves was hashed while it was written. Every body, wait and buffer has a bound in
+//! [`Config`].
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use registry::{AllowAll, Config, Registry};
+//!
+//! # async fn run() -> Result<(), registry::Error> {
+//! let registry = Registry::open(Config::new("/var/lib/example/oci")).await?;
+//! let router: axum::Router = registry.router(Arc::new(AllowAll));
+//! # let _ = router; Ok(())
+//! # }
+//! ```
+//!
+//! Not here (the storage layout leaves room for it): referrers, `_catalog`, garbage collection, pins, scrubbing,
+//! quotas, retention, import and export. Deleting makes content invisible; its bytes stay in the pool.
+//!
+//! Specification: OCI distribution-spec, image-spec, image-layout.
+
+mod access;
+mod config;
+mod digest;
+mod error;
+#[doc(hidden)]
+pub mod fuzz;
+mod http;
+mod manifest;
+mod name;
+mod store;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::Semaphore;
+
+pub use crate::access::{Access, Action, AllowAll, Authorizer, Caller, Denied};
+pub use crate::config::Config;
+pub use crate::digest::{Algorithm, Digest, InvalidDigest};
+pub use crate::error::Error;
+pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
+pub use crate::store::{BlobFile, Manifest, Swept};
+
+use crate::store::Store;
+
+/// An open registry. Clones share it.
+#[derive(Clone)]
+pub struct Registry {
+    store: Arc<Store>,
+    /// One permit per request body being received.
+    receiving: Arc<Semaphore>,
+}
+
+impl Registry {
+    /// Opens the registry stored under `config.root`, creating it when missing. Unfinished uploads of an earlier
+    /// process can be continued; its torn drafts are removed.
+    pub async fn open(config: Config) -> Result<Self, Error> {
+        let receiving =
+            Arc::new(Semaphore::new(config.max_concurrent_uploads.clamp(1, Semaphore::MAX_PERMITS)));
+        let store = blocking(move || Store::open(config)).await?;
+        Ok(Registry { store: Arc::new(store), receiving })
+    }
+
+    /// The distribution API under `/v2`, to be merged into the embedding program's router.
+    pub fn router(&self, authorizer: Arc<dyn Authorizer>) -> axum::Router {
+        http::router(self.clone(), authorizer)
+    }
+
+    /// The manifest `reference` names in `repository`, hashed before it is returned.
+    pub async fn resolve(
+        &self,
+        repository: &RepositoryName,
+        reference: &Reference,
+    ) -> Result<Manifest, Error> {
+        let (repository, reference) = (repository.clone(), reference.clone());
+        self.run(move |store| store.resolve(&repository, &reference)).await
+    }
+
+    /// A blob by its content, whichever repository has it. Open for as long as the result lives.
+    pub async fn blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
+        let digest = digest.clone();
+        self.run(move |store| store.blob(&digest)).await
+    }
+
+    /// Every repository, in the order of names.
+    pub async fn repositories(&self) -> Vec<RepositoryName> {
+        self.store.repositories()
+    }
+
+    /// Every tag of a repository, in byte order.
+    pub async fn tags(&self, repository: &RepositoryName) -> Result<Vec<Tag>, Error> {
+        let repository = repository.clone();
+        self.run(move |store| store.tags(&repository, None, usize::MAX)).await.map(|page| page.tags)
+    }
+
+    /// Removes upload sessions nothing was written to for [`Config::upload_session_age`] before `now`.
+    pub async fn sweep(&self, now: SystemTime) -> Result<Swept, Error> {
+        self.run(move |store| store.sweep_uploads(now)).await
+    }
+
+    /// Free bytes of the file system the registry is on, for readiness checks.
+    pub async fn free_bytes(&self) -> Result<u64, Error> {
+        self.run(|store| store.free_bytes()).await
+    }
+
+    /// Whether pushes are accepted at this moment: more than [`Config::reserve_bytes`] are free.
+    pub async fn accepts_pushes(&self) -> Result<bool, Error> {
+        match self.run(|store| store.expect_space_for(0)).await {
+            Ok(()) => Ok(true),
+            Err(Error::NoSpace) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.store.config
+    }
+
+    /// Runs one operation of the store on a blocking thread. It ends even if nobody waits for it any more.
+    async fn run<T, F>(&self, operation: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Arc<Store>) -> Result<T, Error> + Send + 'static,
+    {
+        let store = Arc::clone(&self.store);
+        blocking(move || operation(&store)).await
+    }
+}
+
+/// Runs blocking work off the async threads.
+async fn blocking<T, F>(work: F) -> Result<T, Error>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, Error> + Send + 'static,
+{
+    tokio::task::spawn_blocking(work).await.map_err(|_| Error::Stopped)?
+}

@@ -1,0 +1,305 @@
+//! Upload sessions: bytes on their way to becoming a blob.
+//!
+//! ```text
+//!            begin          append*                      finish(digest)
+//!   (none) --------> open ----------> open ... ---------------------------> blob in the pool
+//!                      |  offset = length of the file       |
+//!                      |  cancel, sweep, disk full          |  wrong digest
+//!                      +---------------> gone <-------------+
+//! ```
+//!
+//! One file per session, named after its id and its repository, so that a session survives a restart without
+//! any other state: its offset is the length of the file. The hash runs while the bytes arrive. It is lost by a
+//! restart, by a rolled back chunk, or when the client closes with another algorithm than expected; only then is
+//! the file read once more at the end. Either way nothing becomes content that was not hashed.
+//!
+//! One request at a time writes to a session: it owns the session's [`Sink`] from its first byte to its last,
+//! also on the worker thread, so a request that is dropped half-way leaves the session whole.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use uuid::Uuid;
+
+use super::{Store, disk};
+use crate::digest::{Algorithm, Digest, Hasher};
+use crate::error::Error;
+use crate::name::RepositoryName;
+
+const REREAD_CHUNK: usize = 1 << 20;
+/// Free space is looked at again whenever an upload has grown by this much: most clients do not announce lengths.
+const SPACE_CHECK_EVERY: u64 = 16 << 20;
+
+/// What one call of [`Registry::sweep`](crate::Registry::sweep) did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Abandoned upload sessions removed.
+    pub sessions: usize,
+    /// The bytes they held.
+    pub bytes: u64,
+}
+
+/// One upload session.
+pub(crate) struct Session {
+    pub(crate) id: Uuid,
+    repository: RepositoryName,
+    path: PathBuf,
+    /// A copy of the writer's offset that can be read while it writes.
+    received: AtomicU64,
+    writer: Arc<Mutex<Writer>>,
+}
+
+struct Writer {
+    offset: u64,
+    /// The hash of everything up to `offset`; `None` when it has to be taken from the file again.
+    hasher: Option<Hasher>,
+    open: bool,
+}
+
+/// The right to write to a session, which one request has at a time.
+pub(crate) struct Turn(OwnedMutexGuard<Writer>);
+
+/// A session open for writing.
+pub(crate) struct Sink {
+    store: Arc<Store>,
+    session: Arc<Session>,
+    writer: OwnedMutexGuard<Writer>,
+    file: File,
+}
+
+impl Session {
+    pub(crate) fn repository(&self) -> &RepositoryName {
+        &self.repository
+    }
+
+    /// Bytes received so far, also while a request is writing.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Acquire)
+    }
+
+    /// Waits until no other request writes to the session.
+    pub(crate) async fn turn(&self) -> Turn {
+        Turn(Arc::clone(&self.writer).lock_owned().await)
+    }
+
+    fn try_turn(&self) -> Option<Turn> {
+        Arc::clone(&self.writer).try_lock_owned().ok().map(Turn)
+    }
+
+    fn new(id: Uuid, repository: RepositoryName, path: PathBuf, offset: u64) -> Self {
+        let writer = Writer { offset, hasher: None, open: true };
+        Session {
+            id,
+            repository,
+            path,
+            received: AtomicU64::new(offset),
+            writer: Arc::new(Mutex::new(writer)),
+        }
+    }
+}
+
+impl Store {
+    /// Begins a session.
+    pub(crate) fn begin_upload(&self, repository: &RepositoryName) -> Result<Arc<Session>, Error> {
+        let id = Uuid::new_v4();
+        let path = self.uploads().join(format!("{id}={}", repository.to_directory()));
+        OpenOptions::new().write(true).create_new(true).open(&path).map_err(Error::io("create", &path))?;
+        let session = Arc::new(Session::new(id, repository.clone(), path, 0));
+        let limit = self.config.max_upload_sessions;
+        let taken = {
+            let mut sessions = self.sessions();
+            let room = sessions.len() < limit;
+            if room {
+                sessions.insert(id, Arc::clone(&session));
+            }
+            !room
+        };
+        if taken {
+            disk::discard(&session.path);
+            return Err(Error::TooManyUploads(limit));
+        }
+        Ok(session)
+    }
+
+    /// The session `id`, if it was begun for this repository.
+    pub(crate) fn upload(&self, repository: &RepositoryName, id: Uuid) -> Result<Arc<Session>, Error> {
+        let found = self.sessions().get(&id).cloned();
+        found.filter(|session| session.repository == *repository).ok_or(Error::UploadUnknown(id))
+    }
+
+    /// Opens the session's file for the request that holds `turn`.
+    pub(crate) fn sink(self: &Arc<Self>, session: Arc<Session>, turn: Turn) -> Result<Sink, Error> {
+        let Turn(mut writer) = turn;
+        if !writer.open {
+            return Err(Error::UploadUnknown(session.id));
+        }
+        if writer.offset == 0 {
+            writer.hasher = Some(Hasher::new(Algorithm::Sha256));
+        }
+        let path = &session.path;
+        let mut file =
+            OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
+        // What lies beyond the offset is a chunk that was cut short; it was never acknowledged.
+        file.set_len(writer.offset)
+            .and_then(|()| file.seek(SeekFrom::Start(writer.offset)))
+            .map_err(Error::io("continue", path))?;
+        Ok(Sink { store: Arc::clone(self), session, writer, file })
+    }
+
+    /// Removes sessions nothing was written to for `upload_session_age` before `now`.
+    pub(crate) fn sweep_uploads(self: &Arc<Self>, now: SystemTime) -> Result<Swept, Error> {
+        let all: Vec<Arc<Session>> = self.sessions().values().cloned().collect();
+        let mut swept = Swept::default();
+        for session in all {
+            // Busy or just finished: not abandoned.
+            let Some(turn) = session.try_turn() else { continue };
+            let sink = match self.sink(Arc::clone(&session), turn) {
+                Err(Error::UploadUnknown(_)) => continue,
+                other => other?,
+            };
+            let touched = sink
+                .file
+                .metadata()
+                .and_then(|metadata| metadata.modified())
+                .map_err(Error::io("read the age of", &session.path))?;
+            let abandoned =
+                now.duration_since(touched).is_ok_and(|age| age >= self.config.upload_session_age);
+            if abandoned {
+                swept.sessions += 1;
+                swept.bytes += sink.writer.offset;
+                sink.cancel();
+            }
+        }
+        Ok(swept)
+    }
+
+    /// Picks up the sessions an earlier process left; what is not one of ours is left alone.
+    pub(super) fn find_sessions(&self) -> Result<(), Error> {
+        for file in disk::names(&self.uploads())? {
+            let file = file?;
+            let Some((id, directory)) = file.split_once('=') else { continue };
+            let (Ok(id), Some(repository)) = (id.parse::<Uuid>(), RepositoryName::from_directory(directory))
+            else {
+                continue;
+            };
+            let path = self.uploads().join(&file);
+            let offset = path.metadata().map_err(Error::io("read the length of", &path))?.len();
+            let session = Session::new(id, repository, path, offset);
+            self.sessions().insert(id, Arc::new(session));
+        }
+        Ok(())
+    }
+}
+
+impl Sink {
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Bytes received so far.
+    pub(crate) fn offset(&self) -> u64 {
+        self.writer.offset
+    }
+
+    /// Writes and hashes the next bytes. After a failure the session stands where it stood before.
+    pub(crate) fn append(mut self, chunk: &Bytes) -> Result<Self, Error> {
+        let end = self.writer.offset + chunk.len() as u64;
+        let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
+        let room = if look_again { self.store.expect_space_for(chunk.len() as u64) } else { Ok(()) };
+        let written =
+            room.and_then(|()| self.file.write_all(chunk).map_err(Error::io("write to", &self.session.path)));
+        if let Err(refused) = written {
+            if matches!(refused, Error::NoSpace) {
+                // What fills the disk is given back at once; the client has to begin again anyway.
+                self.cancel();
+            }
+            return Err(refused);
+        }
+        if let Some(hasher) = &mut self.writer.hasher {
+            hasher.update(chunk);
+        }
+        self.writer.offset = end;
+        self.session.received.store(self.writer.offset, Ordering::Release);
+        Ok(self)
+    }
+
+    /// Takes back everything after `offset`.
+    pub(crate) fn roll_back(&mut self, offset: u64) -> Result<(), Error> {
+        if offset < self.writer.offset {
+            self.writer.hasher = None;
+            self.writer.offset = offset;
+            self.session.received.store(offset, Ordering::Release);
+            self.file.set_len(offset).map_err(Error::io("shorten", &self.session.path))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the session: its bytes become the blob `expected`, or nothing. Durable when this returns.
+    pub(crate) fn finish(mut self, expected: &Digest) -> Result<(), Error> {
+        let running = self.writer.hasher.take().filter(|hasher| hasher.algorithm() == expected.algorithm());
+        let actual = match running {
+            Some(hasher) => hasher.finish(),
+            None => self.reread(expected.algorithm())?,
+        };
+        if actual != *expected {
+            self.cancel();
+            return Err(Error::DigestMismatch { expected: expected.clone(), actual });
+        }
+        let kept = self
+            .file
+            .sync_data()
+            .map_err(Error::io("make durable", &self.session.path))
+            .and_then(|()| self.store.adopt(&self.session.path, &self.session.repository, expected));
+        if let Err(error) = kept {
+            // The kernel reports a lost write once: these bytes must not be offered a second time.
+            self.cancel();
+            return Err(error);
+        }
+        self.close();
+        Ok(())
+    }
+
+    /// Ends the session and removes its bytes.
+    pub(crate) fn cancel(mut self) {
+        disk::discard(&self.session.path);
+        self.close();
+    }
+
+    fn close(&mut self) {
+        self.writer.open = false;
+        self.store.sessions().remove(&self.session.id);
+    }
+
+    fn reread(&mut self, algorithm: Algorithm) -> Result<Digest, Error> {
+        hash_file(&mut self.file, algorithm, self.writer.offset, &self.session.path)
+    }
+}
+
+fn hash_file(file: &mut File, algorithm: Algorithm, length: u64, path: &Path) -> Result<Digest, Error> {
+    let failed = Error::io("read back", path);
+    let mut hash = || -> std::io::Result<Digest> {
+        file.seek(SeekFrom::Start(0))?;
+        let mut hasher = Hasher::new(algorithm);
+        let mut buffer = vec![0; REREAD_CHUNK];
+        let mut left = length;
+        while left > 0 {
+            let wanted = usize::try_from(left).unwrap_or(REREAD_CHUNK).min(REREAD_CHUNK);
+            let got = match file.read(&mut buffer[..wanted]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(got) => got,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            hasher.update(&buffer[..got]);
+            left -= got as u64;
+        }
+        Ok(hasher.finish())
+    };
+    hash().map_err(failed)
+}

@@ -1,0 +1,10 @@
+//! The registry from outside: real sockets, real files, real clients.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod access;
+mod clients;
+mod crash;
+mod distribution;
+mod durability;
+mod limits;
+mod support;

@@ -1,0 +1,190 @@
+//! A registry on a real socket and a client that shows what went over it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use registry::{Algorithm, AllowAll, Authorizer, Config, Digest, Registry};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+pub(crate) const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// A served registry; stopped when dropped.
+pub(crate) struct Server {
+    pub(crate) registry: Registry,
+    pub(crate) address: SocketAddr,
+    pub(crate) client: reqwest::Client,
+    task: JoinHandle<()>,
+    /// Kept for its `Drop`; absent when the test keeps the directory itself.
+    _root: Option<tempfile::TempDir>,
+}
+
+impl Server {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let mut config = config(root.path());
+        change(&mut config);
+        let mut server = Self::open(config, Arc::new(AllowAll)).await;
+        server._root = Some(root);
+        server
+    }
+
+    pub(crate) async fn open(config: Config, authorizer: Arc<dyn Authorizer>) -> Self {
+        let registry = Registry::open(config).await.unwrap();
+        let router = registry.router(authorizer).into_make_service_with_connect_info::<SocketAddr>();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Server { registry, address, client: client(), task, _root: None }
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("http://{}{path}", self.address))
+    }
+
+    pub(crate) async fn send(&self, method: Method, path: &str) -> Response {
+        self.request(method, path).send().await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.send(Method::GET, path).await
+    }
+
+    pub(crate) async fn head(&self, path: &str) -> Response {
+        self.send(Method::HEAD, path).await
+    }
+
+    /// Begins an upload and returns its location.
+    pub(crate) async fn begin(&self, repository: &str) -> String {
+        let answer = self.send(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).await;
+        assert_eq!(answer.status(), StatusCode::ACCEPTED);
+        header(&answer, "location").to_owned()
+    }
+
+    pub(crate) async fn put_blob(&self, repository: &str, content: &[u8]) -> Response {
+        let digest = sha256(content);
+        self.request(Method::POST, &format!("/v2/{repository}/blobs/uploads/?digest={digest}"))
+            .body(content.to_vec())
+            .send()
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn put_manifest(
+        &self,
+        repository: &str,
+        reference: &str,
+        kind: &str,
+        document: &[u8],
+    ) -> Response {
+        self.request(Method::PUT, &format!("/v2/{repository}/manifests/{reference}"))
+            .header("content-type", kind)
+            .body(document.to_vec())
+            .send()
+            .await
+            .unwrap()
+    }
+
+    /// Pushes a small image, blobs and all, and returns the bytes of its manifest.
+    pub(crate) async fn push_image(&self, repository: &str, tag: &str, seed: &str) -> Vec<u8> {
+        let config =
+            format!("{{\"architecture\":\"amd64\",\"os\":\"linux\",\"seed\":\"{seed}\"}}").into_bytes();
+        let layer = format!("layer of {seed}").into_bytes();
+        for blob in [&config, &layer] {
+            assert_eq!(self.put_blob(repository, blob).await.status(), StatusCode::CREATED);
+        }
+        let document = image(&config, &[&layer]);
+        let answer = self.put_manifest(repository, tag, IMAGE, &document).await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        document
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(crate) fn config(root: &Path) -> Config {
+    let mut config = Config::new(root);
+    config.reserve_bytes = 0;
+    config
+}
+
+/// A plain-http client with a TLS configuration of its own, since the platform's may be missing.
+pub(crate) fn client() -> reqwest::Client {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().build().unwrap()
+}
+
+pub(crate) fn sha256(content: &[u8]) -> Digest {
+    Digest::of(Algorithm::Sha256, content)
+}
+
+pub(crate) fn descriptor(kind: &str, content: &[u8]) -> Value {
+    json!({"mediaType": kind, "digest": sha256(content).to_string(), "size": content.len()})
+}
+
+/// The manifest of an image, with odd spacing so that a re-encoded copy would differ.
+pub(crate) fn image(config: &[u8], layers: &[&[u8]]) -> Vec<u8> {
+    let layers: Vec<Value> = layers.iter().map(|layer| descriptor(LAYER, layer)).collect();
+    let document = json!({
+        "schemaVersion": 2, "mediaType": IMAGE, "config": descriptor(CONFIG, config), "layers": layers,
+        "com.example.unknown": [1, 2, 3],
+    });
+    format!("{}\n  ", serde_json::to_string_pretty(&document).unwrap()).into_bytes()
+}
+
+pub(crate) fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
+    answer.headers().get(name).unwrap_or_else(|| panic!("no {name} in {answer:?}")).to_str().unwrap()
+}
+
+/// The codes of an error answer, after checking its shape with the specification's own types.
+pub(crate) async fn codes(answer: Response) -> Vec<String> {
+    assert_eq!(header(&answer, "content-type"), "application/json");
+    let specified = answer.status().is_client_error();
+    let document = answer.bytes().await.unwrap();
+    if specified {
+        let parsed: oci_spec::distribution::ErrorResponse = serde_json::from_slice(&document).unwrap();
+        assert!(
+            parsed.errors().iter().all(|entry| entry.message().as_ref().is_some_and(|text| !text.is_empty()))
+        );
+    }
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    let code = |entry: &Value| entry["code"].as_str().unwrap().to_owned();
+    document["errors"].as_array().unwrap().iter().map(code).collect()
+}
+
+/// Status and codes in one, for tables of refusals.
+pub(crate) async fn refusal(answer: Response) -> (u16, Vec<String>) {
+    let status = answer.status().as_u16();
+    (status, codes(answer).await)
+}
+
+/// Bytes that do not repeat, the same for the same seed.
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}

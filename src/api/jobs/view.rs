@@ -1,0 +1,57 @@
+//! A job as clients see it.
+
+use serde_json::{Value, json};
+
+use crate::model::{Event, Job, Phase, StepRecord};
+
+/// What every answer about a job holds.
+pub(super) fn job(job: &Job) -> Value {
+    let run = &job.run;
+    json!({
+        "job_id": run.id,
+        "server_serial": job.server,
+        "status": job.status,
+        "outcome": run.outcome,
+        "failed_step": job.failed_step,
+        "failure": run.failure,
+        "step": run.step,
+        "wait": run.wait,
+        "hold": run.hold,
+        "created_at": run.created_at,
+        "last_update": run.updated_at,
+        "deadline_at": run.deadline_at,
+        "recipe_schema_id": job.recipe_schema_id,
+        "task_iso_sha256": job.task_iso_sha256,
+        "task_iso_path": job.task_iso_path,
+        "maintenance_iso_url": job.maintenance_iso_url,
+        "labels": job.labels,
+        "priority": run.priority,
+        "cleanup": { "state": cleanup(job), "remaining": job.cleanup_remaining },
+    })
+}
+
+/// The same with its steps and its latest events.
+pub(super) fn whole(of: &Job, steps: &[StepRecord], events: &[Event]) -> Value {
+    let mut value = job(of);
+    let steps: Vec<Value> = steps
+        .iter()
+        .map(|record| {
+            json!({
+                "step": record.name, "phase": record.phase, "attempt": record.attempt,
+                "started_at": record.started_at, "ended_at": record.ended_at,
+            })
+        })
+        .collect();
+    value["steps"] = json!(steps);
+    value["events"] = json!(events);
+    value
+}
+
+fn cleanup(job: &Job) -> &'static str {
+    match (job.run.phase, job.cleanup_remaining.is_empty()) {
+        (Phase::Ended, true) => "done",
+        (Phase::Ended, false) => "incomplete",
+        (Phase::Unwinding | Phase::Finishing, _) => "running",
+        _ => "pending",
+    }
+}

@@ -1,0 +1,78 @@
+//! Media: grants for BMCs (`/t<token>/…`), and the seed's path for people and tools with credentials.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+
+use super::Api;
+use super::error::{ApiError, unknown_path};
+use super::extract::{JobId, Reader, unknown_job};
+use crate::media::{GrantError, MediaPath, MediaToken, OpenGrant, respond};
+use crate::model::{Artifact, NewEvent, RunId};
+
+/// Everything that is no route: a media grant, or a path that is not there.
+pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -> Response {
+    let Some(path) = MediaPath::parse(request.uri().path()) else {
+        return unknown_path(request.uri()).into_response();
+    };
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return super::error::wrong_method(request.method().clone(), axum::http::Uri::from_static("/t…")).await.header(axum::http::header::ALLOW, "GET, HEAD").into_response();
+    }
+    match api.site.grants.open_token(&path.token).await {
+        Ok(grant) if grant.artifact == path.artifact => serve(&grant, request.method(), request.headers()),
+        Ok(_) => no_grant().into_response(),
+        Err(error) => refused(&api, &path.token, error).await.into_response(),
+    }
+}
+
+/// `GET /media/tasks/{id}/task.iso` with the credentials of the API.
+pub(super) async fn task_image(
+    State(api): State<Api>,
+    _reader: Reader,
+    JobId(id): JobId,
+    method: Method,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    let digest = job.task_iso_sha256.ok_or_else(|| {
+        ApiError::not_found("no_task_image", "this job has no task image yet; it is made at the step iso.build")
+    })?;
+    let token = api.site.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
+    match api.site.grants.open_token(&token).await {
+        Ok(grant) => Ok(serve(&grant, &method, &headers)),
+        Err(error) => Err(refused(&api, &token, error).await),
+    }
+}
+
+fn serve(grant: &OpenGrant, method: &Method, headers: &HeaderMap) -> Response {
+    respond(&grant.body, method, headers, Arc::clone(&grant.observer))
+}
+
+fn no_grant() -> ApiError {
+    ApiError::not_found("not_found", "no such medium; grants end with their job")
+}
+
+/// What a reader hears; an image that no longer hashes to what was granted is also told in the job's events (lock L2).
+async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
+    match error {
+        GrantError::Unknown | GrantError::Ended => no_grant(),
+        GrantError::Unavailable(_) => ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "unavailable",
+            "media cannot be served right now; see /readyz, then try again",
+        )
+        .header(axum::http::header::RETRY_AFTER, "5"),
+        error => {
+            let sentence = crate::model::chain(&error).to_string();
+            if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {
+                let event = NewEvent::error("media.refused", sentence).by("media");
+                let run: RunId = stored.grant.run;
+                if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
+                    tracing::error!(error = %crate::model::chain(&error), "a refused medium was not written down");
+                }
+            }
+            ApiError::new(StatusCode::GONE, "media.changed", "this medium is not what was granted; see the job's events")
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Around every request: an id, security headers, a count, a log line, and the rendering of errors.
+
+use axum::Router;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use uuid::Uuid;
+
+use super::Api;
+use super::error::ApiError;
+
+/// The header that carries the request id, in both directions.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id taken from a client.
+const MAX_ID: usize = 64;
+
+/// Wraps a router.
+pub(super) fn wrap(router: Router<Api>, api: &Api) -> Router<Api> {
+    router.layer(axum::middleware::from_fn_with_state(api.clone(), around))
+}
+
+async fn around(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
+    let usable = |id: &&str| {
+        !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let id = given.filter(usable).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned);
+    // The pattern, never the path: a path may hold a grant token, and labels must stay few.
+    let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let method = request.method().clone();
+    let began = api.clock().elapsed();
+    let mut response = next.run(request).await;
+    if let Some(error) = response.extensions_mut().remove::<ApiError>() {
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = error.render(&id);
+        if let Some(allow) = allow {
+            response.headers_mut().insert(header::ALLOW, allow);
+        }
+    }
+    let headers = response.headers_mut();
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        headers.insert(REQUEST_ID, value);
+    }
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    let status = response.status().as_u16();
+    api.metrics.http_request(&route, status);
+    let duration_ms = api.clock().elapsed().saturating_sub(began).as_millis();
+    tracing::debug!(request_id = %id, %method, route, status, duration_ms, "request");
+    response
+}

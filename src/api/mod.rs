@@ -1,0 +1,137 @@
+//! The HTTP API: one table of routes, thin handlers one file per action, one shape of errors.
+//!
+//! ```text
+//!   request -> request id -> route -> [who may] -> handler -> engine | store | site -> JSON
+//!                                                   error  -> {"error", "message", "details", "request_id"}
+//! ```
+//!
+//! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
+//! health, readiness and media grants answer (and reports, which carry their own secret).
+
+mod error;
+mod extract;
+mod health;
+mod jobs;
+mod media;
+mod middleware;
+mod servers;
+mod webhook;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{MethodRouter, get, post};
+
+use crate::auth::{Authenticator, RateLimiter, WebhookSecrets};
+use crate::engine::Engine;
+use crate::model::{Clock, Time};
+use crate::provision::Site;
+use crate::secrets::Resolver;
+use crate::store::Store;
+use crate::telemetry::Metrics;
+
+pub use error::{ApiError, Detail};
+
+/// What the handlers work with.
+#[derive(Clone)]
+pub struct Api {
+    /// The engine.
+    pub engine: Engine,
+    /// The provisioning site.
+    pub site: Arc<Site>,
+    /// Who is who.
+    pub auth: Arc<Authenticator>,
+    /// The shared secrets of reports.
+    pub webhook_secrets: Arc<WebhookSecrets>,
+    /// Addresses that guess report secrets.
+    pub webhook_failures: Arc<RateLimiter>,
+    /// Seals BMC passwords.
+    pub resolver: Arc<Resolver>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The folder whose disk must have room.
+    pub storage: PathBuf,
+    /// The API's own settings.
+    pub settings: ApiSettings,
+}
+
+/// The API's own settings.
+#[derive(Clone, Copy, Debug)]
+pub struct ApiSettings {
+    /// The largest request body of the JSON API, in bytes.
+    pub max_body_bytes: usize,
+    /// Whether `/metrics` answers without credentials.
+    pub metrics_anonymous: bool,
+}
+
+impl Api {
+    fn store(&self) -> &Store {
+        self.engine.store()
+    }
+
+    fn clock(&self) -> &Arc<dyn Clock> {
+        self.engine.clock()
+    }
+
+    fn now(&self) -> Time {
+        self.clock().now()
+    }
+}
+
+/// Every route of the API but the registry's and the media grants'.
+fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
+    vec![
+        ("/api/v1/jobs", post(jobs::create).get(jobs::list)),
+        ("/api/v1/jobs/{id}", get(jobs::show)),
+        ("/api/v1/jobs/{id}/events", get(jobs::events)),
+        ("/api/v1/jobs/{id}/cancel", post(jobs::cancel)),
+        ("/api/v1/servers", post(servers::create).get(servers::list)),
+        ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
+        ("/api/v1/status-webhook/{serial}", post(webhook::report)),
+        ("/media/tasks/{id}/task.iso", get(media::task_image)),
+        ("/healthz", get(health::healthz)),
+        ("/readyz", get(health::readyz)),
+        ("/metrics", get(health::metrics)),
+    ]
+}
+
+/// The whole API, with the registry when it is on, and media.
+pub fn router(api: Api, registry: Option<Router>) -> Router {
+    let limit = DefaultBodyLimit::max(api.settings.max_body_bytes);
+    let table = routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, handlers)| {
+            router.route(path, handlers.fallback(error::wrong_method))
+        })
+        .fallback(media::grant_or_unknown)
+        .layer(limit);
+    let table = middleware::wrap(table, &api).with_state(api);
+    match registry {
+        // The registry speaks its own error format and has its own limits.
+        Some(registry) => registry.merge(table),
+        None => table,
+    }
+}
+
+/// A listener for BMCs only: grants, and nothing that takes credentials.
+pub fn media_router(api: Api) -> Router {
+    let table = Router::new().fallback(media::grant_or_unknown);
+    middleware::wrap(table, &api).with_state(api)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_in_the_golden_table() {
+        let table: String = routes().iter().map(|(path, _)| format!("{path}\n")).collect();
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/routes.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &table).unwrap();
+        }
+        assert_eq!(table, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+    }
+}

@@ -1,0 +1,100 @@
+//! `POST /api/v1/servers`.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use secrecy::{ExposeSecret, SecretString};
+use uuid::Uuid;
+
+use super::super::Api;
+use super::super::error::{ApiError, Detail};
+use super::super::extract::{Body, Writer};
+use super::change::Fields;
+use super::view;
+use crate::model::{NewEvent, Serial, Server, TlsMode};
+use crate::secrets::{CredentialRef, same_secret};
+use crate::store::ServerChange;
+
+/// Registers a server. Doing it again with the same facts changes nothing and answers 200.
+pub(in crate::api) async fn create(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let fields: Fields = body.read()?;
+    let mut wrong = fields.missing();
+    let serial = match fields.serial.as_deref().map(str::parse::<Serial>) {
+        Some(Ok(serial)) => Some(serial),
+        Some(Err(why)) => {
+            wrong.push(Detail::new("/serial", "pattern", why.to_string()));
+            None
+        }
+        None => None,
+    };
+    let Some(serial) = serial.filter(|_| wrong.is_empty()) else { return Err(ApiError::invalid(wrong)) };
+    let password = fields.password();
+    let mut server = blank(serial, api.now());
+    fields.apply(&mut server, &api.resolver)?;
+    let event = NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
+    match api.store().create_server(server.clone(), event).await? {
+        ServerChange::Created(server) => {
+            Ok((StatusCode::CREATED, view::etag(&server), axum::Json(view::server(&server))).into_response())
+        }
+        ServerChange::Exists(existing) if same(&api, &existing, &server, password.as_ref()) => {
+            Ok((StatusCode::OK, view::etag(&existing), axum::Json(view::server(&existing))).into_response())
+        }
+        ServerChange::Exists(existing) => Err(ApiError::conflict(
+            "conflict.server",
+            format!(
+                "server {} is registered with other facts; change them with PATCH /api/v1/servers/{}",
+                existing.serial, existing.serial
+            ),
+        )),
+    }
+}
+
+fn blank(serial: Serial, now: crate::model::Time) -> Server {
+    Server {
+        id: Uuid::now_v7(),
+        serial,
+        bmc_address: String::new(),
+        bmc_username: String::new(),
+        bmc_password: String::new(),
+        vendor: None,
+        labels: BTreeMap::new(),
+        // Without a CA of its own, a BMC's certificate is trusted as it is first met, and only that one from then on.
+        tls: TlsMode::Pinned,
+        tls_fingerprint: None,
+        allow_unverified_serial: false,
+        media_base_url: None,
+        revision: 1,
+        created_at: now,
+        updated_at: now,
+        last_seen: None,
+        observed: None,
+        debt: None,
+    }
+}
+
+/// Whether a registration says what is registered already. A fingerprint learned since does not make a difference.
+fn same(api: &Api, existing: &Server, new: &Server, password: Option<&SecretString>) -> bool {
+    let stored = existing
+        .bmc_password
+        .parse::<CredentialRef>()
+        .ok()
+        .and_then(|reference| api.resolver.resolve(&reference, existing.serial.as_str()).ok());
+    let same_password = stored
+        .zip(password)
+        .is_some_and(|(stored, given)| same_secret(stored.expose_secret(), given.expose_secret()));
+    same_password
+        && existing.bmc_address == new.bmc_address
+        && existing.bmc_username == new.bmc_username
+        && existing.vendor == new.vendor
+        && existing.labels == new.labels
+        && existing.tls == new.tls
+        && (new.tls_fingerprint.is_none() || existing.tls_fingerprint == new.tls_fingerprint)
+        && existing.allow_unverified_serial == new.allow_unverified_serial
+        && existing.media_base_url == new.media_base_url
+}

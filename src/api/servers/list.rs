@@ -1,0 +1,30 @@
+//! `GET /api/v1/servers`.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use serde_json::{Value, json};
+
+use super::super::Api;
+use super::super::error::{ApiError, Detail};
+use super::super::extract::{Reader, page_size};
+use super::view;
+
+/// Lists servers in the order of their serials, a page at a time; `next` is the cursor of the following page.
+pub(in crate::api) async fn list(
+    State(api): State<Api>,
+    _reader: Reader,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Json<Value>, ApiError> {
+    let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
+    let after = query.get("cursor").map(|cursor| cursor.parse()).transpose().map_err(|_| {
+        ApiError::invalid(vec![Detail::new("cursor", "value", "this cursor did not come from a list of servers")])
+    })?;
+    let mut servers = api.store().servers(after, limit + 1).await?;
+    let more = servers.len() > limit as usize;
+    servers.truncate(limit as usize);
+    let next = servers.last().filter(|_| more).map(|server| server.serial.clone());
+    let servers: Vec<Value> = servers.iter().map(view::server).collect();
+    Ok(Json(json!({ "servers": servers, "next": next })))
+}

@@ -1,0 +1,21 @@
+//! `GET /api/v1/servers/{serial}`.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use serde_json::Value;
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::extract::{Reader, SerialPath, unknown_server};
+use super::view;
+
+/// Shows one server, without its password.
+pub(in crate::api) async fn show(
+    State(api): State<Api>,
+    _reader: Reader,
+    SerialPath(serial): SerialPath,
+) -> Result<(HeaderMap, Json<Value>), ApiError> {
+    let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
+    Ok((view::etag(&server), Json(view::server(&server))))
+}

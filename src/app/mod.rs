@@ -1,0 +1,402 @@
+//! Puts the rooms together: one start for `serve`, the demo and the tests. The only room that wires.
+//!
+//! ```text
+//!   lock -> key -> store (migrate) -> library, registry -> listen (media answers first) -> site -> engine -> API
+//!   stop:  engine gives its leases back -> API closes -> media closes last -> store
+//! ```
+//!
+//! Invariants: nothing is bound before the settings are known to be good; one process works on a data directory (file lock
+//! beside the database); what holds the master key is made here and handed down.
+
+mod adapters;
+mod listen;
+mod lock;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use crate::api::{Api, ApiSettings};
+use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, WebhookSecrets};
+use crate::config::{Settings, TaskIsoMode};
+use crate::engine::{Engine, EngineConfig, Kinds};
+use crate::media::{Grants, Library, LibraryOptions};
+use crate::model::recipe::RecipeSchemas;
+use crate::model::{Clock, Time};
+use crate::provision::{Addresses, Bmcs, Provision, QUEUE, Site, SiteSettings};
+use crate::secrets::{JobTokens, MasterKey, Resolver, SecretSource, token_hash};
+use crate::store::{Store, StoreError, TakeOver};
+use crate::telemetry::Metrics;
+
+/// The longest maintenance ISO that is imported.
+const MAX_IMAGE: u64 = 64 << 30;
+/// How long connections may take to end at stop.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How often abandoned uploads are swept.
+const SWEEP: Duration = Duration::from_secs(3600);
+
+/// Why the controller did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A folder could not be made.
+    #[error("make the folder {}; is the disk mounted and writable for this user?", path.display())]
+    Folder {
+        /// Which one.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process works on this data.
+    #[error("{} is in use by another controller; stop it first, or use its API", path.display())]
+    InUse {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The lock file could not be used.
+    #[error("lock {}", path.display())]
+    Lock {
+        /// The lock file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The address is taken or not ours.
+    #[error("listen on {address}; is another program using it?")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The registry's storage.
+    #[error("open the registry's storage")]
+    Registry(#[source] Box<registry::Error>),
+    /// Something that the settings name cannot be used.
+    #[error("{what}")]
+    Setting {
+        /// What was being done with which setting.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+fn setting<E>(what: &'static str) -> impl FnOnce(E) -> StartError
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    move |source| StartError::Setting { what, source: source.into() }
+}
+
+/// A controller at work.
+pub struct Running {
+    /// Where the API answers.
+    pub api: SocketAddr,
+    /// Where media are served; the same unless there is a listener of its own.
+    pub media: SocketAddr,
+    /// The admin token, made at the first start on this database; shown once.
+    pub first_token: Option<SecretString>,
+    /// The engine, for tests that look inside.
+    pub engine: Engine,
+    parts: Parts,
+}
+
+struct Parts {
+    incarnation: String,
+    clock: Arc<dyn Clock>,
+    grants: Grants,
+    stop_work: CancellationToken,
+    stop_api: CancellationToken,
+    stop_media: CancellationToken,
+    work: TaskTracker,
+    connections: TaskTracker,
+    _lock: lock::DataLock,
+}
+
+impl Running {
+    /// Stops: workers first, then the API, media last; bounded in time.
+    pub async fn stop(self) {
+        let parts = self.parts;
+        parts.stop_work.cancel();
+        parts.work.close();
+        if tokio::time::timeout(DRAIN, parts.work.wait()).await.is_err() {
+            tracing::warn!("a worker did not stop in time; its lease decides");
+        }
+        parts.stop_api.cancel();
+        parts.grants.flush().await;
+        parts.stop_media.cancel();
+        parts.connections.close();
+        if tokio::time::timeout(DRAIN, parts.connections.wait()).await.is_err() {
+            tracing::info!("connections still open at the end are cut");
+        }
+        let ended = self.engine.store().end_incarnation(parts.incarnation, parts.clock.now()).await;
+        if let Err(error) = ended {
+            tracing::warn!(error = %crate::model::chain(&error), "the end was not written down");
+        }
+    }
+}
+
+/// Starts a controller.
+pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
+    for path in [&settings.storage_root, &settings.maintenance_dir()] {
+        make_folder(path)?;
+    }
+    if let Some(folder) = settings.db_path.parent() {
+        make_folder(folder)?;
+    }
+    let lock = lock::DataLock::take(&settings.db_path)?;
+    let key = master_key(&settings)?;
+    let store = open_store(&settings, clock.now()).await?;
+    let metrics = Arc::new(Metrics::default());
+    let registry = match settings.enable_registry {
+        true => Some(open_registry(&settings).await?),
+        false => None,
+    };
+    let bind = |address: SocketAddr| async move {
+        tokio::net::TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+    };
+    let listener = bind(settings.controller_http_addr).await?;
+    let media_listener = match settings.media_http_addr {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let bound = |listener: &tokio::net::TcpListener| {
+        listener.local_addr().map_err(|source| StartError::Listen { address: settings.controller_http_addr, source })
+    };
+    let api_address = bound(&listener)?;
+    let media_address = media_listener.as_ref().map_or(Ok(api_address), bound)?;
+    let addresses = Addresses {
+        api: api_address,
+        media: media_address,
+        public_url: settings.controller_public_url.clone(),
+        media_base_url: settings.media_base_url.clone(),
+    };
+    let site = Arc::new(make_site(&settings, &key, &store, &registry, &metrics, addresses, &clock)?);
+    let kinds = Kinds::default().with(Arc::new(Provision::new(Arc::clone(&site))));
+    let incarnation = Uuid::now_v7().to_string();
+    store.begin_incarnation(incarnation.clone(), clock.now()).await?;
+    let engine = Engine::new(
+        store.clone(),
+        kinds,
+        Arc::clone(&clock),
+        EngineConfig {
+            owner: format!("controller-{incarnation}"),
+            queues: vec![QUEUE.to_owned()],
+            concurrency: settings.worker_concurrency,
+            lease: settings.job_lease_ttl,
+            grace: settings.redfish_timeout,
+        },
+    );
+    let first_token = first_token(&settings, &store, clock.now()).await?;
+    let auth = Arc::new(authenticator(&settings, &store)?);
+    let api = Api {
+        engine: engine.clone(),
+        site: Arc::clone(&site),
+        auth: Arc::clone(&auth),
+        webhook_secrets: Arc::new(webhook_secrets(&settings)?),
+        webhook_failures: Arc::new(RateLimiter::new(RateLimit::default())),
+        resolver: Arc::new(Resolver::new(&key)),
+        metrics: Arc::clone(&metrics),
+        storage: settings.storage_root.clone(),
+        settings: ApiSettings {
+            max_body_bytes: settings.max_body_bytes,
+            metrics_anonymous: settings.metrics_anonymous,
+        },
+    };
+    let (stop_work, stop_api, stop_media) =
+        (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let connections = TaskTracker::new();
+    // Media answer first: a BMC that was reading when the predecessor died asks again at once.
+    if let Some(listener) = media_listener {
+        let router = crate::api::media_router(api.clone());
+        connections.spawn(listen::serve(listener, router, stop_media.clone(), connections.clone()));
+    }
+    let registry_router = registry
+        .as_ref()
+        .map(|registry| registry.router(Arc::new(adapters::RegistryAccess::new(auth, Arc::clone(&clock)))));
+    let router = crate::api::router(api, registry_router);
+    let stop_main = if media_address == api_address { stop_media.clone() } else { stop_api.clone() };
+    connections.spawn(listen::serve(listener, router, stop_main, connections.clone()));
+    let work = TaskTracker::new();
+    {
+        let (engine, stop) = (engine.clone(), stop_work.clone());
+        work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
+    }
+    if let Some(registry) = registry {
+        work.spawn(sweep(registry, stop_work.clone()));
+    }
+    Ok(Running {
+        api: api_address,
+        media: media_address,
+        first_token,
+        engine,
+        parts: Parts {
+            incarnation,
+            clock,
+            grants: site.grants.clone(),
+            stop_work,
+            stop_api,
+            stop_media,
+            work,
+            connections,
+            _lock: lock,
+        },
+    })
+}
+
+fn make_folder(path: &std::path::Path) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o750)
+        .create(path)
+        .map_err(|source| StartError::Folder { path: path.to_owned(), source })
+}
+
+fn environment(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
+fn load(what: &'static str, source: &Option<SecretSource>) -> Result<Option<SecretString>, StartError> {
+    source.as_ref().map(|source| source.load(&environment)).transpose().map_err(setting(what))
+}
+
+fn master_key(settings: &Settings) -> Result<MasterKey, StartError> {
+    match load("read MASTER_KEY", &settings.master_key)? {
+        Some(text) => MasterKey::from_hex(&text).map_err(setting("use MASTER_KEY")),
+        None => MasterKey::load_or_create(&settings.master_key_file())
+            .map_err(setting("use the master key of this data directory")),
+    }
+}
+
+async fn open_store(settings: &Settings, now: Time) -> Result<Store, StartError> {
+    let path = settings.db_path.clone();
+    let opened = tokio::task::spawn_blocking(move || Store::open(&path, now)).await;
+    Ok(opened.map_err(|_panic| StoreError::Closed)??)
+}
+
+async fn open_registry(settings: &Settings) -> Result<registry::Registry, StartError> {
+    make_folder(&settings.registry_storage)?;
+    let mut config = registry::Config::new(settings.registry_storage.clone());
+    config.max_blob_size = settings.registry_max_blob_size;
+    registry::Registry::open(config).await.map_err(|why| StartError::Registry(Box::new(why)))
+}
+
+fn make_site(
+    settings: &Settings,
+    key: &MasterKey,
+    store: &Store,
+    registry: &Option<registry::Registry>,
+    metrics: &Arc<Metrics>,
+    addresses: Addresses,
+    clock: &Arc<dyn Clock>,
+) -> Result<Site, StartError> {
+    let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
+    let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
+    let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
+    let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
+    let roots = controller_ca.as_deref().unwrap_or_default().as_bytes();
+    let tls = crate::media::tls_config(roots).map_err(setting("use CONTROLLER_CA_FILE"))?;
+    let library = Library::open(
+        &settings.maintenance_dir(),
+        LibraryOptions { tls, max_image_bytes: MAX_IMAGE },
+    )
+    .map_err(setting("open the library of maintenance ISOs"))?;
+    let media_key = Arc::new(key.derive("media-grants"));
+    let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
+    let wall = Arc::clone(clock);
+    let grants = Grants::new(Arc::new(ledger), library.clone(), Arc::new(move || wall.now().timestamp()));
+    let directory = Arc::new(adapters::StoreDirectory(store.clone()));
+    let bmcs = Bmcs::new(
+        Resolver::new(key),
+        key.derive("bmc-sessions"),
+        Arc::clone(&directory) as Arc<dyn crate::provision::Sessions>,
+        Arc::new(adapters::RedfishMeter(Arc::clone(metrics))),
+        redfish::Options {
+            read_timeout: settings.redfish_timeout,
+            // The engine tries again too, durably and visibly; here only what a lost packet costs is bridged.
+            read_attempts: 2,
+            ..redfish::Options::default()
+        },
+        ca,
+    );
+    Ok(Site {
+        schemas: RecipeSchemas::builtin(),
+        directory: Box::new(adapters::StoreDirectory(store.clone())),
+        images: Box::new(adapters::RegistryImages(registry.clone())),
+        bmcs,
+        grants,
+        library,
+        tokens: JobTokens::new(key),
+        media_key,
+        meter: Arc::new(adapters::JobMeter(Arc::clone(metrics))),
+        addresses,
+        settings: SiteSettings {
+            maintenance_iso_url: settings.maintenance_iso_url.clone(),
+            job_timeout: settings.job_stuck_timeout,
+            cleanup_timeout: settings.cleanup_timeout,
+            bmc_tries: settings.redfish_retries.max(1),
+            task_iso_dir: (settings.task_iso_mode == TaskIsoMode::File).then(|| settings.task_iso_dir.clone()),
+            controller_ca,
+            registry: registry.is_some(),
+        },
+    })
+}
+
+/// Makes an admin token at the first start, unless a user is configured: somebody must be able to get in.
+async fn first_token(settings: &Settings, store: &Store, now: Time) -> Result<Option<SecretString>, StartError> {
+    if settings.auth_mode == AuthMode::None || settings.basic_user.is_some() || settings.jwt_secret.is_some() {
+        return Ok(None);
+    }
+    let token = crate::auth::generate_token().map_err(setting("make the first admin token"))?;
+    let hash = token_hash(token.expose_secret());
+    let stored = store.first_token(Uuid::now_v7().to_string(), hash, now).await?;
+    Ok(stored.then_some(token))
+}
+
+fn authenticator(settings: &Settings, store: &Store) -> Result<Authenticator, StartError> {
+    let jwt = load("read JWT_SECRET", &settings.jwt_secret)?
+        .map(|secret| JwtKey::hs256(&secret))
+        .transpose()
+        .map_err(setting("use JWT_SECRET"))?;
+    let config = AuthConfig {
+        mode: settings.auth_mode,
+        basic_user: settings.basic_user.clone().zip(settings.basic_pass_hash.clone()),
+        jwt,
+        failures: RateLimit::default(),
+    };
+    Authenticator::new(config, Arc::new(adapters::StoreCredentials(store.clone())))
+        .map_err(setting("set up authentication"))
+}
+
+fn webhook_secrets(settings: &Settings) -> Result<WebhookSecrets, StartError> {
+    let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
+    let previous = load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)?;
+    Ok(WebhookSecrets::new(current.as_ref(), previous.as_ref()))
+}
+
+async fn sweep(registry: registry::Registry, stop: CancellationToken) {
+    loop {
+        if let Err(error) = registry.sweep(std::time::SystemTime::now()).await {
+            tracing::warn!(error = %crate::model::chain(&error), "abandoned uploads were not swept");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SWEEP) => {}
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The `Authorization` header.
+
+use proptest::prelude::*;
+use secrecy::ExposeSecret;
+
+use super::*;
+use crate::auth::header::{Presented, parse};
+
+fn basic_of(value: &str) -> Option<(String, String)> {
+    match parse(value)? {
+        Presented::Basic { name, password } => Some((name, password.expose_secret().to_owned())),
+        Presented::Bearer(_) => None,
+    }
+}
+
+#[test]
+fn name_and_password_are_divided_at_the_first_colon() {
+    let pair = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
+    // RFC 7617 section 2.
+    assert_eq!(basic_of("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), pair("Aladdin", "open sesame"));
+    assert_eq!(basic_of("basic   QWxhZGRpbjpvcGVuIHNlc2FtZQ"), pair("Aladdin", "open sesame"));
+    assert_eq!(basic_of(&basic("a", "b:c:")), pair("a", "b:c:"));
+    assert_eq!(basic_of(&basic("ü", "pä")), pair("ü", "pä"));
+}
+
+#[test]
+fn bearer_tokens_are_taken_whole() {
+    for value in ["Bearer abc.DEF-1_~+/=", "BEARER  abc.DEF-1_~+/=  "] {
+        let Some(Presented::Bearer(token)) = parse(value) else { panic!("{value}") };
+        assert_eq!(token.expose_secret(), "abc.DEF-1_~+/=");
+    }
+}
+
+#[test]
+fn what_is_neither_is_refused() {
+    let long_name = basic(&"n".repeat(129), "password");
+    let long_password = basic("n", &"p".repeat(MAX_PASSWORD_BYTES + 1));
+    let long_header = format!("Bearer {}", "a".repeat(9000));
+    let no_colon = format!("Basic {}", STANDARD.encode("no colon"));
+    let not_text = format!("Basic {}", STANDARD.encode([0xff, b':', 0xff]));
+    let refused = [
+        "",
+        "Basic",
+        "Basic ",
+        "Basic @@@",
+        "Bearer",
+        "Bearer ",
+        "Bearer a b",
+        "Bearer a\"b",
+        "Digest abc",
+        "Negotiate abc",
+        "shoal_aaaa",
+        &long_name,
+        &long_password,
+        &long_header,
+        &no_colon,
+        &not_text,
+        &basic("", "password"),
+        &basic("name", ""),
+        &basic("na\nme", "password"),
+        &basic("name", "pass\0word"),
+    ];
+    for value in refused {
+        assert!(parse(value).is_none(), "{value:?}");
+    }
+}
+
+#[test]
+fn what_was_presented_does_not_show_its_secret() {
+    let presented = [parse(&basic("name", CANARY)), parse(&format!("Bearer {CANARY}"))];
+    let shown = format!("{presented:?}");
+    assert!(!shown.contains(CANARY), "{shown}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(value in ".*", scheme in "(?i)(basic|bearer|) *") {
+        let _either = parse(&value).is_some();
+        let _either = parse(&format!("{scheme}{value}")).is_some();
+    }
+
+    #[test]
+    fn no_bytes_in_base64_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _either = parse(&format!("Basic {}", STANDARD.encode(bytes))).is_some();
+    }
+
+    #[test]
+    fn every_printable_pair_comes_back(name in "[^:\\p{Cc}]{1,30}", password in "[^\\p{Cc}]{1,60}") {
+        prop_assert_eq!(basic_of(&basic(&name, &password)), Some((name, password)));
+    }
+}

@@ -1,0 +1,73 @@
+//! Arguments of the commands that run something here: the demonstration and the simulated servers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+use secrecy::SecretString;
+
+/// Arguments of `shoal demo`.
+#[derive(Args, Clone, Debug)]
+pub struct DemoArgs {
+    /// How many simulated servers are installed.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = servers)]
+    pub servers: usize,
+    /// Let one installer fail on purpose, and expect it.
+    #[arg(long)]
+    pub fail_one: bool,
+    /// Stay up afterwards, and say how to look around.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// Arguments of `shoal sim`.
+#[derive(Args, Clone, Debug)]
+pub struct SimArgs {
+    /// The serial number of a simulated server; may be given more than once.
+    #[arg(long = "serial", value_name = "SERIAL", conflicts_with = "servers")]
+    pub serials: Vec<String>,
+    /// How many simulated servers there are, with made-up serial numbers.
+    #[arg(long, value_name = "N", value_parser = servers)]
+    pub servers: Option<usize>,
+    /// The port of the first BMC; the others follow. By default any free ports.
+    #[arg(long, value_name = "PORT")]
+    pub base_port: Option<u16>,
+    /// The user of the BMCs.
+    #[arg(long, value_name = "NAME", default_value = "admin")]
+    pub bmc_user: String,
+    /// The password of the BMCs; by default a random one, shown once.
+    #[arg(long, value_name = "PASSWORD", env = "SHOAL_SIM_PASSWORD", hide_env_values = true, value_parser = secret)]
+    pub bmc_password: Option<SecretString>,
+    /// Where the disks are kept; by default in a temporary directory.
+    #[arg(long, value_name = "DIR")]
+    pub disks: Option<PathBuf>,
+    /// How long each step of an installation takes at least, such as 500ms.
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = pace)]
+    pub pace: Duration,
+    /// Write the maintenance image of the demonstration to this file.
+    #[arg(long, value_name = "FILE")]
+    pub maintenance_iso: Option<PathBuf>,
+}
+
+/// More simulated servers than this are a mistake on one machine.
+const MAX_SERVERS: usize = 1000;
+
+fn servers(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (1..=MAX_SERVERS).contains(number))
+        .ok_or_else(|| format!("give a number from 1 to {MAX_SERVERS}"))
+}
+
+fn secret(text: &str) -> Result<SecretString, String> {
+    if text.is_empty() { Err("the password is empty".to_owned()) } else { Ok(SecretString::from(text)) }
+}
+
+fn pace(text: &str) -> Result<Duration, String> {
+    text.parse::<SignedDuration>()
+        .ok()
+        .and_then(|pace| Duration::try_from(pace).ok())
+        .filter(|pace| *pace <= Duration::from_secs(3600))
+        .ok_or_else(|| "give a time with its unit, such as 500ms or 2s, at most 1h".to_owned())
+}

@@ -1,0 +1,298 @@
+//! The HTTP client of a running controller: one request, one bounded JSON answer.
+//!
+//! Invariants: the token goes to the host of `--url` only, since redirects are not followed and no proxy is used; path
+//! segments and query values are percent-encoded; a request has a deadline and an answer a size.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde_json::Value;
+use url::Url;
+
+use crate::secrets::SecretSource;
+
+use super::error::CliError;
+use super::input;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_ANSWER_BYTES: usize = 16 << 20;
+const MAX_CERTIFICATES_BYTES: usize = 4 << 20;
+/// Pages of a list that are fetched at most.
+const MAX_PAGES: usize = 10_000;
+
+/// Which controller, and who asks.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ConnectionArgs {
+    /// Where the controller is
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "SHOAL_URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    pub(super) url: String,
+    /// An API token, or env:NAME or file:PATH of one
+    #[arg(long, global = true, value_name = "TOKEN", env = "SHOAL_TOKEN", hide_env_values = true)]
+    pub(super) token: Option<SecretSource>,
+    /// PEM certificates to believe when the URL is https
+    #[arg(long, global = true, value_name = "FILE", env = "SHOAL_CA_FILE")]
+    pub(super) ca_file: Option<PathBuf>,
+}
+
+/// A controller, as seen from here.
+pub(super) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    authorization: Option<HeaderValue>,
+}
+
+/// What a controller answered to a request it did not refuse.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: Value,
+}
+
+impl Client {
+    pub(super) fn new(connection: &ConnectionArgs) -> Result<Self, CliError> {
+        let base = base(&connection.url)?;
+        let pem = match &connection.ca_file {
+            Some(path) => input::read(path, MAX_CERTIFICATES_BYTES)?,
+            None if base.scheme() == "https" => {
+                let need =
+                    "an https controller needs --ca-file (SHOAL_CA_FILE): the certificates that sign its own";
+                return Err(CliError::Usage(need.to_owned()));
+            }
+            None => Vec::new(),
+        };
+        let token = match &connection.token {
+            Some(source) => Some(
+                source
+                    .load(&|name| std::env::var_os(name))
+                    .map_err(|error| CliError::Usage(format!("--token: {error}")))?,
+            ),
+            None => None,
+        };
+        let authorization = token.as_ref().map(bearer).transpose()?;
+        Ok(Self { http: http(&pem)?, base, authorization })
+    }
+
+    pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
+        self.send(Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
+    }
+
+    pub(super) async fn post(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<Answer, CliError> {
+        self.send(Method::POST, path, &[], Some(body), headers).await
+    }
+
+    pub(super) async fn patch(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<Answer, CliError> {
+        self.send(Method::PATCH, path, &[], Some(body), headers).await
+    }
+
+    pub(super) async fn delete(&self, path: &[&str], headers: HeaderMap) -> Result<Answer, CliError> {
+        self.send(Method::DELETE, path, &[], None::<&Value>, headers).await
+    }
+
+    /// All pages of a list as one: `{KEY: […], "next": cursor of what was left out or null}`.
+    pub(super) async fn list(
+        &self,
+        path: &[&str],
+        key: &str,
+        filters: &[(&str, String)],
+        limit: usize,
+    ) -> Result<Value, CliError> {
+        let mut rows = Vec::new();
+        let mut next = Value::Null;
+        for _ in 0..MAX_PAGES {
+            let mut query = filters.to_vec();
+            query.push(("limit", (limit - rows.len()).min(500).to_string()));
+            query.extend(next.as_str().map(|cursor| ("cursor", cursor.to_owned())));
+            let mut page = self.get(path, &query).await?.body;
+            let Some(Value::Array(mut found)) = page.get_mut(key).map(Value::take) else {
+                return Err(self.foreign(path, format!("there is no list of {key} in it")));
+            };
+            let empty = found.is_empty();
+            rows.append(&mut found);
+            next = page["next"].take();
+            if next.is_null() || empty || rows.len() >= limit {
+                break;
+            }
+        }
+        Ok(Value::Object(
+            [(key.to_owned(), Value::Array(rows)), ("next".to_owned(), next)].into_iter().collect(),
+        ))
+    }
+
+    /// An error about an answer that makes no sense.
+    pub(super) fn foreign(&self, path: &[&str], reason: impl Into<String>) -> CliError {
+        CliError::Foreign { url: self.url(path, &[]).to_string(), reason: reason.into() }
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<&impl Serialize>,
+        headers: HeaderMap,
+    ) -> Result<Answer, CliError> {
+        let url = self.url(path, query);
+        let mutating = method != Method::GET;
+        let mut request =
+            self.http.request(method, url.clone()).headers(headers).header(ACCEPT, "application/json");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        if let Some(body) = body {
+            request = with_json(request, body)?;
+        }
+        let unreachable = |error: reqwest::Error| CliError::Unreachable {
+            url: self.base.to_string(),
+            reason: causes(&error.without_url()),
+            mutating,
+        };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let bytes = bounded(response).await.map_err(unreachable)?;
+        let Some(bytes) = bytes else {
+            let reason = format!("it is longer than {MAX_ANSWER_BYTES} bytes");
+            return Err(CliError::Foreign { url: url.to_string(), reason });
+        };
+        let body = serde_json::from_slice::<Value>(&bytes);
+        if status.is_success() {
+            let body = match body {
+                Ok(body) => body,
+                Err(_) if bytes.is_empty() => Value::Null,
+                Err(error) => {
+                    let reason = format!("it is not JSON ({error})");
+                    return Err(CliError::Foreign { url: url.to_string(), reason });
+                }
+            };
+            return Ok(Answer { status: status.as_u16(), body });
+        }
+        let body = body
+            .ok()
+            .filter(Value::is_object)
+            .unwrap_or_else(|| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        Err(CliError::Refused { status: status.as_u16(), body })
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
+        let mut url = self.base.clone();
+        // A URL with a host always has segments; `base` has seen to that.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(["api", "v1"]).extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+}
+
+/// One header, for the requests that have one.
+pub(super) fn header(name: &'static str, value: &str) -> Result<HeaderMap, CliError> {
+    let value = HeaderValue::from_str(value).map_err(|_| {
+        CliError::Usage(format!("{name}: {value:?} cannot be sent; use visible ASCII characters"))
+    })?;
+    Ok([(HeaderName::from_static(name), value)].into_iter().collect())
+}
+
+fn base(text: &str) -> Result<Url, CliError> {
+    let refusal =
+        || CliError::Usage("--url: give http(s)://HOST[:PORT], without user, query and fragment".to_owned());
+    let url = Url::parse(text).map_err(|_| refusal())?;
+    let plain = matches!(url.scheme(), "http" | "https")
+        && url.host().is_some()
+        && url.username().is_empty()
+        && url.password().is_none()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    if plain { Ok(url) } else { Err(refusal()) }
+}
+
+fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
+        .map_err(|_| CliError::Usage("--token: it has characters no token has".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// reqwest with a TLS configuration of ours: rustls with ring, believing the given certificates and nobody else.
+fn http(pem: &[u8]) -> Result<reqwest::Client, CliError> {
+    let refused = |reason: String| CliError::failed(format!("--ca-file: {reason}; give PEM certificates"));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| refused(error.to_string()))?;
+        roots.add(certificate).map_err(|error| refused(error.to_string()))?;
+    }
+    if roots.is_empty() && !pem.is_empty() {
+        return Err(refused("it holds no certificate".to_owned()));
+    }
+    let tls = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| CliError::failed(format!("cannot prepare TLS: {error}")))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .timeout(REQUEST_TIMEOUT)
+        .build()
+        .map_err(|error| CliError::failed(format!("cannot build an HTTP client: {}", causes(&error))))
+}
+
+fn with_json(request: RequestBuilder, body: &impl Serialize) -> Result<RequestBuilder, CliError> {
+    let body = serde_json::to_vec(body)
+        .map_err(|error| CliError::failed(format!("cannot write the request as JSON: {error}")))?;
+    Ok(request.header(CONTENT_TYPE, "application/json").body(body))
+}
+
+/// The body, unless it is longer than any answer of ours.
+async fn bounded(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Some(bytes))
+}
+
+/// The causes of an error; reqwest's own words say only that sending failed.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut chain = Vec::new();
+    let mut source = Some(error);
+    while let Some(error) = source {
+        let text = error.to_string();
+        if !chain.contains(&text) {
+            chain.push(text);
+        }
+        source = error.source();
+    }
+    chain.join(": ")
+}

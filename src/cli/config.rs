@@ -1,0 +1,78 @@
+//! `shoal config`: the settings as they would be used, and what they can be.
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+
+use crate::config::{DEFINITIONS, reference};
+
+use super::error::CliError;
+use super::output::{Output, plain};
+use super::settings_args::SettingsArgs;
+
+/// What to do with the settings.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Show every setting, its value and where that comes from
+    Show(Box<SettingsArgs>),
+    /// Check settings and what they refer to, as `serve` does at its start
+    Check(Box<SettingsArgs>),
+    /// Describe every setting
+    Reference,
+}
+
+/// Runs a command.
+pub(super) fn run(command: Command, output: &mut Output<'_>) -> Result<(), CliError> {
+    match command {
+        Command::Show(settings) => show(*settings, output),
+        Command::Check(settings) => {
+            settings.load()?;
+            if output.json {
+                output.document(&json!({"valid": true}))
+            } else {
+                output.line("the configuration can be used")
+            }
+        }
+        Command::Reference => describe(output),
+    }
+}
+
+fn show(settings: SettingsArgs, output: &mut Output<'_>) -> Result<(), CliError> {
+    let settings = settings.load()?;
+    if output.json {
+        let rows: Vec<Value> = settings
+            .show()
+            .iter()
+            .map(
+                |shown| json!({"name": shown.name, "value": shown.value, "origin": shown.origin.to_string()}),
+            )
+            .collect();
+        return output.document(&json!({"settings": rows}));
+    }
+    let rows: Vec<Vec<String>> = settings
+        .show()
+        .iter()
+        .map(|shown| vec![shown.name.to_owned(), plain(&shown.value), plain(&shown.origin.to_string())])
+        .collect();
+    output.table(&["SETTING", "VALUE", "FROM"], &rows)
+}
+
+fn describe(output: &mut Output<'_>) -> Result<(), CliError> {
+    if !output.json {
+        return output.line(reference().trim_end());
+    }
+    let rows: Vec<Value> = DEFINITIONS
+        .iter()
+        .map(|row| {
+            json!({
+                "name": row.name,
+                "flag": format!("--{}", row.flag()),
+                "key": row.key(),
+                "kind": row.kind.to_string(),
+                "default": row.default.to_string(),
+                "secret": row.secret(),
+                "doc": row.doc,
+            })
+        })
+        .collect();
+    output.document(&json!({"settings": rows}))
+}

@@ -1,0 +1,191 @@
+//! Why a command failed, as its user reads it: what happened, the details, and what to do next.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::config::ConfigErrors;
+
+use super::exit::Exit;
+use super::output::plain;
+
+/// No more of an answer that is not ours is shown.
+const FOREIGN_CHARS: usize = 200;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(super) enum CliError {
+    /// The arguments do not make sense together.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration has problems.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Input {
+        /// The file; `-` is standard input.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something local went wrong, and the sentence says what.
+    #[error("{message}")]
+    Local {
+        /// What happened.
+        message: String,
+        /// What it means for the caller.
+        exit: Exit,
+    },
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+    /// Nobody answers.
+    #[error("cannot reach the controller at {url}: {reason}")]
+    Unreachable {
+        /// Whom we asked.
+        url: String,
+        /// The innermost reasons.
+        reason: String,
+        /// The request changes something, and may have arrived.
+        mutating: bool,
+    },
+    /// The answer is not one of ours.
+    #[error("the answer of {url} is not what a Shoal controller says: {reason}")]
+    Foreign {
+        /// Whom we asked.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The controller refused.
+    #[error("{}", refusal(*status, body))]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The body, or its beginning as text when it is not JSON.
+        body: Value,
+    },
+    /// A job that was watched did not succeed. What happened is in the output already.
+    #[error("job {job} ended {outcome}")]
+    JobEnded {
+        /// The job.
+        job: String,
+        /// How it ended.
+        outcome: String,
+    },
+}
+
+impl CliError {
+    /// A local failure that means no more than "failed".
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::Local { message: message.into(), exit: Exit::Failed }
+    }
+
+    /// The exit code.
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Usage(_) => Exit::Usage,
+            Self::Config(_) => Exit::Configuration,
+            Self::Input { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::NotFound,
+            Self::Input { .. } | Self::Output(_) | Self::Foreign { .. } | Self::JobEnded { .. } => {
+                Exit::Failed
+            }
+            Self::Local { exit, .. } => *exit,
+            Self::Unreachable { .. } => Exit::Unreachable,
+            Self::Refused { status, .. } => Exit::of_status(*status),
+        }
+    }
+
+    /// Whether the same question may be answered in a moment.
+    pub(super) fn passes(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => matches!(status, 429 | 500 | 502..=504),
+            _ => false,
+        }
+    }
+
+    /// What to do next.
+    pub(super) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unreachable { mutating: true, .. } => Some(
+                "is it running, and is --url (SHOAL_URL) right? The request may have arrived: look before repeating it \
+                 (a job may be repeated with the same --idempotency-key)",
+            ),
+            Self::Unreachable { .. } => Some("is it running, and is --url (SHOAL_URL) right?"),
+            Self::Foreign { .. } => Some("does --url (SHOAL_URL) name a Shoal controller?"),
+            Self::Refused { status, body } => refusal_hint(*status, code(body)),
+            _ => None,
+        }
+    }
+
+    /// The error for machines.
+    pub(super) fn json(&self) -> Value {
+        match self {
+            Self::Refused { status, body } if body.is_object() => json!({"status": status, "error": body}),
+            Self::Config(errors) => {
+                let problems: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+                json!({"error": {"error": "configuration", "message": self.to_string(), "problems": problems}})
+            }
+            _ => json!({"error": {"error": "client", "message": self.to_string()}}),
+        }
+    }
+}
+
+fn code(body: &Value) -> &str {
+    body["error"].as_str().unwrap_or_default()
+}
+
+fn refusal(status: u16, body: &Value) -> String {
+    if !body.is_object() {
+        let text: String = body.as_str().unwrap_or_default().chars().take(FOREIGN_CHARS).collect();
+        return format!("the controller answered {status}: {}", plain(text.trim()));
+    }
+    let message = body["message"].as_str().unwrap_or("no message");
+    let mut text = format!("{} ({status} {})", plain(message), plain(code(body)));
+    for detail in body["details"].as_array().into_iter().flatten() {
+        let part = |key: &str| plain(detail[key].as_str().unwrap_or_default());
+        let place = Some(part("path")).filter(|path| !path.is_empty()).unwrap_or_else(|| part("field"));
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n  {place} [{}] {}", part("code"), part("message"));
+    }
+    if let Some(id) = body["request_id"].as_str() {
+        let _ = write!(text, "\n  request {}", plain(id));
+    }
+    text
+}
+
+fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
+    match (status, code) {
+        (401, _) => Some(
+            "give --token or SHOAL_TOKEN; the controller shows an administrator's token at its first start",
+        ),
+        (403, _) => Some("this needs a token with another role"),
+        (404, "unknown_server") => {
+            Some("register it with `shoal server add`; `shoal server list` shows those known")
+        }
+        (404, _) => Some("`shoal job list` and `shoal server list` show what there is"),
+        (409, "conflict.active_job") => {
+            Some("wait for that job (`shoal job watch`) or end it (`shoal job cancel`), then try again")
+        }
+        (409, "conflict.server") => Some("change a registered server with `shoal server update`"),
+        (412, _) => Some("somebody changed it meanwhile: look at it again (`shoal server show`)"),
+        (400, "config.no_maintenance_iso") => {
+            Some("give --maintenance-iso, or set MAINTENANCE_ISO_URL where the controller is started")
+        }
+        (400 | 422, "validation_error") => {
+            Some("`shoal recipe validate FILE` finds mistakes in a recipe without a controller")
+        }
+        (429, _) => Some("too many requests or wrong credentials from this address: wait a little"),
+        (500, _) => Some("the controller's log has the cause under the request's id"),
+        (502..=504, _) => {
+            Some("the controller is overloaded, stopping, or a proxy cannot reach it: try again")
+        }
+        _ => None,
+    }
+}

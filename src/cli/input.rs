@@ -1,0 +1,46 @@
+//! Reading what the user names: files and standard input, bounded.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use secrecy::SecretString;
+use zeroize::Zeroizing;
+
+use crate::secrets::{MAX_SECRET_BYTES, SecretSource};
+
+use super::error::CliError;
+
+/// The bytes of a file, or of standard input for `-`.
+pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
+    let failed = |source| CliError::Input { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let bound = limit as u64 + 1;
+    if path.as_os_str() == "-" {
+        io::stdin().lock().take(bound).read_to_end(&mut bytes).map_err(failed)?;
+    } else {
+        File::open(path).map_err(failed)?.take(bound).read_to_end(&mut bytes).map_err(failed)?;
+    }
+    if bytes.len() > limit {
+        return Err(CliError::failed(format!("{} is longer than {limit} bytes", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// A password in a file, without the newline an editor leaves at its end.
+pub(super) fn password_file(path: &Path) -> Result<SecretString, CliError> {
+    SecretSource::File(path.to_owned()).load(&|_| None).map_err(|error| CliError::failed(error.to_string()))
+}
+
+/// A password on standard input, without the newline at its end.
+pub(super) fn password_stdin() -> Result<SecretString, CliError> {
+    let bytes = Zeroizing::new(read(Path::new("-"), MAX_SECRET_BYTES)?);
+    let text = str::from_utf8(&bytes)
+        .map_err(|_| CliError::failed("the password on standard input is not UTF-8 text"))?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.is_empty() {
+        return Err(CliError::Usage("there is no password on standard input".to_owned()));
+    }
+    Ok(SecretString::from(text))
+}

@@ -1,0 +1,73 @@
+//! `shoal serve`: the controller, until it is told to stop.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use secrecy::ExposeSecret;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::exit::Exit;
+use crate::app;
+use crate::config::Settings;
+use crate::model::{SystemClock, chain};
+use crate::telemetry;
+
+/// Runs the controller.
+pub(super) async fn run(settings: Settings) -> ExitCode {
+    let mut err = std::io::stderr();
+    if let Err(error) = telemetry::init(&settings.log_level, settings.log_format) {
+        let _closed = writeln!(err, "error: {}", chain(&error));
+        return Exit::Configuration.into();
+    }
+    let data = settings.storage_root.clone();
+    let running = match app::start(settings, Arc::new(SystemClock)).await {
+        Ok(running) => running,
+        Err(error) => {
+            let _closed = writeln!(err, "error: {}", chain(&error));
+            return Exit::Failed.into();
+        }
+    };
+    tracing::info!(api = %running.api, media = %running.media, data = %data.display(), "controller started");
+    if let Some(token) = &running.first_token {
+        let mut out = std::io::stdout();
+        // The only time this token is seen: the database holds its hash.
+        let _closed = writeln!(
+            out,
+            "admin token, shown only now: {}\nuse it with:  export SHOAL_URL=http://{} SHOAL_TOKEN=<token>",
+            token.expose_secret(),
+            reachable(running.api),
+        );
+        let _closed = out.flush();
+    }
+    stop_signal().await;
+    tracing::info!("stopping");
+    running.stop().await;
+    tracing::info!("stopped");
+    ExitCode::SUCCESS
+}
+
+/// An address a client on this machine can use.
+pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
+    match listening.ip() {
+        ip if !ip.is_unspecified() => listening,
+        ip if ip.is_ipv4() => (std::net::Ipv4Addr::LOCALHOST, listening.port()).into(),
+        _ => (std::net::Ipv6Addr::LOCALHOST, listening.port()).into(),
+    }
+}
+
+/// Waits until the process is asked to stop.
+pub(super) async fn stop_signal() {
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminate) => drop(terminate.recv().await),
+            // Without a handler the signal ends the process by itself.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminated => {}
+    }
+}

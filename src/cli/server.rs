@@ -1,0 +1,316 @@
+//! `shoal server`: the map from serial numbers to BMCs.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use reqwest::header::HeaderMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use super::client::{Client, header};
+use super::error::CliError;
+use super::input;
+use super::output::{Output, join, text};
+
+/// The variable with the password of a new server's BMC.
+const PASSWORD_VARIABLE: &str = "SHOAL_BMC_PASSWORD";
+const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
+
+/// What to do with servers.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Register a server
+    Add(Add),
+    /// List the servers
+    List {
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::job::rows)]
+        limit: usize,
+    },
+    /// Show a server
+    Show {
+        /// Its serial number
+        serial: String,
+    },
+    /// Change a server; what is not named stays
+    Update(Update),
+    /// Forget a server
+    Remove {
+        /// Its serial number
+        serial: String,
+    },
+}
+
+/// A new server.
+#[derive(Args, Debug)]
+pub(super) struct Add {
+    /// Its serial number, as its BMC shows it
+    serial: String,
+    /// Its BMC: HOST, HOST:PORT or a URL; https unless said
+    #[arg(long, value_name = "ADDRESS")]
+    bmc_address: String,
+    /// The BMC's user
+    #[arg(long, value_name = "NAME")]
+    bmc_user: String,
+    #[command(flatten)]
+    password: Password,
+    #[command(flatten)]
+    traits: Traits,
+    /// Drive the BMC even if it shows no serial number at all
+    #[arg(long)]
+    allow_unverified_serial: bool,
+}
+
+/// Where a BMC's password is read. Never an argument: those are visible to everybody on this machine.
+#[derive(Args, Debug)]
+struct Password {
+    /// A file with the BMC's password [for a new server also: variable SHOAL_BMC_PASSWORD]
+    #[arg(long, value_name = "FILE", conflicts_with = "bmc_password_stdin")]
+    bmc_password_file: Option<PathBuf>,
+    /// Read the BMC's password from standard input
+    #[arg(long)]
+    bmc_password_stdin: bool,
+}
+
+/// What else is known of a server.
+#[derive(Args, Debug)]
+struct Traits {
+    /// Its vendor
+    #[arg(long, value_name = "NAME")]
+    vendor: Option<String>,
+    /// A label; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// How far the BMC's certificate is trusted; pinned when there is a fingerprint
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(TLS_MODES))]
+    tls: Option<String>,
+    /// SHA-256 of the BMC's certificate in hex
+    #[arg(long, value_name = "HEX")]
+    tls_fingerprint: Option<String>,
+    /// Where this BMC fetches media, if not where the others do
+    #[arg(long, value_name = "URL")]
+    media_base_url: Option<String>,
+}
+
+/// Changes of a server.
+#[derive(Args, Debug)]
+pub(super) struct Update {
+    /// Its serial number
+    serial: String,
+    /// Its BMC: HOST, HOST:PORT or a URL
+    #[arg(long, value_name = "ADDRESS")]
+    bmc_address: Option<String>,
+    /// The BMC's user
+    #[arg(long, value_name = "NAME")]
+    bmc_user: Option<String>,
+    #[command(flatten)]
+    password: Password,
+    #[command(flatten)]
+    traits: Traits,
+    /// Remove a label; may be given more than once
+    #[arg(long = "remove-label", value_name = "KEY")]
+    removed_labels: Vec<String>,
+    /// Drive the BMC even if it shows no serial number at all
+    #[arg(long, value_name = "true|false")]
+    allow_unverified_serial: Option<bool>,
+    /// Clear a value; may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "tls-fingerprint", "media-base-url"]))]
+    clear: Vec<String>,
+    /// Change it only if it is still at this revision
+    #[arg(long, value_name = "N")]
+    if_revision: Option<u64>,
+}
+
+/// Runs a command.
+pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    match command {
+        Command::Add(add) => add.run(client, output).await,
+        Command::List { limit } => list(limit, client, output).await,
+        Command::Show { serial } => {
+            let server = client.get(&["servers", &serial], &[]).await?.body;
+            show(&server, output)
+        }
+        Command::Update(update) => update.run(client, output).await,
+        Command::Remove { serial } => {
+            client.delete(&["servers", &serial], HeaderMap::new()).await?;
+            output.note(format!("server {serial} removed"));
+            Ok(())
+        }
+    }
+}
+
+impl Add {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let password = match self.password.read()? {
+            Some(password) => password,
+            None => from_variable()?,
+        };
+        let mut body = Map::new();
+        body.insert("serial".to_owned(), json!(self.serial));
+        body.insert("bmc_address".to_owned(), json!(self.bmc_address));
+        body.insert("bmc_username".to_owned(), json!(self.bmc_user));
+        body.insert("bmc_password".to_owned(), json!(password.expose_secret()));
+        if self.allow_unverified_serial {
+            body.insert("allow_unverified_serial".to_owned(), json!(true));
+        }
+        self.traits.put_into(&mut body);
+        let answer = client.post(&["servers"], &body, HeaderMap::new()).await?;
+        if output.json {
+            return output.document(&answer.body);
+        }
+        let verb = if answer.status == 201 { "registered" } else { "was registered like this before" };
+        output.line(format!("server {} {verb}", text(&answer.body, "/serial")))
+    }
+}
+
+impl Update {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let headers = match self.if_revision {
+            Some(revision) => header("if-match", &format!("\"{revision}\""))?,
+            None => HeaderMap::new(),
+        };
+        let body = self.patch()?;
+        if body.is_empty() {
+            return Err(CliError::Usage(
+                "there is nothing to change; see `shoal server update --help`".to_owned(),
+            ));
+        }
+        let server = client.patch(&["servers", &self.serial], &body, headers).await?.body;
+        if output.json {
+            return output.document(&server);
+        }
+        output.line(format!(
+            "server {} is at revision {}",
+            text(&server, "/serial"),
+            text(&server, "/revision")
+        ))
+    }
+
+    /// The changes as a merge patch (RFC 7396): null removes.
+    fn patch(&self) -> Result<Map<String, Value>, CliError> {
+        let mut body = Map::new();
+        let texts = [("bmc_address", &self.bmc_address), ("bmc_username", &self.bmc_user)];
+        for (key, value) in texts {
+            body.extend(value.as_ref().map(|value| (key.to_owned(), json!(value))));
+        }
+        if let Some(password) = self.password.read()? {
+            body.insert("bmc_password".to_owned(), json!(password.expose_secret()));
+        }
+        if let Some(allow) = self.allow_unverified_serial {
+            body.insert("allow_unverified_serial".to_owned(), json!(allow));
+        }
+        self.traits.put_into(&mut body);
+        if !self.removed_labels.is_empty() {
+            let labels = body.entry("labels").or_insert_with(|| json!({}));
+            for key in &self.removed_labels {
+                labels[key.as_str()] = Value::Null;
+            }
+        }
+        body.extend(self.clear.iter().map(|name| (name.replace('-', "_"), Value::Null)));
+        Ok(body)
+    }
+}
+
+impl Password {
+    fn read(&self) -> Result<Option<SecretString>, CliError> {
+        match &self.bmc_password_file {
+            Some(path) => input::password_file(path).map(Some),
+            None if self.bmc_password_stdin => input::password_stdin().map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Traits {
+    fn put_into(&self, body: &mut Map<String, Value>) {
+        let pinned = self.tls_fingerprint.as_ref().map(|_| "pinned".to_owned());
+        let texts = [
+            ("vendor", self.vendor.clone()),
+            ("tls", self.tls.clone().or(pinned)),
+            ("tls_fingerprint", self.tls_fingerprint.clone()),
+            ("media_base_url", self.media_base_url.clone()),
+        ];
+        for (key, value) in texts {
+            body.extend(value.map(|value| (key.to_owned(), json!(value))));
+        }
+        if !self.labels.is_empty() {
+            let labels: Map<String, Value> =
+                self.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+            body.insert("labels".to_owned(), Value::Object(labels));
+        }
+    }
+}
+
+fn from_variable() -> Result<SecretString, CliError> {
+    match std::env::var(PASSWORD_VARIABLE) {
+        Ok(password) if !password.is_empty() => Ok(SecretString::from(password)),
+        _ => Err(CliError::Usage(format!(
+            "the BMC's password is missing; give --bmc-password-file, --bmc-password-stdin or {PASSWORD_VARIABLE}"
+        ))),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give KEY=VALUE".to_owned()),
+    }
+}
+
+async fn list(limit: usize, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    let servers = client.list(&["servers"], "servers", &[], limit).await?;
+    if output.json {
+        return output.document(&servers);
+    }
+    let rows: Vec<Vec<String>> = servers["servers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|server| {
+            ["/serial", "/bmc_address", "/vendor", "/tls", "/last_seen"]
+                .map(|pointer| text(server, pointer))
+                .into_iter()
+                .chain([labels(server)])
+                .collect()
+        })
+        .collect();
+    output.table(&["SERIAL", "BMC", "VENDOR", "TLS", "LAST SEEN", "LABELS"], &rows)?;
+    if !servers["next"].is_null() {
+        output.note("there are more; give a larger --limit");
+    }
+    Ok(())
+}
+
+fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    if output.json {
+        return output.document(server);
+    }
+    let tls = [text(server, "/tls"), text(server, "/tls_fingerprint")];
+    output.fields(&[
+        ("serial", text(server, "/serial")),
+        ("id", text(server, "/id")),
+        ("bmc", text(server, "/bmc_address")),
+        ("bmc user", text(server, "/bmc_username")),
+        ("vendor", text(server, "/vendor")),
+        ("tls", join(&tls, " ")),
+        ("unverified serial", text(server, "/allow_unverified_serial")),
+        ("media from", text(server, "/media_base_url")),
+        ("labels", labels(server)),
+        ("revision", text(server, "/revision")),
+        ("registered", text(server, "/created_at")),
+        ("changed", text(server, "/updated_at")),
+        ("last seen", text(server, "/last_seen")),
+        ("observed", text(server, "/observed")),
+        ("left to clean up", text(server, "/debt")),
+    ])
+}
+
+/// Labels as they are given: `KEY=VALUE`.
+fn labels(server: &Value) -> String {
+    let labels = server["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels
+        .map(|(key, value)| super::output::plain(&format!("{key}={}", value.as_str().unwrap_or_default())))
+        .collect();
+    labels.join(" ")
+}

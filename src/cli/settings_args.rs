@@ -1,0 +1,104 @@
+//! The settings as flags, made from their table.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::error::Error;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+
+use crate::config::{DEFINITIONS, Definition, Kind, Settings, Sources};
+
+use super::error::CliError;
+
+/// The id of `--config` among the arguments.
+const CONFIG: &str = "config-file";
+
+/// Each setting with its flag and the help of its flag, which clap wants to live forever.
+static FLAGS: LazyLock<Vec<(&'static Definition, String, String)>> = LazyLock::new(|| {
+    DEFINITIONS
+        .iter()
+        .map(|&row| (row, row.flag(), format!("{} [{}; default: {}]", row.doc, row.name, row.default)))
+        .collect()
+});
+
+/// What the arguments say about the settings.
+#[derive(Clone, Default)]
+pub(super) struct SettingsArgs {
+    config: Option<PathBuf>,
+    flags: Vec<(String, String)>,
+}
+
+impl SettingsArgs {
+    /// Joins the flags with the environment and the file, and looks at what the settings refer to.
+    pub(super) fn load(self) -> Result<Settings, CliError> {
+        let environment = |name: &str| -> Option<OsString> { std::env::var_os(name) };
+        let settings =
+            Settings::load(&Sources { flags: self.flags, environment: &environment, file: self.config })?;
+        settings.check_references(&environment)?;
+        Ok(settings)
+    }
+}
+
+impl fmt::Debug for SettingsArgs {
+    /// Names without values: some of them are secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.flags.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl Args for SettingsArgs {
+    fn augment_args(command: Command) -> Command {
+        let config = Arg::new(CONFIG)
+            .long("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("A TOML file of settings");
+        FLAGS
+            .iter()
+            .fold(command.arg(config), |command, (row, flag, help)| command.arg(argument(row, flag, help)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SettingsArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let mut args = Self::default();
+        args.update_from_arg_matches(matches)?;
+        Ok(args)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.config = matches.get_one::<PathBuf>(CONFIG).cloned();
+        self.flags = DEFINITIONS
+            .iter()
+            .filter_map(|row| Some((row.name.to_owned(), matches.get_one::<String>(row.name)?.clone())))
+            .collect();
+        Ok(())
+    }
+}
+
+fn argument(row: &'static Definition, flag: &'static str, help: &'static str) -> Arg {
+    let argument = Arg::new(row.name).long(flag).help(help).help_heading("Settings");
+    let argument = match row.flag_alias {
+        Some(alias) => argument.visible_alias(alias),
+        None => argument,
+    };
+    match row.kind {
+        // `--metrics-anonymous` alone means true.
+        Kind::Switch => argument.num_args(0..=1).default_missing_value("true").value_name("true|false"),
+        Kind::Choice(words) => argument.value_parser(clap::builder::PossibleValuesParser::new(words)),
+        Kind::Path => argument.value_name("PATH"),
+        Kind::Address => argument.value_name("ADDRESS"),
+        Kind::Duration { .. } => argument.value_name("DURATION"),
+        Kind::Size { .. } => argument.value_name("SIZE"),
+        Kind::Count { .. } => argument.value_name("N"),
+        Kind::BaseUrl | Kind::ImageUrl => argument.value_name("URL"),
+        Kind::Secret => argument.value_name("env:NAME|file:PATH"),
+        Kind::UserName | Kind::PasswordHash | Kind::LogFilter => argument.value_name("TEXT"),
+    }
+}

@@ -1,0 +1,120 @@
+//! `shoal sim`: simulated servers to try a controller on, without hardware.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+
+use super::args::SimArgs;
+use super::exit::Exit;
+use super::serve::stop_signal;
+use crate::sim::{Farm, FarmConfig, InstallerBehaviour, ServerSpec, images};
+
+/// Runs the simulated servers until told to stop.
+pub(super) async fn run(args: SimArgs, json: bool) -> ExitCode {
+    match farm(args, json).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _closed = writeln!(std::io::stderr(), "error: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
+
+async fn farm(args: SimArgs, json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    if let Some(path) = &args.maintenance_iso {
+        write_maintenance_iso(path)?;
+        writeln!(std::io::stderr(), "maintenance ISO written to {}", path.display())?;
+    }
+    let serials = serials(&args);
+    if serials.is_empty() {
+        return Ok(());
+    }
+    let temporary = tempfile::tempdir()?;
+    let disks = args.disks.clone().unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&disks)?;
+    let (password, made) = match args.bmc_password {
+        Some(password) => (password, false),
+        None => (random_password()?, true),
+    };
+    let specs = serials
+        .into_iter()
+        .map(|serial| {
+            let mut spec = ServerSpec::new(serial);
+            spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };
+            spec
+        })
+        .collect();
+    let mut config = FarmConfig::new(specs, args.bmc_user.clone(), password.clone(), disks);
+    config.base_port = args.base_port;
+    let farm = Farm::start(config).await?;
+    for server in farm.servers() {
+        if json {
+            writeln!(out, "{}", json!({ "serial": server.serial, "bmc_address": server.bmc_url }))?;
+        } else {
+            writeln!(out, "{:<24} {}", server.serial, server.bmc_url)?;
+        }
+    }
+    if made {
+        writeln!(out, "BMC user {}, password (shown only now): {}", args.bmc_user, password.expose_secret())?;
+    }
+    out.flush()?;
+    let mut console = farm.console();
+    let show = async {
+        let mut err = std::io::stderr();
+        // A reader that is too slow loses lines of a console, nothing else.
+        while let Some(line) = next_line(&mut console).await {
+            let _closed = writeln!(err, "{} {}: {}", line.serial, line.unit, line.text);
+        }
+    };
+    tokio::select! {
+        () = show => {}
+        () = stop_signal() => {}
+    }
+    farm.shutdown().await;
+    Ok(())
+}
+
+/// The next line of a console, skipping over what was lost; `None` when there will be no more.
+pub(super) async fn next_line(
+    console: &mut tokio::sync::broadcast::Receiver<crate::sim::ConsoleLine>,
+) -> Option<crate::sim::ConsoleLine> {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        match console.recv().await {
+            Ok(line) => return Some(line),
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return None,
+        }
+    }
+}
+
+fn serials(args: &SimArgs) -> Vec<String> {
+    let counted =
+        args.servers.unwrap_or(usize::from(args.serials.is_empty() && args.maintenance_iso.is_none()) * 3);
+    args.serials.iter().cloned().chain(numbered(counted)).collect()
+}
+
+/// Serials of simulated servers: `SIM-0001`, `SIM-0002` and so on.
+pub(super) fn numbered(servers: usize) -> impl Iterator<Item = String> {
+    (1..=servers).map(|number| format!("SIM-{number:04}"))
+}
+
+/// Writes the demo's maintenance ISO.
+pub(super) fn write_maintenance_iso(path: &Path) -> anyhow::Result<PathBuf> {
+    let plan = images::maintenance_iso()?;
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    plan.write_to(&mut file)?;
+    file.flush()?;
+    Ok(std::fs::canonicalize(path)?)
+}
+
+/// A password nobody else knows.
+pub(super) fn random_password() -> anyhow::Result<SecretString> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness from the system: {error}"))?;
+    Ok(SecretString::from(hex::encode(bytes)))
+}

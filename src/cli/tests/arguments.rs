@@ -1,0 +1,127 @@
+//! Arguments, help and exit codes.
+
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+
+use super::super::exit::Exit;
+use super::super::{Cli, Command};
+use super::{refused, shoal};
+use crate::config::DEFINITIONS;
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn help_lists_the_exit_codes() {
+    let help = Cli::command().render_long_help().to_string();
+    for code in ["0 ", "1 ", "2 ", "3 ", "4 ", "5 ", "6 ", "64"] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code}");
+    }
+}
+
+#[test]
+fn serve_has_a_flag_for_every_setting() {
+    let mut cli = Cli::command();
+    let help = cli.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
+    for row in DEFINITIONS.iter() {
+        assert!(
+            help.contains(&format!("--{} ", row.flag())) || help.contains(&format!("--{}\n", row.flag())),
+            "{}",
+            row.name
+        );
+        assert!(help.contains(&format!("[{};", row.name)), "{}", row.name);
+    }
+    assert!(help.contains("--config <FILE>") && help.contains("--data"));
+}
+
+#[test]
+fn flags_reach_the_settings_with_their_origin() {
+    let ran = shoal(&[
+        "config",
+        "show",
+        "--data",
+        "/srv/s",
+        "--metrics-anonymous",
+        "--enable-registry=false",
+        "--job-lease-ttl",
+        "20m",
+    ])
+    .ends_with(0);
+    let line = |name: &str| {
+        let line = ran.out.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("STORAGE_ROOT"), "STORAGE_ROOT /srv/s flag --storage-root");
+    assert_eq!(line("METRICS_ANONYMOUS"), "METRICS_ANONYMOUS true flag --metrics-anonymous");
+    assert_eq!(line("ENABLE_REGISTRY"), "ENABLE_REGISTRY false flag --enable-registry");
+    assert_eq!(line("JOB_LEASE_TTL"), "JOB_LEASE_TTL 20m flag --job-lease-ttl");
+}
+
+#[test]
+fn a_mistyped_flag_is_refused_with_a_suggestion() {
+    let text = refused(&["serve", "--worker-concurency", "3"]);
+    assert!(text.contains("--worker-concurrency"), "{text}");
+}
+
+#[test]
+fn problems_of_the_configuration_end_with_64_and_name_them_all() {
+    let ran = shoal(&["serve", "--worker-concurrency", "many", "--auth-mode", "none"]).ends_with(64);
+    assert!(ran.err.contains("2 problems in the configuration:"), "{}", ran.err);
+    let ran = shoal(&["config", "check", "--json", "--job-lease-ttl", "1s"]).ends_with(64);
+    let error: serde_json::Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!(error["error"]["error"], "configuration");
+    assert_eq!(error["error"]["problems"].as_array().unwrap().len(), 1);
+    shoal(&["config", "check"]).ends_with(0);
+}
+
+#[test]
+fn a_bmc_password_is_never_an_argument() {
+    let text = refused(&[
+        "server",
+        "add",
+        "XF-1",
+        "--bmc-address",
+        "a",
+        "--bmc-user",
+        "u",
+        "--bmc-password",
+        "canary",
+    ]);
+    assert!(text.contains("--bmc-password"), "{text}");
+}
+
+#[test]
+fn demo_and_sim_have_their_defaults() {
+    let demo = Cli::try_parse_from(["shoal", "demo", "--fail-one", "--json"]).unwrap();
+    assert!(demo.json);
+    assert!(matches!(demo.command, Command::Demo(args) if args.servers == 3 && args.fail_one && !args.keep));
+    let sim = ["shoal", "sim", "--serial", "A", "--serial", "B", "--pace", "500ms", "--bmc-password", "p"];
+    let Command::Sim(args) = Cli::try_parse_from(sim).unwrap().command else { panic!("not sim") };
+    assert_eq!((args.serials, args.servers), (vec!["A".to_owned(), "B".to_owned()], None));
+    assert_eq!((args.bmc_user.as_str(), args.pace), ("admin", Duration::from_millis(500)));
+    assert!(!format!("{:?}", args.bmc_password).contains("\"p\""));
+    refused(&["demo", "--servers", "0"]);
+    refused(&["sim", "--serial", "A", "--servers", "2"]);
+    refused(&["sim", "--pace", "2"]);
+}
+
+#[test]
+fn statuses_become_exit_codes() {
+    for (status, exit) in [
+        (404, Exit::NotFound),
+        (409, Exit::Conflict),
+        (412, Exit::Conflict),
+        (401, Exit::Unauthorised),
+        (403, Exit::Unauthorised),
+        (503, Exit::Unreachable),
+        (400, Exit::Failed),
+        (422, Exit::Failed),
+        (500, Exit::Failed),
+        (302, Exit::Failed),
+    ] {
+        assert_eq!(Exit::of_status(status), exit, "{status}");
+    }
+}

@@ -1,0 +1,112 @@
+//! Commands that need no controller.
+
+use std::path::Path;
+
+use iso9660::{Boot, Options, Plan, Profile, Tree, UefiBoot};
+use serde_json::json;
+
+use super::shoal;
+
+const ESXI: &str = r#"{"task_target": "install-esxi.target", "ks_cfg": "vmaccepteula\n"}"#;
+
+fn write(dir: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_valid_recipe_ends_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "recipe.json", ESXI);
+    let ran = shoal(&["recipe", "validate", &path]).ends_with(0);
+    assert!(ran.out.contains("is valid: install-esxi.target by https://"), "{}", ran.out);
+    let ran = shoal(&["recipe", "validate", &path, "--json"]).ends_with(0);
+    assert_eq!((&ran.json()["valid"], &ran.json()["errors"]), (&json!(true), &json!([])));
+}
+
+#[test]
+fn an_invalid_recipe_ends_with_1_and_names_the_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "recipe.json", r#"{"task_target": "install-esxi.target", "size": 1}"#);
+    let ran = shoal(&["recipe", "validate", &path]).ends_with(1);
+    assert!(ran.out.contains("/ks_cfg [required] "), "{}", ran.out);
+    assert!(ran.err.contains("is not valid: 2 problems"), "{}", ran.err);
+    let ran = shoal(&["recipe", "validate", &path, "--json"]).ends_with(1);
+    assert_eq!((&ran.json()["valid"], ran.json()["errors"].as_array().unwrap().len()), (&json!(false), 2));
+}
+
+#[test]
+fn a_recipe_that_is_missing_or_endless_is_refused() {
+    shoal(&["recipe", "validate", "/nowhere/recipe.json"]).ends_with(3);
+    let ran = shoal(&["recipe", "validate", "/dev/zero"]).ends_with(1);
+    assert!(ran.err.contains("is longer than"), "{}", ran.err);
+}
+
+fn image(dir: &Path) -> String {
+    let mut tree = Tree::new();
+    tree.add_file("job.json", "{}\n").unwrap();
+    tree.add_file("EFI/boot/bootx64.efi", vec![7; 100_000]).unwrap();
+    let mut options = Options::new(Profile::Boot, "TASK_1", 1_767_225_600);
+    options.boot =
+        Some(Boot { bios: None, uefi: Some(UefiBoot { path: "EFI/boot/bootx64.efi".to_owned() }) });
+    let mut bytes = Vec::new();
+    Plan::new(&tree, &options).unwrap().write_to(&mut bytes).unwrap();
+    write(dir, "task.iso", bytes)
+}
+
+#[test]
+fn an_image_is_listed_with_modes_sizes_and_dates() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let ran = shoal(&["iso", "ls", &image]).ends_with(0);
+    assert!(ran.out.contains("-r--r--r--"), "{}", ran.out);
+    assert!(ran.out.lines().any(|line| line.ends_with("2026-01-01T00:00:00Z  job.json")), "{}", ran.out);
+    let all = shoal(&["iso", "ls", "-R", &image, "--json"]).ends_with(0).json();
+    let paths: Vec<&str> =
+        all["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+    assert!(paths.contains(&"EFI/boot/bootx64.efi") && paths.contains(&"EFI"), "{paths:?}");
+    let one = shoal(&["iso", "ls", &image, "/job.json"]).ends_with(0);
+    assert_eq!(one.out.lines().count(), 1);
+}
+
+#[test]
+fn a_file_of_an_image_comes_out_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    assert_eq!(shoal(&["iso", "cat", &image, "/job.json"]).ends_with(0).out, "{}\n");
+    let ran = shoal(&["iso", "cat", &image, "EFI/boot/bootx64.efi"]).ends_with(0);
+    assert!(ran.out.len() == 100_000 && ran.out.bytes().all(|byte| byte == 7));
+    shoal(&["iso", "cat", &image, "/missing"]).ends_with(3);
+    shoal(&["iso", "cat", &image, "/EFI"]).ends_with(1);
+}
+
+#[test]
+fn an_image_says_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image(dir.path());
+    let ran = shoal(&["iso", "info", &image]).ends_with(0);
+    assert!(
+        ran.out.contains("TASK_1") && ran.out.contains("Rock Ridge") && ran.out.contains("UEFI"),
+        "{}",
+        ran.out
+    );
+    let info = shoal(&["iso", "info", &image, "--json"]).ends_with(0).json();
+    assert_eq!((&info["volume_id"], &info["boot"][0]["platform"]), (&json!("TASK_1"), &json!("UEFI")));
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = write(dir.path(), "not.iso", vec![0; 100_000]);
+    shoal(&["iso", "info", &path]).ends_with(1);
+    shoal(&["iso", "info", "/nowhere/image.iso"]).ends_with(3);
+}
+
+#[test]
+fn the_reference_names_every_setting() {
+    let ran = shoal(&["config", "reference"]).ends_with(0);
+    assert!(ran.out.contains("\nWEBHOOK_SECRET\n"), "{}", ran.out);
+    let all = shoal(&["config", "reference", "--json"]).ends_with(0).json();
+    assert_eq!(all["settings"].as_array().unwrap().len(), crate::config::DEFINITIONS.len());
+}

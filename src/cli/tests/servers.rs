@@ -1,0 +1,216 @@
+//! `shoal server`, and what holds for every request.
+
+use std::net::TcpListener;
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::{Controller, shoal};
+
+const ADD: [&str; 7] = ["server", "add", "XF-1", "--bmc-address", "192.0.2.7", "--bmc-user", "admin"];
+
+fn password_file() -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    std::fs::write(&path, "bmc canary\n").unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (dir, path)
+}
+
+#[test]
+fn adding_a_server_sends_what_was_said_and_nothing_more() {
+    let controller = Controller::start(|seen| (201, json!({"serial": seen.json()["serial"]})));
+    let (_dir, path) = password_file();
+    let ran = controller.shoal(&[&ADD[..], &["--bmc-password-file", &path]].concat()).ends_with(0);
+    assert_eq!(ran.out, "server XF-1 registered\n");
+    let seen = controller.seen().remove(0);
+    assert_eq!((seen.method.clone(), seen.uri.to_string()), (Method::POST, "/api/v1/servers".to_owned()));
+    assert_eq!(seen.header("authorization"), Some("Bearer shoal_canary"));
+    assert_eq!(seen.header("content-type"), Some("application/json"));
+    let expected = json!({
+        "serial": "XF-1", "bmc_address": "192.0.2.7", "bmc_username": "admin", "bmc_password": "bmc canary",
+    });
+    assert_eq!(seen.json(), expected);
+}
+
+#[test]
+fn traits_of_a_server_are_sent_and_a_fingerprint_means_pinned() {
+    let controller = Controller::start(|seen| (200, json!({"serial": seen.json()["serial"]})));
+    let (_dir, path) = password_file();
+    let traits = [
+        "--bmc-password-file",
+        &path,
+        "--vendor",
+        "dell",
+        "--label",
+        "rack=7",
+        "--label",
+        "row=a=b",
+        "--tls-fingerprint",
+        "aa",
+        "--allow-unverified-serial",
+        "--media-base-url",
+        "http://192.0.2.1",
+    ];
+    let ran = controller.shoal(&[&ADD[..], &traits[..]].concat()).ends_with(0);
+    assert!(ran.out.contains("was registered like this before"), "{}", ran.out);
+    let body = controller.seen()[0].json();
+    assert_eq!(body["labels"], json!({"rack": "7", "row": "a=b"}));
+    assert_eq!((&body["tls"], &body["tls_fingerprint"]), (&json!("pinned"), &json!("aa")));
+    assert_eq!((&body["vendor"], &body["allow_unverified_serial"]), (&json!("dell"), &json!(true)));
+    assert_eq!(body["media_base_url"], "http://192.0.2.1");
+}
+
+#[test]
+fn a_server_without_a_password_is_a_usage_error() {
+    let controller = Controller::start(|_| (201, json!({})));
+    let ran = controller.shoal(&ADD).ends_with(2);
+    assert!(ran.err.contains("--bmc-password-file"), "{}", ran.err);
+    assert!(controller.seen().is_empty());
+}
+
+#[test]
+fn an_update_is_a_merge_patch_of_what_was_named() {
+    let controller = Controller::start(|_| (200, json!({"serial": "XF-1", "revision": 4})));
+    let arguments = [
+        "server",
+        "update",
+        "XF-1",
+        "--bmc-user",
+        "root",
+        "--label",
+        "a=1",
+        "--remove-label",
+        "b",
+        "--clear",
+        "tls-fingerprint",
+        "--allow-unverified-serial",
+        "false",
+        "--if-revision",
+        "3",
+    ];
+    let ran = controller.shoal(&arguments).ends_with(0);
+    assert_eq!(ran.out, "server XF-1 is at revision 4\n");
+    let seen = controller.seen().remove(0);
+    assert_eq!((seen.method.clone(), seen.header("if-match")), (Method::PATCH, Some("\"3\"")));
+    let expected = json!({
+        "bmc_username": "root", "labels": {"a": "1", "b": null}, "tls_fingerprint": null,
+        "allow_unverified_serial": false,
+    });
+    assert_eq!(seen.json(), expected);
+    controller.shoal(&["server", "update", "XF-1"]).ends_with(2);
+}
+
+#[test]
+fn serials_are_percent_encoded() {
+    let controller = Controller::start(|_| (204, Value::Null));
+    controller.shoal(&["server", "remove", "a/b ?#%"]).ends_with(0);
+    let seen = controller.seen().remove(0);
+    assert_eq!(
+        (seen.method.clone(), seen.uri.to_string()),
+        (Method::DELETE, "/api/v1/servers/a%2Fb%20%3F%23%25".to_owned())
+    );
+}
+
+#[test]
+fn a_list_is_read_to_its_end_page_by_page() {
+    let controller = Controller::start(|seen| {
+        if seen.uri.query().unwrap().contains("cursor=c%26d") {
+            (200, json!({"servers": [{"serial": "XF-2", "labels": {"rack": "7"}}], "next": null}))
+        } else {
+            (200, json!({"servers": [{"serial": "XF-1", "bmc_address": "https://192.0.2.7"}], "next": "c&d"}))
+        }
+    });
+    let ran = controller.shoal(&["server", "list"]).ends_with(0);
+    let lines: Vec<Vec<&str>> = ran.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0][0], "SERIAL");
+    assert_eq!(lines[1], ["XF-1", "https://192.0.2.7"]);
+    assert_eq!(lines[2], ["XF-2", "rack=7"]);
+    let all = controller.shoal(&["server", "list", "--json"]).ends_with(0).json();
+    assert_eq!((all["servers"].as_array().unwrap().len(), &all["next"]), (2, &Value::Null));
+    let one = controller.shoal(&["server", "list", "--limit", "1"]).ends_with(0);
+    assert!(one.err.contains("there are more"), "{}", one.err);
+}
+
+#[test]
+fn a_list_without_a_list_in_it_is_not_ours() {
+    let controller = Controller::start(|_| (200, json!({"jobs": []})));
+    controller.shoal(&["server", "list"]).ends_with(1);
+}
+
+#[test]
+fn what_a_controller_says_cannot_drive_the_terminal() {
+    let controller = Controller::start(|_| (200, json!({"serial": "XF\u{1b}[2J", "vendor": "a\nb\u{202e}"})));
+    let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(0);
+    assert!(ran.out.contains("XF\u{fffd}[2J") && ran.out.contains("a\u{fffd}b\u{fffd}"), "{:?}", ran.out);
+}
+
+#[test]
+fn an_error_of_the_controller_is_told_with_its_details_and_a_hint() {
+    let controller = Controller::start(|_| {
+        let details = json!([{"path": "/bmc_address", "field": "bmc_address", "code": "format", "message": "no\u{7} host"}]);
+        (
+            409,
+            json!({"error": "conflict.server", "message": "it is there", "details": details, "request_id": "r-1"}),
+        )
+    });
+    let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(4);
+    for part in [
+        "shoal: it is there (409 conflict.server)",
+        "  /bmc_address [format] no\u{fffd} host",
+        "  request r-1",
+        "hint: change a registered server with `shoal server update`",
+    ] {
+        assert!(ran.err.contains(part), "{part}\nis not in\n{}", ran.err);
+    }
+    let ran = controller.shoal(&["server", "show", "XF-1", "--json"]).ends_with(4);
+    let error: Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!((&error["status"], &error["error"]["error"]), (&json!(409), &json!("conflict.server")));
+    assert!(ran.out.is_empty());
+}
+
+#[test]
+fn refusals_have_the_exit_code_of_their_status() {
+    for (status, exit) in [(401, 5), (403, 5), (404, 3), (412, 4), (422, 1), (500, 1), (503, 6)] {
+        let controller = Controller::start(move |_| (status, json!({"error": "x", "message": "m"})));
+        controller.shoal(&["server", "show", "XF-1"]).ends_with(exit);
+    }
+}
+
+#[test]
+fn redirects_are_not_followed_and_foreign_answers_are_named() {
+    let controller = Controller::start(|_| (302, json!("moved")));
+    let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(1);
+    assert!(ran.err.contains("the controller answered 302: moved"), "{}", ran.err);
+    assert_eq!(controller.seen().len(), 1);
+    let controller = Controller::start(|_| (200, json!("<html>")));
+    let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(1);
+    assert!(ran.err.contains("it is not JSON"), "{}", ran.err);
+}
+
+#[test]
+fn nobody_there_ends_with_6() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    let ran = shoal(&["server", "list", "--url", &url]).ends_with(6);
+    assert!(ran.err.contains(&url) && ran.err.contains("hint: is it running"), "{}", ran.err);
+}
+
+#[test]
+fn a_wrong_address_or_token_is_a_usage_error() {
+    for url in ["ftp://a", "http://user@a", "http://a?b=c", "nothing"] {
+        shoal(&["server", "list", "--url", url]).ends_with(2);
+    }
+    shoal(&["server", "list", "--url", "https://192.0.2.1"]).ends_with(2);
+    shoal(&["server", "list", "--token", "a\u{7f}b"]).ends_with(2);
+}
+
+#[test]
+fn the_token_may_be_in_a_file() {
+    let controller = Controller::start(|_| (200, json!({"servers": [], "next": null})));
+    let (_dir, path) = password_file();
+    let token = format!("file:{path}");
+    shoal(&["server", "list", "--url", &controller.url, "--token", &token]).ends_with(0);
+    assert_eq!(controller.seen()[0].header("authorization"), Some("Bearer bmc canary"));
+}

@@ -1,0 +1,113 @@
+//! Following a job to its end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::client::{Client, ConnectionArgs};
+use super::super::error::CliError;
+use super::super::job::watch_to_the_end;
+use super::super::output::Output;
+use super::super::watch::Pace;
+use super::Controller;
+
+const QUICK: Pace =
+    Pace { shortest: Duration::from_millis(1), longest: Duration::from_millis(2), patience: 5 };
+
+/// Watches job `j-1` without the pauses people do not mind.
+fn watch(controller: &Controller, json: bool) -> (Result<(), CliError>, String, String) {
+    let connection = ConnectionArgs { url: controller.url.clone(), token: None, ca_file: None };
+    let client = Client::new(&connection).unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut output = Output { out: &mut out, err: &mut err, json };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let result = runtime.block_on(watch_to_the_end(&client, "j-1", QUICK, &mut output));
+    (result, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+/// A job that has one event more each time it is looked at and is complete at the fifth.
+fn job_that_ends(outcome: &'static str) -> impl Fn(&super::Seen) -> (u16, Value) {
+    let looks = AtomicU64::new(0);
+    move |seen| {
+        if seen.uri.path().ends_with("/events") {
+            let known = looks.load(Ordering::Relaxed);
+            let after: u64 =
+                seen.uri.query().unwrap()["after=".len()..].split('&').next().unwrap().parse().unwrap();
+            let events: Vec<Value> = (after + 1..=known)
+                .map(|seq| json!({"seq": seq, "message": format!("event {seq}.")}))
+                .collect();
+            return (200, json!({"events": events, "next": known}));
+        }
+        let look = looks.fetch_add(1, Ordering::Relaxed) + 1;
+        let (status, outcome) =
+            if look >= 5 { ("complete", json!(outcome)) } else { ("provisioning", Value::Null) };
+        (200, json!({"job_id": "j-1", "status": status, "outcome": outcome}))
+    }
+}
+
+#[test]
+fn every_event_is_shown_once_and_success_is_the_only_success() {
+    let (result, out, _) = watch(&Controller::start(job_that_ends("succeeded")), false);
+    assert!(result.is_ok());
+    for seq in 1..=5 {
+        assert_eq!(out.matches(&format!("event {seq}.")).count(), 1, "{out}");
+    }
+    assert!(out.contains("outcome  succeeded"), "{out}");
+    for outcome in ["failed", "cancelled"] {
+        let (result, ..) = watch(&Controller::start(job_that_ends(outcome)), false);
+        assert!(matches!(result, Err(CliError::JobEnded { outcome: ended, .. }) if ended == outcome));
+    }
+}
+
+#[test]
+fn json_is_one_document_a_line_with_the_job_at_the_end() {
+    let (_, out, _) = watch(&Controller::start(job_that_ends("succeeded")), true);
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 6);
+    assert_eq!((&lines[4]["seq"], &lines[5]["outcome"]), (&json!(5), &json!("succeeded")));
+}
+
+#[test]
+fn a_controller_that_restarts_does_not_end_the_watch() {
+    let requests = AtomicU64::new(0);
+    let job = job_that_ends("succeeded");
+    let controller = Controller::start(move |seen| match requests.fetch_add(1, Ordering::Relaxed) {
+        3..=6 => (503, json!({"error": "stopping", "message": "the controller stops"})),
+        _ => job(seen),
+    });
+    let (result, _, err) = watch(&controller, false);
+    assert!(result.is_ok(), "{err}");
+    assert!(err.contains("still trying") && err.contains("answers again"), "{err}");
+}
+
+#[test]
+fn a_controller_that_stays_away_ends_the_watch() {
+    let controller =
+        Controller::start(|_| (503, json!({"error": "stopping", "message": "the controller stops"})));
+    let (result, ..) = watch(&controller, false);
+    assert!(matches!(result, Err(CliError::Refused { status: 503, .. })));
+    assert_eq!(controller.seen().len(), 6);
+}
+
+#[test]
+fn a_job_that_is_not_there_ends_the_watch_at_once() {
+    let controller = Controller::start(|_| (404, json!({"error": "unknown_job", "message": "no such job"})));
+    controller.shoal(&["job", "watch", "j-1"]).ends_with(3);
+    assert_eq!(controller.seen().len(), 1);
+}
+
+#[test]
+fn creating_can_go_on_with_watching() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/jobs" => (202, json!({"job_id": "j-1", "status": "queued"})),
+        "/api/v1/jobs/j-1" => (200, json!({"job_id": "j-1", "status": "complete", "outcome": "failed"})),
+        _ => (200, json!({"events": [], "next": 0})),
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("recipe.json");
+    std::fs::write(&path, "{}").unwrap();
+    let create = ["job", "create", "--server", "XF-1", "--watch", "--recipe", path.to_str().unwrap()];
+    let ran = controller.shoal(&create).ends_with(1);
+    assert!(ran.err.contains("job j-1 ended failed"), "{}", ran.err);
+}

@@ -1,0 +1,146 @@
+//! Every setting once: its variable, flag, file key, kind, default and doc line, and how the four sources are joined.
+//!
+//! ```text
+//! flag --db-path     >  variable DB_PATH  >  db_path in the TOML file  >  default        one text per setting
+//!        │                    │                    │                      │
+//!        └────────────────────┴─────────┬──────────┴──────────────────────┘
+//!                                 parse by kind ──> rules between settings ──> Settings   (or every problem at once)
+//! ```
+//!
+//! Flag and file key are derived from the variable's name, so that a setting has one name in three spellings. A name
+//! nobody knows is an error with a suggestion: a mistyped setting must not silently keep its default.
+//!
+//! Invariants:
+//! - [`DEFINITIONS`] is the only list; `config reference`, the flags of `serve` and [`Settings::show`] are made from it.
+//! - Nothing here opens a socket or writes a file. [`Settings::load`] reads the configuration file and nothing else;
+//!   [`Settings::check_references`] also reads the secrets and certificates the settings point at.
+//! - No value of a secret setting is shown, neither by `show` nor in a problem.
+//!
+//! DESIGN section 11.
+
+mod definition;
+mod error;
+mod file;
+mod load;
+mod references;
+mod rules;
+mod suggest;
+mod table;
+mod values;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use definition::{Definition, Fallback, Kind};
+pub use error::{ConfigErrors, Origin, Problem};
+pub use load::Sources;
+pub use table::{DEFINITIONS, reference};
+pub use values::{LogFormat, TaskIsoMode, UnknownWord, duration_text};
+
+use crate::auth::AuthMode;
+use crate::secrets::SecretSource;
+
+/// The longest a single call of a step may take. A lease that were shorter could end in the middle of one.
+pub const LONGEST_STEP_CALL: Duration = Duration::from_secs(150);
+
+/// The settings of a controller, checked.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where API, registry and, unless [`Self::media_http_addr`] is set, media listen.
+    pub controller_http_addr: SocketAddr,
+    /// A listener for media alone.
+    pub media_http_addr: Option<SocketAddr>,
+    /// The base of the media URLs given to BMCs.
+    pub media_base_url: Option<String>,
+    /// The base of the URLs given to the maintenance OS.
+    pub controller_public_url: Option<String>,
+    /// The CA the maintenance OS believes when it talks to us.
+    pub controller_ca_file: Option<PathBuf>,
+    /// The data directory.
+    pub storage_root: PathBuf,
+    /// The database.
+    pub db_path: PathBuf,
+    /// Where task images are written when they are.
+    pub task_iso_dir: PathBuf,
+    /// Whether task images are written.
+    pub task_iso_mode: TaskIsoMode,
+    /// The maintenance image of jobs that name none.
+    pub maintenance_iso_url: Option<String>,
+    /// Whether there is a registry.
+    pub enable_registry: bool,
+    /// The registry's directory.
+    pub registry_storage: PathBuf,
+    /// The largest blob the registry takes.
+    pub registry_max_blob_size: u64,
+    /// How callers prove who they are.
+    pub auth_mode: AuthMode,
+    /// Whether [`AuthMode::None`] may be used beyond loopback.
+    pub auth_none_anywhere: bool,
+    /// The configured user; present exactly when [`Self::basic_pass_hash`] is.
+    pub basic_user: Option<String>,
+    /// The configured user's password, hashed.
+    pub basic_pass_hash: Option<String>,
+    /// The key of JSON Web Tokens; present in mode jwt.
+    pub jwt_secret: Option<SecretSource>,
+    /// The shared webhook secret.
+    pub webhook_secret: Option<SecretSource>,
+    /// The one before it, accepted beside it.
+    pub webhook_secret_old: Option<SecretSource>,
+    /// The master key, when it is not kept in the data directory.
+    pub master_key: Option<SecretSource>,
+    /// Whether `/metrics` answers without credentials.
+    pub metrics_anonymous: bool,
+    /// The largest request body of the API.
+    pub max_body_bytes: usize,
+    /// Steps at work at once; 0 starts none.
+    pub worker_concurrency: usize,
+    /// The deadline of a read from a BMC.
+    pub redfish_timeout: Duration,
+    /// How often a failed read from a BMC is repeated.
+    pub redfish_retries: u32,
+    /// The CA of BMC certificates.
+    pub redfish_ca_file: Option<PathBuf>,
+    /// How long a lease lasts without progress.
+    pub job_lease_ttl: Duration,
+    /// How long a job may take from its acceptance to its outcome.
+    pub job_stuck_timeout: Duration,
+    /// How long cleaning up may take.
+    pub cleanup_timeout: Duration,
+    /// What is logged, as a filter of `tracing`.
+    pub log_level: String,
+    /// How it is logged.
+    pub log_format: LogFormat,
+    shown: Vec<Shown>,
+}
+
+/// One setting as it may be shown.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Shown {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value; empty when there is none, a placeholder when it is secret.
+    pub value: String,
+    /// Where the value comes from.
+    pub origin: Origin,
+}
+
+impl Settings {
+    /// Every setting with its value and origin, in the order of [`DEFINITIONS`]. Secrets are redacted.
+    pub fn show(&self) -> &[Shown] {
+        &self.shown
+    }
+
+    /// Where imported maintenance images are kept.
+    pub fn maintenance_dir(&self) -> PathBuf {
+        self.storage_root.join("maintenance")
+    }
+
+    /// Where the master key is kept unless [`Self::master_key`] says otherwise.
+    pub fn master_key_file(&self) -> PathBuf {
+        self.storage_root.join("master.key")
+    }
+}
+
+#[cfg(test)]
+mod tests;

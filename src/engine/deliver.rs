@@ -1,0 +1,201 @@
+//! Telling a run something: a signal is stored, and a parked run that waits for it changes in the same transaction.
+
+use serde_json::Value;
+
+use super::decide::{self, Circumstances, Next};
+use super::dispatcher::Engine;
+use super::kind::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
+use super::verbs::{self, Verb, VerbError};
+use crate::model::{Change, NewEvent, Phase, Run, RunId, Signal, Snapshot, Time};
+use crate::store::{Committed, Delivered, StoreError};
+
+/// How often a delivery is computed again because the run moved meanwhile.
+const MOVES: u32 = 64;
+
+/// What became of a delivery.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delivery {
+    /// Stored; this is the run as it is now.
+    Stored(Box<Run>),
+    /// It was told this before.
+    Duplicate(Box<Signal>),
+    /// There is no such run.
+    NoRun,
+}
+
+/// Why a delivery failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DeliverError {
+    /// The database refused.
+    #[error("store the message")]
+    Store(#[from] StoreError),
+    /// The run changed too often to be told; try again.
+    #[error("the run changes too quickly right now; try again")]
+    Busy,
+}
+
+impl Engine {
+    /// Tells a run something, durably; exactly once per (name, key).
+    pub async fn deliver(
+        &self,
+        run: RunId,
+        name: &str,
+        key: &str,
+        payload: Value,
+        events: Vec<NewEvent>,
+    ) -> Result<Delivery, DeliverError> {
+        let now = self.clock().now();
+        let signal =
+            Signal { name: name.to_owned(), key: key.to_owned(), payload, received_at: now, consumed: false };
+        let mut snapshot = match self.store().snapshot(run).await? {
+            Some(snapshot) => snapshot,
+            None => return Ok(Delivery::NoRun),
+        };
+        for _ in 0..MOVES {
+            let settled = self.settle(&snapshot, &signal);
+            let then = settled.as_ref().and_then(|(_, report)| report.then.clone());
+            let change = settled.map(|(change, _)| {
+                let expected = (snapshot.run.epoch, snapshot.run.revision);
+                (change, expected)
+            });
+            match self
+                .store()
+                .deliver(run, signal.clone(), events.clone(), change, self.clock().now())
+                .await?
+            {
+                Delivered::Stored(run) => {
+                    if let Some(AfterCommit(tell)) = then {
+                        tell();
+                    }
+                    self.nudge();
+                    return Ok(Delivery::Stored(run));
+                }
+                Delivered::Duplicate(earlier) => return Ok(Delivery::Duplicate(earlier)),
+                Delivered::NoRun => return Ok(Delivery::NoRun),
+                Delivered::Moved(now) => snapshot = *now,
+            }
+        }
+        Err(DeliverError::Busy)
+    }
+
+    /// What the signal settles at once in a run that is parked and waits for it.
+    fn settle(&self, snapshot: &Snapshot, signal: &Signal) -> Option<(Change, StepReport)> {
+        let run = &snapshot.run;
+        let awaited = run.phase == Phase::Waiting
+            && run.lease.is_none()
+            && run.wait.as_ref().is_some_and(|wait| wait.signals.contains(&signal.name));
+        if !awaited {
+            return None;
+        }
+        let kind = self.kinds().get(&run.kind)?;
+        let Next::Run(at) = decide::next(snapshot) else { return None };
+        let step = kind.step(&decide::instance(snapshot, at)?.name)?;
+        let record = snapshot.record(at)?;
+        let mut told = snapshot.clone();
+        told.signals.push(signal.clone());
+        let report = step.receive(&told, signal)?;
+        if matches!(report.verdict, Verdict::Wait(_) | Verdict::Retry(_)) || !report.children.is_empty() {
+            // Going on waiting, trying again and starting other runs are a worker's business.
+            return None;
+        }
+        let circumstances = Circumstances {
+            kind: &**kind,
+            policy: step.policy(),
+            now: self.clock().now(),
+            chance: 0.0,
+            queues: &[],
+        };
+        Some((decide::after(&told, record, &report, &circumstances), report))
+    }
+
+    /// Carries out an operator's verb; durable when it answers.
+    pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<Run, VerbFailure> {
+        for _ in 0..MOVES {
+            let Some(snapshot) = self.store().snapshot(run).await? else {
+                return Err(VerbError::NoRun.into());
+            };
+            let phase = snapshot.run.phase;
+            if !verb.allowed(phase) {
+                return Err(VerbError::NotNow { verb, phase }.into());
+            }
+            if let Some(run) = self.try_verb(snapshot, verb, actor, reason).await? {
+                self.nudge();
+                return Ok(run);
+            }
+        }
+        Err(VerbFailure::Busy)
+    }
+
+    /// One try; `None` when the run moved meanwhile.
+    async fn try_verb(
+        &self,
+        mut snapshot: Snapshot,
+        verb: Verb,
+        actor: &str,
+        reason: &str,
+    ) -> Result<Option<Run>, StoreError> {
+        let now = self.clock().now();
+        let id = snapshot.run.id;
+        let expected = (snapshot.run.epoch, snapshot.run.revision);
+        if verb == Verb::Cancel {
+            let signal = verbs::cancel_signal(actor, reason, now);
+            let event = NewEvent::warn("verb.cancel", format!("cancel asked for by {actor}")).by(actor);
+            let change = snapshot.run.lease.is_none().then(|| {
+                if !verbs::cancel_pending(&snapshot) {
+                    snapshot.signals.push(signal.clone());
+                }
+                let circumstances = Circumstances {
+                    kind: self.kinds().get(&snapshot.run.kind).map_or(&Foreign as &dyn Kind, |kind| &**kind),
+                    policy: StepPolicy::default(),
+                    now,
+                    chance: 0.0,
+                    queues: &[],
+                };
+                (verbs::cancelled(&snapshot, &circumstances), expected)
+            });
+            let delivered = self.store().deliver(id, signal, vec![event], change.clone(), now).await?;
+            self.interrupt(id);
+            return Ok(match (delivered, change) {
+                (Delivered::Stored(run), _) => Some(*run),
+                // Asked for before, but nobody was at work to carry it out.
+                (Delivered::Duplicate(_), Some((change, expected))) => {
+                    self.applied(change, expected, now).await?
+                }
+                // Asked for twice: the first is on its way.
+                (Delivered::Duplicate(_) | Delivered::NoRun, _) => Some(snapshot.run),
+                (Delivered::Moved(_), _) => None,
+            });
+        }
+        let change = match verb {
+            Verb::Hold => verbs::held(&snapshot, actor, reason, now),
+            _ => verbs::resumed(&snapshot, actor, now),
+        };
+        self.applied(change, expected, now).await
+    }
+
+    async fn applied(
+        &self,
+        change: Change,
+        expected: (i64, i64),
+        now: Time,
+    ) -> Result<Option<Run>, StoreError> {
+        Ok(match self.store().commit(change, expected, now).await? {
+            Committed::Applied(run) => Some(*run),
+            _ => None,
+        })
+    }
+}
+
+/// Why a verb failed.
+#[derive(Debug, thiserror::Error)]
+pub enum VerbFailure {
+    /// It cannot be carried out.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+    /// The database refused.
+    #[error("store the verb")]
+    Store(#[from] StoreError),
+    /// The run changed too often; try again.
+    #[error("the run changes too quickly right now; try again")]
+    Busy,
+}

@@ -1,0 +1,170 @@
+//! Workers that die, workers that do not know they are dead, and two engines on one database.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::kit::{Act, GRACE, Kit, LEASE};
+use crate::model::{NewEvent, Outcome, Phase};
+use crate::store::TakeOver;
+
+#[tokio::test]
+async fn a_step_reentered_after_a_crash_finds_what_it_wrote_down() {
+    let kit = Kit::new();
+    kit.script("a", [Act::CheckpointThenStall(json!({ "sent": 1 })), Act::Done]);
+    let id = kit.start("drill", &["a", "b"]).await;
+    kit.settle_and_die(&kit.engine).await;
+    let intent = kit.snapshot(id).await.steps.remove(0);
+    assert_eq!((intent.phase.as_str(), intent.evidence), ("intent", json!({ "sent": 1 })));
+    let second = kit.engine("two", "default");
+    assert_eq!(second.settle_all().await.unwrap(), 0, "the lease still runs");
+    kit.clock.advance(LEASE);
+    assert_eq!(second.settle_all().await.unwrap(), 0, "its last request may still arrive");
+    kit.clock.advance(GRACE);
+    assert_eq!(second.settle_all().await.unwrap(), 1);
+    assert_eq!(kit.calls(), "a a+ b clean");
+    assert_eq!(
+        *kit.world.found.lock().unwrap(),
+        [Value::Null, json!({ "sent": 1 }), Value::Null, Value::Null]
+    );
+    assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
+}
+
+#[tokio::test]
+async fn a_predecessor_proven_dead_is_taken_over_at_once() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Stall]);
+    let id = kit.start("drill", &["a"]).await;
+    kit.settle_and_die(&kit.engine).await;
+    let second = kit.engine("two", "default");
+    let stop = tokio_util::sync::CancellationToken::new();
+    let (worker, stopped) = (second.clone(), stop.clone());
+    let working = tokio::spawn(async move { worker.run(TakeOver::Everything, stopped).await });
+    while kit.run(id).await.phase != Phase::Ended {
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+    working.await.unwrap();
+    assert_eq!(kit.calls(), "a a+ clean");
+    assert_eq!(kit.count(id, "lease.taken-over").await, 1);
+}
+
+#[tokio::test]
+async fn a_zombie_whose_lease_was_taken_writes_nothing_and_may_send_nothing() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Gate, Act::Done]);
+    let id = kit.start("drill", &["a", "b"]).await;
+    let second = kit.engine("two", "default");
+    let after = tokio::join!(
+        async {
+            kit.engine.settle_all().await.unwrap();
+        },
+        async {
+            kit.world.stalled.notified().await;
+            // The first worker is stuck while its lease runs out; the second does the whole job.
+            kit.outlive_lease();
+            second.settle_all().await.unwrap();
+            let after = (kit.snapshot(id).await, kit.events(id).await);
+            assert_eq!(kit.calls(), "a a+ b clean");
+            kit.world.go.notify_one();
+            after
+        }
+    )
+    .1;
+    assert_eq!(*kit.world.outlives.lock().unwrap(), [false], "the guard forbids an outside effect");
+    assert_eq!((kit.snapshot(id).await, kit.events(id).await), after, "nothing was written by the zombie");
+    assert_eq!(kit.calls(), "");
+}
+
+#[tokio::test]
+async fn a_lease_is_measured_from_before_the_claim_and_renewed_by_progress() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Gate]);
+    kit.script("b", [Act::Gate]);
+    kit.start("drill", &["a", "b"]).await;
+    tokio::join!(
+        async {
+            kit.settle().await;
+        },
+        async {
+            for _ in 0..2 {
+                kit.world.stalled.notified().await;
+                // 50 of 60 s are gone: more than the 5 s of a request are left, and the commit of `a` renews.
+                kit.clock.advance(Duration::from_secs(50));
+                kit.world.go.notify_one();
+            }
+        }
+    );
+    assert_eq!(*kit.world.outlives.lock().unwrap(), [true, true]);
+}
+
+#[tokio::test]
+async fn a_commit_that_finds_the_run_moved_is_decided_again_from_what_is_there() {
+    let kit = Kit::new();
+    kit.script("solid", [Act::Gate]);
+    let id = kit.start("drill", &["solid", "b"]).await;
+    tokio::join!(
+        async {
+            kit.settle().await;
+        },
+        async {
+            kit.world.stalled.notified().await;
+            for index in 0..20 {
+                kit.tell(id, "gossip", &index.to_string(), json!(index)).await;
+            }
+            kit.world.go.notify_one();
+        }
+    );
+    assert_eq!(kit.calls(), "solid b clean", "the step itself is not carried out again");
+    assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
+    assert_eq!(kit.snapshot(id).await.signals.len(), 20);
+}
+
+#[tokio::test]
+async fn two_engines_share_the_work_and_do_nothing_twice() {
+    let kit = Kit::new();
+    let second = kit.engine("two", "default");
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        ids.push(kit.start("drill", &["a", "b"]).await);
+    }
+    let (one, two) = tokio::join!(kit.engine.settle_all(), second.settle_all());
+    assert_eq!(one.unwrap() + two.unwrap(), 20);
+    for id in ids {
+        assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
+    }
+    assert_eq!(kit.calls().split(' ').count(), 60);
+}
+
+#[tokio::test]
+async fn a_database_that_refuses_leaves_the_run_to_its_lease() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Gate]);
+    let id = kit.start("drill", &["a"]).await;
+    let outside = kit.outside_view();
+    outside
+        .execute_batch("CREATE TRIGGER refuse BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'no'); END")
+        .unwrap();
+    assert!(kit.engine.settle_all().await.is_err(), "a claim that cannot be written is no claim");
+    outside.execute_batch("DROP TRIGGER refuse").unwrap();
+    tokio::join!(
+        async {
+            kit.settle().await;
+        },
+        async {
+            kit.world.stalled.notified().await;
+            outside
+                .execute_batch(
+                    "CREATE TRIGGER refuse BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'no'); END",
+                )
+                .unwrap();
+            kit.world.go.notify_one();
+        }
+    );
+    assert_eq!(kit.run(id).await.phase, Phase::Running);
+    outside.execute_batch("DROP TRIGGER refuse").unwrap();
+    kit.engine.store().append(Some(id), None, vec![NewEvent::info("healed", "x")], kit.now()).await.unwrap();
+    kit.outlive_lease();
+    kit.settle().await;
+    assert_eq!((kit.calls().as_str(), kit.ended(id).await), ("a a+ clean", Some(Outcome::Succeeded)));
+}

@@ -1,0 +1,12 @@
+//! The engine through kinds of its own that know nothing of any real workflow, on a real database and a clock that stands
+//! still until it is told to move.
+
+mod chaos;
+mod crashes;
+mod ends;
+mod faults;
+mod kit;
+mod life;
+mod matrix;
+mod purity;
+mod signals;

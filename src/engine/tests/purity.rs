@@ -1,0 +1,40 @@
+//! What the engine may not know (DESIGN section 2): no word of any workflow, no room but the two below it.
+
+use std::path::Path;
+
+fn sources() -> Vec<(String, String)> {
+    let folder = Path::new(file!()).parent().unwrap().parent().unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push((path.display().to_string(), std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    assert!(found.len() > 5, "the sources are not where this test looks");
+    found
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric()).map(str::to_ascii_lowercase)
+}
+
+#[test]
+fn the_engine_does_not_know_what_any_step_is_about() {
+    for (file, text) in sources() {
+        for word in words(&text) {
+            assert!(!["redfish", "iso", "webhook"].contains(&word.as_str()), "{file} says {word:?}");
+        }
+    }
+}
+
+#[test]
+fn the_engine_uses_the_model_and_the_store_only() {
+    for (file, text) in sources() {
+        for (at, _) in text.match_indices("crate::") {
+            let room: String = text[at + 7..].chars().take_while(char::is_ascii_lowercase).collect();
+            assert!(["model", "store"].contains(&room.as_str()), "{file} uses crate::{room}");
+        }
+    }
+}

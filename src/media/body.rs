@@ -1,0 +1,253 @@
+//! What is served: bytes of known length and digest, readable at any offset.
+//!
+//! ```text
+//! bytes ---.
+//! plan  ----> Body { read_exact_at, len, etag "sha256:...", type, last modified } --clone--> one per request
+//! file  ---'
+//! ```
+//!
+//! Invariants: the length and the digest belong to the bytes for as long as the body lives; a read delivers all its
+//! bytes or fails; a clone is one reference count. A body says whether its bytes are in memory, so that a small plan is
+//! read where the request is handled and a file on a thread that may block.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use iso9660::ReadAt;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+/// The media type of every image.
+pub const ISO_CONTENT_TYPE: &str = "application/x-iso9660-image";
+
+/// How much is read at once while hashing.
+const HASH_CHUNK: usize = 256 * 1024;
+
+/// The SHA-256 of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImageDigest([u8; 32]);
+
+impl ImageDigest {
+    /// The digest with these bytes.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Takes 64 lower-case hexadecimal digits, with or without `sha256:` before them.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("sha256:").unwrap_or(text);
+        if digits.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(digits, &mut bytes).ok().map(|()| Self(bytes))
+    }
+
+    /// The digest of everything `source` delivers.
+    ///
+    /// # Errors
+    /// What the source says when it is read.
+    pub fn of(source: &dyn ReadAt) -> io::Result<Self> {
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0; HASH_CHUNK];
+        let (mut offset, len) = (0, source.len());
+        while offset < len {
+            let length = usize::try_from(len - offset).unwrap_or(HASH_CHUNK).min(HASH_CHUNK);
+            source.read_exact_at(offset, &mut buffer[..length])?;
+            hasher.update(&buffer[..length]);
+            offset += length as u64;
+        }
+        Ok(Self(hasher.finalize().into()))
+    }
+
+    /// The raw bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// 64 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        hex::encode(self.0)
+    }
+}
+
+impl fmt::Display for ImageDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.to_hex())
+    }
+}
+
+impl fmt::Debug for ImageDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where the bytes of a body are when they are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Residence {
+    /// In this process: a read is a copy.
+    Memory,
+    /// On a disk: a read may block.
+    Disk,
+}
+
+/// Bytes that can be served. Cheap to clone.
+#[derive(Clone)]
+pub struct Body(Arc<Inner>);
+
+struct Inner {
+    source: Box<dyn ReadAt>,
+    len: u64,
+    digest: ImageDigest,
+    etag: String,
+    last_modified: Option<String>,
+    residence: Residence,
+}
+
+impl Body {
+    /// A body over `source`, whose digest the caller knows to be `digest`.
+    #[must_use]
+    pub fn new(source: impl ReadAt + 'static, digest: ImageDigest, residence: Residence) -> Self {
+        let len = source.len();
+        let etag = format!("\"{digest}\"");
+        Self(Arc::new(Inner { source: Box::new(source), len, digest, etag, last_modified: None, residence }))
+    }
+
+    /// A body over bytes in memory, hashed here.
+    #[must_use]
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        let digest = ImageDigest::new(Sha256::digest(&bytes).into());
+        Self::new(bytes, digest, Residence::Memory)
+    }
+
+    /// The same bytes seen as last changed at `at`; HTTP shows whole seconds.
+    #[must_use]
+    pub fn modified_at(self, at: Timestamp) -> Self {
+        let last_modified = Some(at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string());
+        let inner = Arc::try_unwrap(self.0).unwrap_or_else(|shared| Inner {
+            len: shared.len,
+            digest: shared.digest,
+            etag: shared.etag.clone(),
+            residence: shared.residence,
+            last_modified: None,
+            source: Box::new(Body(shared)),
+        });
+        Self(Arc::new(Inner { last_modified, ..inner }))
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// The digest of all the bytes.
+    #[must_use]
+    pub fn digest(&self) -> ImageDigest {
+        self.0.digest
+    }
+
+    /// The strong entity tag, quotes included.
+    #[must_use]
+    pub fn etag(&self) -> &str {
+        &self.0.etag
+    }
+
+    /// The media type.
+    #[must_use]
+    pub fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(ISO_CONTENT_TYPE)
+    }
+
+    /// The `Last-Modified` date, when the body has one.
+    #[must_use]
+    pub fn last_modified(&self) -> Option<&str> {
+        self.0.last_modified.as_deref()
+    }
+
+    /// Whether a read is only a copy.
+    #[must_use]
+    pub fn in_memory(&self) -> bool {
+        self.0.residence == Residence::Memory
+    }
+
+    /// Fills `buffer` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// When the range passes the end, or what the medium says.
+    pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.source.read_exact_at(offset, buffer)
+    }
+}
+
+impl ReadAt for Body {
+    fn len(&self) -> u64 {
+        self.0.len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        Body::read_exact_at(self, offset, buffer)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body")
+            .field("len", &self.0.len)
+            .field("digest", &self.0.digest)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_knows_its_length_tag_and_date() {
+        let body = Body::from_bytes(b"abc".to_vec());
+        assert_eq!(body.len(), 3);
+        assert_eq!(
+            body.etag(),
+            "\"sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\""
+        );
+        assert_eq!(body.last_modified(), None);
+        let kept = body.clone();
+        let dated = body.modified_at(Timestamp::from_second(784_111_777).unwrap());
+        assert_eq!(dated.last_modified(), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+        assert_eq!((dated.etag(), dated.len()), (kept.etag(), 3));
+        let mut buffer = [0; 2];
+        dated.read_exact_at(1, &mut buffer).unwrap();
+        assert_eq!(&buffer, b"bc");
+        assert!(dated.read_exact_at(2, &mut buffer).is_err());
+    }
+
+    #[test]
+    fn a_digest_has_one_spelling() {
+        let digest = Body::from_bytes(b"abc".to_vec()).digest();
+        assert_eq!(ImageDigest::parse(&digest.to_hex()), Some(digest));
+        assert_eq!(ImageDigest::parse(&digest.to_string()), Some(digest));
+        assert_eq!(ImageDigest::parse(&digest.to_hex().to_uppercase()), None);
+        assert_eq!(ImageDigest::parse("ba78"), None);
+        assert_eq!(ImageDigest::parse("../../etc/passwd"), None);
+    }
+
+    #[test]
+    fn a_long_source_is_hashed_like_its_bytes() {
+        let bytes: Vec<u8> = (0..HASH_CHUNK * 2 + 17).map(|at| (at % 251) as u8).collect();
+        assert_eq!(ImageDigest::of(&bytes).unwrap(), Body::from_bytes(bytes.clone()).digest());
+    }
+}

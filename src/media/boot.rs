@@ -1,0 +1,101 @@
+//! Where in a maintenance image the firmware's boot images are.
+//!
+//! ```text
+//! | descriptors | catalog | other files |==== BIOS ====| other files |======== UEFI ========| ...
+//!                                            touch()                        touch()
+//! ```
+//!
+//! A BMC that mounts a medium reads its descriptors and directories; the boot images are read by the firmware of a
+//! host that boots from it. So a read in there is the evidence that the boot override worked.
+//!
+//! Invariants: at most the entries of one boot catalog; an entry that claims everything to the end of the image, which
+//! UEFI images often do, counts for its first 64 MiB only.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use iso9660::{Image, ReadAt};
+
+/// How much of a boot image of unknown size is taken to be one.
+const UNKNOWN_SIZE: u64 = 64 << 20;
+
+/// The boot images of one image, as byte ranges. Cheap to clone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BootExtents(Arc<[Range<u64>]>);
+
+impl BootExtents {
+    /// These ranges.
+    #[must_use]
+    pub fn new(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
+        Self(ranges.into_iter().collect())
+    }
+
+    /// Those of an image; none when its catalog cannot be read, which takes away evidence and nothing else.
+    #[must_use]
+    pub fn of(source: &dyn ReadAt) -> Self {
+        match Image::open(source).and_then(|image| image.boot_entries()) {
+            Ok(entries) => Self::new(entries.into_iter().map(|entry| {
+                let len =
+                    if entry.units <= 1 { entry.extent.len.min(UNKNOWN_SIZE) } else { entry.extent.len };
+                entry.extent.offset..entry.extent.offset.saturating_add(len)
+            })),
+            Err(error) => {
+                tracing::warn!(error = %error, "boot catalog not readable, reads of boot images will not be seen");
+                Self::default()
+            }
+        }
+    }
+
+    /// Whether `len` bytes at `offset` are partly in one of them.
+    #[must_use]
+    pub fn touch(&self, offset: u64, len: u64) -> bool {
+        let end = offset.saturating_add(len);
+        len > 0 && self.0.iter().any(|range| offset < range.end && range.start < end)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iso9660::{BiosBoot, Boot, Options, Plan, Profile, Tree, UefiBoot};
+
+    #[test]
+    fn only_reads_of_a_boot_image_touch_one() {
+        let extents = BootExtents::new([10..20, 40..50]);
+        for (offset, len, touched) in
+            [(0, 10, false), (0, 11, true), (19, 1, true), (20, 20, false), (49, 9, true), (12, 0, false)]
+        {
+            assert_eq!(extents.touch(offset, len), touched && len > 0, "{len} bytes at {offset}");
+        }
+        assert!(!BootExtents::default().touch(0, u64::MAX));
+    }
+
+    #[test]
+    fn the_boot_images_of_a_bootable_image_are_found() {
+        let mut tree = Tree::new();
+        tree.add_file("boot/bios.img", vec![1; 2048]).unwrap();
+        tree.add_file("boot/efi.img", vec![2; 8192]).unwrap();
+        tree.add_file("other", vec![3; 8192]).unwrap();
+        let mut options = Options::new(Profile::Boot, "BOOT", 0);
+        options.boot = Some(Boot {
+            bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }),
+            uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
+        });
+        let plan = Plan::new(&tree, &options).unwrap();
+        let extents = BootExtents::of(&plan);
+        assert_eq!(extents.0.len(), 2);
+        for (range, filling) in extents.0.iter().zip([1, 2]) {
+            let mut first = [0];
+            plan.read_exact_at(range.start, &mut first).unwrap();
+            assert_eq!(first, [filling]);
+        }
+        assert!(!extents.touch(0, 17 * 2048));
+        assert!(BootExtents::of(&vec![0; 1 << 20]).is_empty());
+    }
+}

@@ -1,0 +1,350 @@
+//! Imports from files and from web servers that misbehave.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body as HttpBody;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use tokio::sync::Notify;
+
+use super::*;
+
+const TAG: &str = "\"v1\"";
+
+fn image() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..600_000u32).map(|at| (at * 7 % 251) as u8).collect();
+    bytes[32769..32774].copy_from_slice(b"CD001");
+    bytes
+}
+
+fn open(dir: &Path) -> Library {
+    let options = LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 1 << 20 };
+    Library::open_with(dir, options, Duration::ZERO).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+async fn import(library: &Library, location: &str) -> Result<ImportedImage, ImportError> {
+    library.import(location, &|_, _| ()).await
+}
+
+fn digest() -> ImageDigest {
+    ImageDigest::of(&image()).unwrap()
+}
+
+/// A web server that answers with `answer`, given the number of the request; its URL, and the count.
+async fn web<F>(answer: F) -> (String, Arc<AtomicUsize>)
+where
+    F: Fn(usize, Request) -> Response + Clone + Send + Sync + 'static,
+{
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/maintenance.iso", listener.local_addr().unwrap());
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
+    let app = axum::Router::new().fallback(move |request: Request| {
+        let answer = answer.clone();
+        let number = count.fetch_add(1, Ordering::SeqCst);
+        async move { answer(number, request) }
+    });
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (url, requests)
+}
+
+fn status(status: u16) -> Response {
+    Response::builder().status(status).body(HttpBody::empty()).unwrap()
+}
+
+/// `bytes` announced whole, and the connection broken after `sent` of them.
+fn broken(code: u16, bytes: Vec<u8>, sent: usize, headers: &[(&str, String)]) -> Response {
+    let part = Bytes::from(bytes[..sent].to_vec());
+    // The pause lets the server send what it has before it learns of the failure.
+    let failure = futures_util::stream::once(async {
+        tokio::task::yield_now().await;
+        Err(io::Error::other("cable pulled"))
+    });
+    let parts = futures_util::stream::once(async { Ok(part) }).chain(failure);
+    let mut response = Response::builder().status(code).header("content-length", bytes.len());
+    for (name, value) in headers {
+        response = response.header(*name, value);
+    }
+    response.body(HttpBody::from_stream(parts)).unwrap()
+}
+
+fn tagged(bytes: Vec<u8>) -> Response {
+    Response::builder().header("etag", TAG).body(HttpBody::from(bytes)).unwrap()
+}
+
+#[tokio::test]
+async fn a_file_is_imported_once_and_served_by_digest() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.iso");
+    std::fs::write(&path, image()).unwrap();
+    let library = open(&dir.path().join("library"));
+    let seen = Mutex::new(Vec::new());
+    let first = library
+        .import(&format!("file://{}", path.display()), &|done, total| {
+            seen.lock().unwrap().push((done, total))
+        })
+        .await
+        .unwrap();
+    assert_eq!((first.digest, first.len), (digest(), 600_000));
+    assert_eq!(seen.lock().unwrap().last(), Some(&(600_000, Some(600_000))));
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let before = inode(&first.path);
+    assert_eq!(import(&library, path.to_str().unwrap()).await.unwrap(), first);
+    assert_eq!(inode(&first.path), before, "the second import copied nothing");
+
+    let body = library.open_image(first.digest).await.unwrap();
+    let mut bytes = vec![0; 600_000];
+    body.read_exact_at(0, &mut bytes).unwrap();
+    assert!(bytes == image());
+    assert!(!body.in_memory());
+}
+
+#[tokio::test]
+async fn a_changed_file_is_another_image_and_the_first_one_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.iso");
+    std::fs::write(&path, image()).unwrap();
+    let library = open(&dir.path().join("library"));
+    let first = import(&library, path.to_str().unwrap()).await.unwrap();
+    std::fs::write(&path, [image(), vec![0; 2048]].concat()).unwrap();
+    let second = import(&library, path.to_str().unwrap()).await.unwrap();
+    assert_ne!(first.digest, second.digest);
+    assert!(library.open_image(first.digest).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_cannot_be_imported_is_a_typed_error_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(&dir.path().join("library"));
+    let file = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let text = file("text.iso", &vec![b'x'; 100_000]);
+    let short = file("short.iso", b"CD001");
+    let large = file("large.iso", &[image(), vec![0; 1 << 20]].concat());
+    assert!(matches!(import(&library, &text).await, Err(ImportError::NotAnImage)));
+    assert!(matches!(import(&library, &short).await, Err(ImportError::NotAnImage)));
+    assert!(matches!(import(&library, &large).await, Err(ImportError::TooLarge { limit: 1_048_576 })));
+    assert!(matches!(import(&library, "/nonexistent.iso").await, Err(ImportError::ReadFile { .. })));
+    assert!(matches!(
+        import(&library, dir.path().to_str().unwrap()).await,
+        Err(ImportError::NotAFile { .. })
+    ));
+    assert!(matches!(import(&library, "oci:a/b").await, Err(ImportError::Scheme { .. })));
+    assert!(names(&dir.path().join("library")).is_empty());
+}
+
+#[tokio::test]
+async fn leftovers_of_a_crash_are_swept_and_images_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["incoming-0123", "incoming-", "keep.iso"] {
+        std::fs::write(dir.path().join(name), b"x").unwrap();
+    }
+    open(dir.path());
+    assert_eq!(names(dir.path()), ["keep.iso"]);
+}
+
+#[tokio::test]
+async fn an_image_changed_on_the_disk_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.iso");
+    std::fs::write(&path, image()).unwrap();
+    let at = dir.path().join("library");
+    let imported = import(&open(&at), path.to_str().unwrap()).await.unwrap();
+    // The same bytes under another date are hashed again and taken.
+    std::fs::remove_file(&imported.path).unwrap();
+    std::fs::write(&imported.path, image()).unwrap();
+    assert!(open(&at).open_image(imported.digest).await.is_ok());
+    let mut other = image();
+    other[500_000] ^= 1;
+    std::fs::write(&imported.path, other).unwrap();
+    let refused = open(&at).open_image(imported.digest).await;
+    assert!(matches!(refused, Err(LibraryError::Changed { expected, .. }) if expected == imported.digest));
+    std::fs::remove_file(&imported.path).unwrap();
+    assert!(matches!(open(&at).open_image(imported.digest).await, Err(LibraryError::Missing { .. })));
+}
+
+#[tokio::test]
+async fn an_unmodified_web_source_is_not_fetched_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (url, requests) = web(|_, request| {
+        if request.headers().get("if-none-match").is_some_and(|tag| tag == TAG) {
+            status(304)
+        } else {
+            tagged(image())
+        }
+    })
+    .await;
+    let first = import(&library, &url).await.unwrap();
+    assert_eq!(first.digest, digest());
+    assert_eq!(import(&library, &url).await.unwrap(), first);
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+    // A copy that was removed from the library is fetched again in spite of the tag.
+    std::fs::remove_file(&first.path).unwrap();
+    assert_eq!(import(&library, &url).await.unwrap(), first);
+    assert_eq!(names(dir.path()).len(), 1);
+}
+
+#[tokio::test]
+async fn a_broken_transfer_goes_on_where_it_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (url, requests) = web(|number, request| match number {
+        0 => broken(200, image(), 100_000, &[("etag", TAG.to_owned())]),
+        1 => status(503),
+        _ => {
+            let range = request.headers().get("range").unwrap().to_str().unwrap().to_owned();
+            assert_eq!(request.headers().get("if-range").unwrap(), TAG);
+            let start: usize = range.strip_prefix("bytes=").unwrap().trim_end_matches('-').parse().unwrap();
+            assert!(start > 0);
+            let mut part = Response::new(HttpBody::from(image()[start..].to_vec()));
+            *part.status_mut() = http::StatusCode::PARTIAL_CONTENT;
+            let named = format!("bytes {start}-599999/600000");
+            part.headers_mut().insert("content-range", named.parse().unwrap());
+            part
+        }
+    })
+    .await;
+    assert_eq!(import(&library, &url).await.unwrap().digest, digest());
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_source_that_changed_in_between_starts_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (url, _) = web(|number, _| match number {
+        0 => broken(200, vec![0xEE; 700_000], 30_000, &[("etag", "\"v0\"".to_owned())]),
+        _ => tagged(image()),
+    })
+    .await;
+    assert_eq!(import(&library, &url).await.unwrap().digest, digest());
+    assert_eq!(names(dir.path()).len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_is_final_and_shows_no_secret_of_the_url() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (url, requests) = web(|_, _| status(404)).await;
+    let error =
+        import(&library, &format!("{}?sig=canary", url.replace("://", "://user:canary@"))).await.unwrap_err();
+    assert!(matches!(&error, ImportError::Status { status: 404, .. }));
+    assert!(!format!("{error} {error:?}").contains("canary"));
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_web_source_too_large_or_no_image_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (large, _) = web(|_, _| tagged(vec![0; (1 << 20) + 1])).await;
+    assert!(matches!(import(&library, &large).await, Err(ImportError::TooLarge { .. })));
+    let (page, _) = web(|_, _| tagged(b"<html>not found</html>".to_vec())).await;
+    assert!(matches!(import(&library, &page).await, Err(ImportError::NotAnImage)));
+    assert!(names(dir.path()).is_empty());
+}
+
+#[tokio::test]
+async fn redirects_are_followed_three_times_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let hops = |limit: usize| {
+        move |_, request: Request| {
+            let at: usize = request.uri().query().map_or(0, |query| query.parse().unwrap());
+            if at == limit {
+                return tagged(image());
+            }
+            Response::builder()
+                .status(302)
+                .header("location", format!("/maintenance.iso?{}", at + 1))
+                .body(HttpBody::empty())
+                .unwrap()
+        }
+    };
+    let (three, _) = web(hops(3)).await;
+    assert_eq!(import(&library, &three).await.unwrap().digest, digest());
+    let (four, _) = web(hops(4)).await;
+    assert!(matches!(import(&library, &four).await, Err(ImportError::Fetch { .. })));
+}
+
+#[tokio::test]
+async fn concurrent_imports_of_one_source_share_the_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let gate = Arc::new(Notify::new());
+    let opened = gate.clone();
+    let (url, requests) = web(move |_, _| {
+        let gate = gate.clone();
+        let body = futures_util::stream::once(async move {
+            gate.notified().await;
+            Ok::<_, io::Error>(Bytes::from(image()))
+        });
+        Response::new(HttpBody::from_stream(body))
+    })
+    .await;
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let (library, url) = (library.clone(), url.clone());
+            tokio::spawn(async move { import(&library, &url).await })
+        })
+        .collect();
+    // Tasks of this runtime run in turn: by the first request all four have joined.
+    while library.0.imports.lock().unwrap().is_empty() || requests.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    opened.notify_one();
+    for outcome in waiting {
+        assert_eq!(outcome.await.unwrap().unwrap().digest, digest());
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn an_import_goes_on_when_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let library = open(dir.path());
+    let (started, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, hold) = (started.clone(), gate.clone());
+    let (url, requests) = web(move |_, _| {
+        tell.notify_one();
+        let hold = hold.clone();
+        let body = futures_util::stream::once(async move {
+            hold.notified().await;
+            Ok::<_, io::Error>(Bytes::from(image()))
+        });
+        Response::new(HttpBody::from_stream(body))
+    })
+    .await;
+    let abandoned = tokio::spawn({
+        let (library, url) = (library.clone(), url.clone());
+        async move { import(&library, &url).await }
+    });
+    started.notified().await;
+    abandoned.abort();
+    let joined = import(&library, &url);
+    gate.notify_one();
+    assert_eq!(joined.await.unwrap().digest, digest());
+    assert_eq!(requests.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn trusted_certificates_that_are_none_are_an_error() {
+    assert!(tls_config(b"").is_ok());
+    let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(matches!(tls_config(broken), Err(LibraryError::Certificates { .. })));
+}

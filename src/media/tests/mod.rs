@@ -1,0 +1,238 @@
+//! The media room as a BMC meets it: real sockets, a ledger in memory, a library in a temporary directory.
+//!
+//! ```text
+//! reqwest or raw TCP ──> axum on 127.0.0.1:0 ──> Grants ──> FakeLedger, Library
+//! ```
+
+mod flushing;
+mod golden;
+mod grant_life;
+mod http;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use iso9660::{BiosBoot, Boot, Options, Plan, Profile, ReadAt, Tree};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::job_document::tests::document;
+use super::*;
+
+pub(super) const TASK_TOKEN: &str = "task0000000000000000000000";
+pub(super) const BOOT_TOKEN: &str = "boot0000000000000000000000";
+
+/// Grants in memory, with switches and counters.
+pub(super) struct FakeLedger {
+    grants: Mutex<HashMap<String, GrantRecord>>,
+    down: Mutex<bool>,
+    finds: watch::Sender<usize>,
+    recorded: watch::Sender<Vec<(String, ReadSummary)>>,
+}
+
+#[async_trait]
+impl GrantLedger for FakeLedger {
+    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, LedgerUnavailable> {
+        self.finds.send_modify(|finds| *finds += 1);
+        self.refuse_when_down()?;
+        Ok(self.grants.lock().unwrap().get(token_hash).cloned())
+    }
+
+    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), LedgerUnavailable> {
+        self.refuse_when_down()?;
+        if let Some(grant) = self.grants.lock().unwrap().get_mut(token_hash) {
+            grant.reads = grant.reads.merge(reads);
+        }
+        self.recorded.send_modify(|recorded| recorded.push((token_hash.to_owned(), reads)));
+        Ok(())
+    }
+}
+
+impl FakeLedger {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            grants: Mutex::default(),
+            down: Mutex::default(),
+            finds: watch::Sender::new(0),
+            recorded: watch::Sender::default(),
+        })
+    }
+
+    pub(super) fn add(&self, grant: GrantRecord) {
+        self.grants.lock().unwrap().insert(grant.token_hash.clone(), grant);
+    }
+
+    pub(super) fn end(&self, token: &str) {
+        let mut grants = self.grants.lock().unwrap();
+        grants.get_mut(&hash(token)).unwrap().ended_at = Some(Timestamp::UNIX_EPOCH);
+    }
+
+    pub(super) fn set_down(&self, down: bool) {
+        *self.down.lock().unwrap() = down;
+    }
+
+    pub(super) fn finds(&self) -> usize {
+        *self.finds.borrow()
+    }
+
+    /// Waits until reads were recorded `times` times and gives them all.
+    pub(super) async fn recorded(&self, times: usize) -> Vec<(String, ReadSummary)> {
+        let mut updates = self.recorded.subscribe();
+        updates.wait_for(|recorded| recorded.len() >= times).await.unwrap().clone()
+    }
+
+    fn refuse_when_down(&self) -> Result<(), LedgerUnavailable> {
+        if *self.down.lock().unwrap() {
+            return Err(LedgerUnavailable { reason: "switched off".into() });
+        }
+        Ok(())
+    }
+}
+
+/// Everything that serves media, and a client.
+pub(super) struct World {
+    pub(super) ledger: Arc<FakeLedger>,
+    pub(super) grants: Grants,
+    pub(super) address: SocketAddr,
+    pub(super) client: reqwest::Client,
+    /// The bytes behind the two tokens.
+    pub(super) task: Vec<u8>,
+    pub(super) boot: Vec<u8>,
+    /// Removed when the world ends.
+    _dir: tempfile::TempDir,
+}
+
+impl World {
+    /// One job with both images, served on a port of its own.
+    pub(super) async fn new() -> Self {
+        Self::with_limits(CacheLimits::default()).await
+    }
+
+    pub(super) async fn with_limits(limits: CacheLimits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let library = library(&dir.path().join("library"));
+        let ledger = FakeLedger::new();
+        let frozen = freeze(&task_input()).unwrap();
+        ledger.add(task_grant(TASK_TOKEN, &frozen));
+        let boot = boot_image();
+        let path = dir.path().join("maintenance.iso");
+        std::fs::write(&path, &boot).unwrap();
+        let image = library.import(path.to_str().unwrap(), &|_, _| ()).await.unwrap();
+        ledger.add(GrantRecord {
+            token_hash: hash(BOOT_TOKEN),
+            artifact: Artifact::Boot,
+            source: GrantSource::Maintenance { digest: image.digest, len: image.len },
+            sha256: image.digest,
+            ..task_grant(BOOT_TOKEN, &frozen)
+        });
+        let clock: WallClock = Arc::new(|| Timestamp::from_second(1_800_000_000).unwrap());
+        let grants = Grants::with_limits(ledger.clone(), library, clock, limits);
+        let address = listen(grants.clone()).await;
+        Self {
+            ledger,
+            grants,
+            address,
+            client: client(),
+            task: bytes_of(&plan(&task_input()).unwrap()),
+            boot,
+            _dir: dir,
+        }
+    }
+
+    pub(super) fn url(&self, token: &str, artifact: Artifact) -> String {
+        let token = MediaToken::parse(token).unwrap();
+        media_url(&format!("http://{}", self.address), &token, artifact, Suffix::Iso).unwrap()
+    }
+
+    pub(super) async fn get(
+        &self,
+        token: &str,
+        artifact: Artifact,
+        range: Option<&str>,
+    ) -> reqwest::Response {
+        let mut request = self.client.get(self.url(token, artifact));
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        request.send().await.unwrap()
+    }
+}
+
+pub(super) fn client() -> reqwest::Client {
+    let tls = tls_config(b"").unwrap();
+    reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().build().unwrap()
+}
+
+pub(super) fn library(dir: &std::path::Path) -> Library {
+    Library::open(dir, LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 64 << 20 }).unwrap()
+}
+
+pub(super) async fn listen(grants: Grants) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = axum::Router::new().fallback(move |request: Request| {
+        let grants = grants.clone();
+        async move { grants.serve(request.uri().path(), request.method(), request.headers()).await }
+    });
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+pub(super) fn hash(token: &str) -> String {
+    MediaToken::parse(token).unwrap().hash()
+}
+
+pub(super) fn task_input() -> TaskImageInput {
+    let job = document();
+    let files = render(&RenderInput {
+        job: &job,
+        recipe: b"{\"task_target\":\"install-linux.target\",\"target_disk\":\"/dev/sda\"}",
+        recipe_schema: b"{\"$id\":\"https://shoal.dev/provisioner/recipe.schema.json\"}",
+        user_data: Some(b"#cloud-config\nhostname: sn-0001\n"),
+        network_config: Some(b"version: 2\n"),
+        vendor_data: None,
+        unattend_xml: Some(b"<unattend/>"),
+        ks_cfg: Some(b"text\nreboot\n"),
+    });
+    TaskImageInput { job_id: job.job_id, created_at: job.created_at, files: files.unwrap(), volume_id: None }
+}
+
+pub(super) fn task_grant(token: &str, frozen: &FrozenTask) -> GrantRecord {
+    GrantRecord {
+        token_hash: hash(token),
+        run_id: document().job_id,
+        artifact: Artifact::Task,
+        source: GrantSource::Task { frozen: frozen.to_bytes().unwrap() },
+        created_at: document().created_at,
+        ended_at: None,
+        sha256: frozen.digest(),
+        reads: ReadSummary::default(),
+    }
+}
+
+/// A bootable image of some megabytes, no two sectors of its payload alike.
+pub(super) fn boot_image() -> Vec<u8> {
+    let mut tree = Tree::new();
+    tree.add_file("boot/bios.img", vec![0xB1; 2048]).unwrap();
+    let payload: Vec<u8> =
+        (0..3 << 18).flat_map(|at: u32| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    tree.add_file("payload.bin", payload).unwrap();
+    let mut options = Options::new(Profile::Boot, "MAINTENANCE", 1_700_000_000);
+    options.boot =
+        Some(Boot { bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }), uefi: None });
+    bytes_of(&Plan::new(&tree, &options).unwrap())
+}
+
+pub(super) fn bytes_of(source: &dyn ReadAt) -> Vec<u8> {
+    let mut bytes = vec![0; source.len() as usize];
+    source.read_exact_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+pub(super) fn run_id() -> Uuid {
+    document().job_id
+}

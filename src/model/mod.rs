@@ -1,0 +1,25 @@
+//! Pure data and pure rules: what a run, a job, a server, an event and a recipe are. No I/O, no async, no database.
+
+pub mod chain;
+pub mod effect;
+pub mod event;
+pub mod ids;
+pub mod job;
+pub mod recipe;
+pub mod run;
+pub mod server;
+pub mod time;
+pub mod transition;
+
+pub use chain::chain;
+pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob};
+pub use event::{Event, Level, NewEvent};
+pub use ids::{RunId, Serial};
+pub use job::{Job, JobStatus};
+pub use run::{
+    Change, Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Plan, Position, Run, Signal, Snapshot,
+    Stage, StepInstance, StepPhase, StepRecord, Wait,
+};
+pub use server::{Server, TlsMode};
+pub use time::{Clock, ManualClock, SystemClock, Time};
+pub use transition::{Phase, Trigger, transition};

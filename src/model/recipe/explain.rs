@@ -1,0 +1,257 @@
+//! What the schema validator found, in the words of the person who wrote the recipe.
+//!
+//! The schema explains itself: every property has a `description` which completes the sentence "expected …", so a
+//! new field brings its own error text. Per place one error is told: the one of lowest rank, since a wrong `type`
+//! makes `enum` fail too.
+//!
+//! Values are quoted only for fields on an allow-list (names, disks, sizes); payloads and URLs never are.
+
+use serde_json::{Map, Value};
+
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind;
+
+use super::error::{FieldError, MAX_ERRORS, by_path, child, cut, display};
+
+/// Fields whose values may be repeated in an error.
+const QUOTABLE: [&str; 10] = [
+    "task_target",
+    "target_disk",
+    "media_label",
+    "user_data_encoding",
+    "recipe_version",
+    "$schema",
+    "size",
+    "type_guid",
+    "format",
+    "label",
+];
+
+/// Longest value that is repeated.
+const MAX_QUOTED: usize = 64;
+
+/// Every error of one validation, sorted by place, one per place.
+pub(super) fn errors<'a>(
+    schema: &Value,
+    recipe: &Value,
+    found: impl Iterator<Item = ValidationError<'a>>,
+) -> Vec<FieldError> {
+    let mut told: Vec<(u8, FieldError)> = Vec::new();
+    for error in found {
+        explain(schema, recipe, &error, &mut told);
+    }
+    told.sort_by(|(rank_a, a), (rank_b, b)| {
+        by_path(&a.path, &b.path).then(rank_a.cmp(rank_b)).then_with(|| a.message.cmp(&b.message))
+    });
+    told.dedup_by(|(_, later), (_, earlier)| later.path == earlier.path);
+    told.into_iter().map(|(_, error)| error).collect()
+}
+
+/// Of two errors at one place the lower rank is the cause.
+fn rank(kind: &ValidationErrorKind) -> u8 {
+    match kind {
+        ValidationErrorKind::Type { .. } => 0,
+        ValidationErrorKind::MinLength { .. } | ValidationErrorKind::MaxLength { .. } => 1,
+        ValidationErrorKind::Pattern { .. } => 2,
+        _ => 3,
+    }
+}
+
+fn explain(schema: &Value, recipe: &Value, error: &ValidationError<'_>, told: &mut Vec<(u8, FieldError)>) {
+    let path = error.instance_path().as_str();
+    let place = Place { schema, keyword: error.schema_path().as_str(), path };
+    let code = error.kind().keyword();
+    let rank = rank(error.kind());
+    match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            let name = property.as_str().unwrap_or_default();
+            let target =
+                place.conditional().then(|| recipe.get("task_target").and_then(Value::as_str)).flatten();
+            let missing = child(path, name);
+            let expected = place.sibling(name).map(|text| format!(": {text}")).unwrap_or_default();
+            let message = match target {
+                Some(target) => format!("{} needs {}{expected}.", cut(target, MAX_QUOTED), display(&missing)),
+                None => format!("{} is missing{expected}.", display(&missing)),
+            };
+            told.push((rank, FieldError::new(&missing, code, message)));
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let known = place.known_fields();
+            // A list of errors ends long before this one does; the search for a near name is not for free.
+            for name in unexpected.iter().take(MAX_ERRORS + 1) {
+                let stray = child(path, name);
+                let advice = match nearest(name, known.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("known are {}.", known.join(", ")),
+                };
+                let message = format!("{} is not a field that can stand here; {advice}", display(&stray));
+                told.push((rank, FieldError::new(&stray, code, message)));
+            }
+        }
+        kind => {
+            let message = format!("{} {}", display(path), place.complaint(kind, error.instance()));
+            told.push((rank, FieldError::new(path, code, message)));
+        }
+    }
+}
+
+/// Where an error stands: in the schema (`keyword`) and in the recipe (`path`).
+struct Place<'a> {
+    schema: &'a Value,
+    keyword: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Place<'a> {
+    /// Whether the rule is one of those that depend on the target.
+    fn conditional(&self) -> bool {
+        self.keyword.contains("/then/")
+    }
+
+    /// The part of the schema that holds the failed keyword. Conditions only sharpen the rules of a field that is
+    /// described at the top, so their own prefix is cut off.
+    fn owner(&self) -> String {
+        let from = self.keyword.rfind("/then/").map_or(0, |at| at + "/then".len());
+        let own = &self.keyword[from..];
+        own.rsplit_once('/').map_or("", |(owner, _)| owner).to_owned()
+    }
+
+    fn text_at(&self, pointer: &str) -> Option<&'a str> {
+        self.schema.pointer(pointer).and_then(Value::as_str)
+    }
+
+    fn description(&self) -> Option<&'a str> {
+        self.text_at(&child(&self.owner(), "description"))
+    }
+
+    fn sibling(&self, name: &str) -> Option<&'a str> {
+        self.text_at(&child(&child(&child(&self.owner(), "properties"), name), "description"))
+    }
+
+    fn known_fields(&self) -> Vec<&'a str> {
+        let properties = self.schema.pointer(&child(&self.owner(), "properties"));
+        properties.and_then(Value::as_object).map(sorted_names).unwrap_or_default()
+    }
+
+    /// The sentence after the name of the field.
+    fn complaint(&self, kind: &ValidationErrorKind, value: &Value) -> String {
+        let expected = self.description().map(|text| format!(": expected {text}")).unwrap_or_default();
+        match kind {
+            ValidationErrorKind::Type { .. } => {
+                let wanted = self.schema.pointer(self.keyword).map(type_names).unwrap_or_default();
+                format!("must be {wanted}, not {}{expected}.", type_of(value))
+            }
+            ValidationErrorKind::MaxLength { limit } => {
+                format!("holds {} characters, the limit is {limit}.", characters(value))
+            }
+            ValidationErrorKind::MinLength { limit: 1 } => format!("must not be empty{expected}."),
+            ValidationErrorKind::MinLength { limit } => {
+                format!("holds {} characters, at least {limit} are needed{expected}.", characters(value))
+            }
+            ValidationErrorKind::MaxItems { limit } => {
+                format!("holds {} items, the limit is {limit}.", items(value))
+            }
+            ValidationErrorKind::MinItems { limit } => {
+                format!("holds {} items, at least {limit} are needed{expected}.", items(value))
+            }
+            ValidationErrorKind::Enum { options } => {
+                let options: Vec<&str> =
+                    options.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                let near = value.as_str().and_then(|text| nearest(text, options.iter().copied()));
+                let near = near.map(|near| format!(" Did you mean {near}?")).unwrap_or_default();
+                format!("{}{expected}.{near}", self.refused(value))
+            }
+            _ => format!("{}{expected}.", self.refused(value)),
+        }
+    }
+
+    fn refused(&self, value: &Value) -> String {
+        let field = self.path.rsplit('/').next().unwrap_or_default();
+        match value {
+            Value::String(text) if QUOTABLE.contains(&field) && text.chars().count() <= MAX_QUOTED => {
+                format!("cannot be \"{}\"", text.escape_debug())
+            }
+            Value::String(text) => format!("has a value of {} bytes that is not accepted", text.len()),
+            _ => "has a value that is not accepted".to_owned(),
+        }
+    }
+}
+
+fn sorted_names(object: &Map<String, Value>) -> Vec<&str> {
+    let mut names: Vec<&str> = object.keys().map(String::as_str).collect();
+    names.sort_unstable();
+    names
+}
+
+fn characters(value: &Value) -> usize {
+    value.as_str().map_or(0, |text| text.chars().count())
+}
+
+fn items(value: &Value) -> usize {
+    value.as_array().map_or(0, Vec::len)
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn type_names(wanted: &Value) -> String {
+    let name = |name: &str| match name {
+        "array" => "an array".to_owned(),
+        "object" => "an object".to_owned(),
+        "integer" => "a whole number".to_owned(),
+        "boolean" => "true or false".to_owned(),
+        "null" => "null".to_owned(),
+        other => format!("a {other}"),
+    };
+    match wanted {
+        Value::String(one) => name(one),
+        other => {
+            let names: Vec<String> =
+                other.as_array().into_iter().flatten().filter_map(Value::as_str).map(name).collect();
+            names.join(" or ")
+        }
+    }
+}
+
+/// The known name that differs least from `name`, if it differs little enough to be a slip.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let name: Vec<char> = name.chars().take(MAX_QUOTED + 1).collect();
+    if name.len() > MAX_QUOTED {
+        return None;
+    }
+    let near = known.map(|candidate| (distance(&name, candidate), candidate)).min()?;
+    (near.0 <= 1 + near.1.len() / 5).then_some(near.1)
+}
+
+/// Edit distance: insertions, deletions, replacements and swaps of neighbours, each counting one.
+fn distance(a: &[char], b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(fold(a[i - 1]) != fold(b[j - 1]));
+            let mut best = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(before[j - 2] + 1);
+            }
+            row.push(best);
+        }
+        before = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+/// `targetDisk`, `target-disk` and `target_disk` are the same slip.
+fn fold(letter: char) -> char {
+    if letter == '-' { '_' } else { letter.to_ascii_lowercase() }
+}

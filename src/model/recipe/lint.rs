@@ -1,0 +1,159 @@
+//! Advice: what a recipe may say and probably does not mean. Nothing here refuses a recipe.
+
+use serde::Serialize;
+
+use super::partition::{FsFormat, Partition, PartitionSize, PartitionType};
+use super::{Recipe, TaskTarget};
+
+/// One piece of advice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lint {
+    /// JSON Pointer to what it is about.
+    pub path: String,
+    /// A sentence for a person; never shows payloads.
+    pub message: String,
+}
+
+/// How base64 text begins when it encodes `#!/`, `#cloud-config`, `Content-Type` or gzip.
+const BASE64_STARTS: [&str; 4] = ["IyEv", "I2Nsb3VkLWNvbmZpZ", "Q29udGVudC1UeXBl", "H4sI"];
+
+pub(super) fn lints(recipe: &Recipe) -> Vec<Lint> {
+    let mut lints = Lints(Vec::new());
+    lints.layout(recipe);
+    match recipe.task_target {
+        TaskTarget::InstallLinux => lints.linux(&recipe.partition_layout),
+        TaskTarget::InstallWindows => lints.windows(&recipe.partition_layout),
+        TaskTarget::InstallEsxi => lints.esxi(recipe),
+        TaskTarget::SupermicroUpdate => {}
+    }
+    lints.user_data(recipe);
+    lints.0
+}
+
+struct Lints(Vec<Lint>);
+
+impl Lints {
+    fn add(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.0.push(Lint { path: path.into(), message: message.into() });
+    }
+
+    fn layout(&mut self, recipe: &Recipe) {
+        let layout = &recipe.partition_layout;
+        for (index, part) in layout.iter().enumerate() {
+            let at = |field: &str| format!("/partition_layout/{index}/{field}");
+            if part.size == PartitionSize::Rest && index + 1 < layout.len() {
+                self.add(
+                    at("size"),
+                    "100% is not the last partition. Shoal gives it all that the others leave; tools that create \
+                     partitions one after the other would leave nothing for those behind it.",
+                );
+            }
+            if let PartitionSize::Bytes(bytes) = part.size
+                && bytes < 1024 * 1024
+            {
+                let message = format!(
+                    "The size is {bytes} bytes. A number without unit counts bytes; was {bytes}M meant?"
+                );
+                self.add(at("size"), message);
+            }
+            if let (Some(label), Some(limit)) = (&part.label, part.format.label_bytes())
+                && label.len() > limit
+            {
+                let message = format!(
+                    "The label is {} bytes long, {} holds {limit}; the file system gets none or a shortened one.",
+                    label.len(),
+                    part.format.as_str()
+                );
+                self.add(at("label"), message);
+            }
+            if part.type_guid == PartitionType::MICROSOFT_RESERVED && part.format != FsFormat::Raw {
+                self.add(at("format"), "A Microsoft reserved partition (0c01) is never formatted; use raw.");
+            }
+            if part.type_guid == PartitionType::EFI_SYSTEM && part.format != FsFormat::Vfat {
+                self.add(at("format"), "Firmware reads an EFI system partition (ef00) only as vfat.");
+            }
+        }
+    }
+
+    fn linux(&mut self, layout: &[Partition]) {
+        self.one_efi_system(layout);
+        let root = |part: &Partition| {
+            part.type_guid.is_linux_root() && !matches!(part.format, FsFormat::Swap | FsFormat::Vfat)
+        };
+        if !layout.iter().any(root) {
+            self.add(
+                "/partition_layout",
+                "No partition looks like a Linux root (type 8300, a Linux file system).",
+            );
+        }
+    }
+
+    fn windows(&mut self, layout: &[Partition]) {
+        if layout.is_empty() {
+            self.add(
+                "/partition_layout",
+                "Without a layout the maintenance OS decides how the disk is divided.",
+            );
+            return;
+        }
+        self.one_efi_system(layout);
+        if !layout.iter().any(|part| part.type_guid == PartitionType::MICROSOFT_RESERVED) {
+            self.add("/partition_layout", "Windows expects a Microsoft reserved partition (0c01, 16M, raw).");
+        }
+        let system = |part: &Partition| {
+            part.type_guid == PartitionType::MICROSOFT_BASIC_DATA && part.format == FsFormat::Ntfs
+        };
+        if !layout.iter().any(system) {
+            self.add("/partition_layout", "Windows needs a partition of type 0700 with ntfs to live on.");
+        }
+    }
+
+    fn esxi(&mut self, recipe: &Recipe) {
+        if recipe.ks_cfg.as_ref().is_some_and(|kickstart| kickstart.is_empty()) {
+            self.add("/ks_cfg", "The kickstart is empty; the ESXi installer will stop and ask.");
+        }
+        if !recipe.partition_layout.is_empty() {
+            self.add(
+                "/partition_layout",
+                "The ESXi installer divides the disk itself; the layout is not used.",
+            );
+        }
+    }
+
+    fn one_efi_system(&mut self, layout: &[Partition]) {
+        match layout.iter().filter(|part| part.type_guid == PartitionType::EFI_SYSTEM).count() {
+            1 => {}
+            0 => self.add(
+                "/partition_layout",
+                "No EFI system partition (ef00): UEFI firmware has nothing to boot.",
+            ),
+            many => {
+                let message = format!("{many} EFI system partitions (ef00); firmware and tools expect one.");
+                self.add("/partition_layout", message);
+            }
+        }
+    }
+
+    fn user_data(&mut self, recipe: &Recipe) {
+        let Some(user_data) = &recipe.user_data else {
+            for (name, payload) in
+                [("network_config", &recipe.network_config), ("vendor_data", &recipe.vendor_data)]
+            {
+                if payload.is_some() {
+                    self.add(
+                        format!("/{name}"),
+                        "cloud-init reads this only beside user_data; add one, it may be empty.",
+                    );
+                }
+            }
+            return;
+        };
+        if BASE64_STARTS.iter().any(|start| user_data.as_bytes().starts_with(start.as_bytes())) {
+            self.add(
+                "/user_data",
+                "This looks like base64 and goes to the installer as it is; say \"user_data_encoding\": \"base64\" to have it \
+                 decoded.",
+            );
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The recipe: the document that says what to install on a server (contract 022).
+//!
+//! ```text
+//!  text ── parse ──► Value ── schema (by $id) ──► Value ── read ──► Recipe ── rules ──► accepted
+//!           │                    │                          │                  │           │
+//!           │ json, utf8,        │ pattern, required,       │ base64,          │ rest_     └─► lints()
+//!           │ duplicate_key,     │ enum, maxLength,         │ maxBytes,        │ twice,
+//!           │ too_large, …       │ additionalProperties, …  │ size_range       │ …
+//!           ▼                    ▼                          ▼                  ▼
+//!           └──────────────── Vec<FieldError>, at most 50, never with a payload in it
+//! ```
+//!
+//! Invariants:
+//! - [`Recipe::raw`] is the submitted text, byte for byte. It is what goes into the task image; the typed fields are
+//!   a reading of it.
+//! - Nothing here does I/O, waits or panics, whatever the text. Size, depth, number of values and number of errors
+//!   are bounded before they cost memory.
+//! - Payloads (user data, answer files, kickstarts) may hold secrets: no error, lint, summary or `Debug` shows more
+//!   of them than their size.
+//!
+//! Limits count UTF-8 bytes of the JSON string's value. The schema can only say characters (`maxLength`), so it
+//! accepts a little more than [`RecipeSchemas::validate`] does, never less.
+
+mod error;
+mod explain;
+mod lint;
+mod parse;
+pub mod partition;
+mod read;
+mod rules;
+mod schemas;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::json;
+
+pub use error::{FieldError, MAX_ERRORS};
+pub use lint::Lint;
+pub use parse::{MAX_DEPTH, MAX_RECIPE_BYTES, MAX_VALUES};
+pub use partition::{FsFormat, Partition, PartitionSize, PartitionType};
+pub use schemas::{RecipeSchemas, SchemaError};
+
+/// The systemd target the maintenance OS starts, which decides what a recipe needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TaskTarget {
+    /// `install-linux.target`
+    InstallLinux,
+    /// `install-windows.target`
+    InstallWindows,
+    /// `install-esxi.target`
+    InstallEsxi,
+    /// `supermicro-update.target`
+    SupermicroUpdate,
+}
+
+impl TaskTarget {
+    /// Every known target.
+    pub const ALL: [Self; 4] =
+        [Self::InstallLinux, Self::InstallWindows, Self::InstallEsxi, Self::SupermicroUpdate];
+
+    /// The name of the unit, as recipes write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InstallLinux => "install-linux.target",
+            Self::InstallWindows => "install-windows.target",
+            Self::InstallEsxi => "install-esxi.target",
+            Self::SupermicroUpdate => "supermicro-update.target",
+        }
+    }
+
+    /// The target of this name, if it is a known one.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|target| target.as_str() == name)
+    }
+}
+
+impl fmt::Display for TaskTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for TaskTarget {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A volume label that installers look for; without one the task image carries the label of its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MediaLabel {
+    /// `CIDATA`: cloud-init, NoCloud.
+    Cidata,
+    /// `OEMDRV`: Anaconda.
+    Oemdrv,
+    /// `CONFIG-2`: cloud-init, ConfigDrive.
+    Config2,
+}
+
+impl MediaLabel {
+    /// Every label a recipe may ask for.
+    pub const ALL: [Self; 3] = [Self::Cidata, Self::Oemdrv, Self::Config2];
+
+    /// The volume id as it stands in the image.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cidata => "CIDATA",
+            Self::Oemdrv => "OEMDRV",
+            Self::Config2 => "CONFIG-2",
+        }
+    }
+
+    /// The label of this name, if it is a known one.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|label| label.as_str() == name)
+    }
+}
+
+/// Bytes that go to the installer and may hold secrets. `Debug` shows the size only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload(Vec<u8>);
+
+impl Payload {
+    /// Wraps bytes of a recipe.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes as the installer is to see them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.0.len())
+    }
+}
+
+/// A recipe that passed validation.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Recipe {
+    /// The text as submitted: every byte and the order of its keys.
+    pub raw: String,
+    /// `$id` of the schema it was validated against.
+    pub schema_id: String,
+    /// What the maintenance OS is to do.
+    pub task_target: TaskTarget,
+    /// The whole disk to install to.
+    pub target_disk: Option<String>,
+    /// The image to install, an OCI reference without a scheme.
+    pub oci_url: Option<String>,
+    /// The firmware to install.
+    pub firmware_url: Option<String>,
+    /// The partitions in disk order; empty when the recipe brings none.
+    pub partition_layout: Vec<Partition>,
+    /// Already decoded when the recipe says `user_data_encoding: base64`.
+    pub user_data: Option<Payload>,
+    /// cloud-init network configuration.
+    pub network_config: Option<Payload>,
+    /// cloud-init vendor data.
+    pub vendor_data: Option<Payload>,
+    /// Windows answer file.
+    pub unattend_xml: Option<Payload>,
+    /// Kickstart file.
+    pub ks_cfg: Option<Payload>,
+    /// The volume label the recipe asks for.
+    pub media_label: Option<MediaLabel>,
+}
+
+impl Recipe {
+    /// Advice about an accepted recipe: what is allowed and probably not meant.
+    pub fn lints(&self) -> Vec<Lint> {
+        lint::lints(self)
+    }
+
+    /// What may be logged of a recipe: its targets and sizes, no payload, no text of it, no credentials of URLs.
+    pub fn summary(&self) -> serde_json::Value {
+        let mut summary = serde_json::Map::new();
+        let mut put = |key: &str, value: Option<serde_json::Value>| {
+            if let Some(value) = value {
+                summary.insert(key.to_owned(), value);
+            }
+        };
+        put("schema_id", Some(json!(self.schema_id)));
+        put("recipe_bytes", Some(json!(self.raw.len())));
+        put("task_target", Some(json!(self.task_target)));
+        put("target_disk", self.target_disk.as_ref().map(|disk| json!(disk)));
+        put("oci_url", self.oci_url.as_ref().map(|url| json!(url)));
+        put("firmware_url", self.firmware_url.as_ref().map(|url| json!(without_credentials(url))));
+        put("partitions", (!self.partition_layout.is_empty()).then(|| json!(self.partition_layout.len())));
+        put("media_label", self.media_label.map(|label| json!(label.as_str())));
+        for (key, payload) in self.payloads() {
+            put(key, payload.map(|payload| json!({ "bytes": payload.len() })));
+        }
+        serde_json::Value::Object(summary)
+    }
+
+    /// The payload fields under their recipe names.
+    fn payloads(&self) -> [(&'static str, Option<&Payload>); 5] {
+        [
+            ("user_data", self.user_data.as_ref()),
+            ("network_config", self.network_config.as_ref()),
+            ("vendor_data", self.vendor_data.as_ref()),
+            ("unattend_xml", self.unattend_xml.as_ref()),
+            ("ks_cfg", self.ks_cfg.as_ref()),
+        ]
+    }
+}
+
+impl fmt::Debug for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recipe({})", self.summary())
+    }
+}
+
+/// Scheme, host, port and path of a URL: user names, passwords and signed queries stay out. What cannot be read as a
+/// URL is not shown at all.
+fn without_credentials(url: &str) -> String {
+    let Ok(parsed) = url::Url::parse(url) else { return "(not a URL)".to_owned() };
+    let Some(host) = parsed.host_str() else { return format!("{}:…", parsed.scheme()) };
+    let port = parsed.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}://{host}{port}{}", parsed.scheme(), parsed.path())
+}

@@ -1,0 +1,213 @@
+//! A judged JSON value to typed fields.
+//!
+//! The schema already decided the shapes; what it cannot say is checked here: bytes instead of characters, base64,
+//! sizes that do not fit into 64 bits. An older schema may allow what today's types do not know, therefore every
+//! reading can fail with an error of its field instead of assuming the current schema.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+
+use super::error::{FieldError, child, display};
+use super::partition::{self, FsFormat, Partition, PartitionSize, PartitionType};
+use super::{MediaLabel, Payload, Recipe, TaskTarget};
+
+/// Reads every field; `schema` supplies the limits.
+pub(super) fn recipe(
+    raw: &str,
+    schema_id: &str,
+    schema: &Value,
+    value: &Value,
+) -> Result<Recipe, Vec<FieldError>> {
+    let Some(object) = value.as_object() else {
+        return Err(vec![FieldError::new("", "type", "The recipe must be a JSON object.")]);
+    };
+    let mut reader = Reader { object, at: String::new(), errors: Vec::new() };
+    let task_target = reader.required("task_target", TaskTarget::parse);
+    let partition_layout = reader.partitions();
+    let encoding = reader.text("user_data_encoding");
+    let mut payload = |name: &str| reader.payload(name, schema);
+    let user_data = payload("user_data");
+    let network_config = payload("network_config").map(Payload::new);
+    let vendor_data = payload("vendor_data").map(Payload::new);
+    let unattend_xml = payload("unattend_xml").map(Payload::new);
+    let ks_cfg = payload("ks_cfg").map(Payload::new);
+    let user_data = match (user_data, encoding) {
+        (Some(text), Some("base64")) => reader.decoded("user_data", text),
+        (text, _) => text.map(Payload::new),
+    };
+    let media_label = reader.optional("media_label", MediaLabel::parse);
+    let target_disk = reader.text("target_disk").map(str::to_owned);
+    let oci_url = reader.text("oci_url").map(str::to_owned);
+    let firmware_url = reader.text("firmware_url").map(str::to_owned);
+    match (task_target, reader.errors) {
+        (Some(task_target), errors) if errors.is_empty() => Ok(Recipe {
+            raw: raw.to_owned(),
+            schema_id: schema_id.to_owned(),
+            task_target,
+            target_disk,
+            oci_url,
+            firmware_url,
+            partition_layout,
+            user_data,
+            network_config,
+            vendor_data,
+            unattend_xml,
+            ks_cfg,
+            media_label,
+        }),
+        (_, errors) => Err(errors),
+    }
+}
+
+/// Reads the members of one object; `at` is its place in the recipe.
+struct Reader<'a> {
+    object: &'a Map<String, Value>,
+    at: String,
+    errors: Vec<FieldError>,
+}
+
+impl<'a> Reader<'a> {
+    fn fail(&mut self, name: &str, code: &str, what: &str) {
+        let path = child(&self.at, name);
+        self.errors.push(FieldError::new(&path, code, format!("{} {what}", display(&path))));
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'a str> {
+        let value = self.object.get(name)?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.fail(name, "type", "must be a string.");
+        }
+        text
+    }
+
+    /// A field that must be there, with a value this controller can act on.
+    fn required<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        if !self.object.contains_key(name) {
+            self.fail(name, "required", "is missing.");
+        }
+        self.optional(name, parse)
+    }
+
+    fn optional<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let parsed = parse(self.text(name)?);
+        if parsed.is_none() {
+            self.fail(
+                name,
+                "enum",
+                "has a value this controller does not know; see the current recipe schema.",
+            );
+        }
+        parsed
+    }
+
+    /// A payload text within its limit, counted in bytes.
+    fn payload(&mut self, name: &str, schema: &Value) -> Option<&'a str> {
+        let text = self.text(name)?;
+        let limit = schema.pointer(&format!("/properties/{name}/maxLength")).and_then(Value::as_u64);
+        match limit {
+            Some(limit) if text.len() as u64 > limit => {
+                let what = format!("is {} bytes long in UTF-8, the limit is {limit} bytes.", text.len());
+                self.fail(name, "maxBytes", &what);
+                None
+            }
+            _ => Some(text),
+        }
+    }
+
+    /// Base64 as `base64` writes it: the standard alphabet of RFC 4648 section 4 with its padding; line breaks and
+    /// blanks are skipped. Missing padding is refused because it is what a text cut short looks like.
+    fn decoded(&mut self, name: &str, text: &str) -> Option<Payload> {
+        let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        match STANDARD.decode(&packed) {
+            Ok(bytes) => Some(Payload(bytes)),
+            Err(error) => {
+                let why = match error {
+                    // Not the letter itself: it is a piece of the payload.
+                    base64::DecodeError::InvalidByte(at, b'-' | b'_') => {
+                        format!("letter {} is of the URL-safe alphabet, the standard one is needed.", at + 1)
+                    }
+                    base64::DecodeError::InvalidByte(at, _) => {
+                        format!("letter {} is not of its alphabet.", at + 1)
+                    }
+                    base64::DecodeError::InvalidLength(length) => {
+                        format!("{length} letters make no whole number of bytes: is it cut short?")
+                    }
+                    base64::DecodeError::InvalidLastSymbol(at, _) => {
+                        format!("its last letter, {}, carries stray bits.", at + 1)
+                    }
+                    base64::DecodeError::InvalidPadding => {
+                        "its end lacks the padding: is it cut short?".to_owned()
+                    }
+                };
+                let what = format!(
+                    "is not base64: {why} (Blanks are not counted.) Encode it again, or leave out \
+                     user_data_encoding to hand it on verbatim."
+                );
+                self.fail(name, "base64", &what);
+                None
+            }
+        }
+    }
+
+    fn partitions(&mut self) -> Vec<Partition> {
+        let Some(value) = self.object.get("partition_layout") else { return Vec::new() };
+        let Some(items) = value.as_array() else {
+            self.fail("partition_layout", "type", "must be an array.");
+            return Vec::new();
+        };
+        let mut partitions = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let at = format!("{}/partition_layout/{index}", self.at);
+            let Some(object) = item.as_object() else {
+                let message = format!("{} must be an object.", display(&at));
+                self.errors.push(FieldError::new(&at, "type", message));
+                continue;
+            };
+            let mut reader = Reader { object, at, errors: Vec::new() };
+            partitions.extend(reader.partition());
+            self.errors.append(&mut reader.errors);
+        }
+        partitions
+    }
+
+    fn partition(&mut self) -> Option<Partition> {
+        let size = self.parsed("size", "size_range", PartitionSize::parse);
+        let type_guid = self.parsed("type_guid", "nil_type", PartitionType::parse);
+        let format = match self.object.get("format") {
+            None => Some(FsFormat::Raw),
+            Some(_) => self.optional("format", FsFormat::parse),
+        };
+        let label = self.text("label").map(str::to_owned);
+        // A GPT name holds 36 UTF-16 units (UEFI 5.3.3); 32 characters can need 64 of them.
+        if let Some(units) = label.as_ref().map(|label| label.encode_utf16().count())
+            && units > partition::MAX_NAME_UNITS
+        {
+            let what = format!(
+                "needs {units} UTF-16 units, a GPT name holds {}; shorten it.",
+                partition::MAX_NAME_UNITS
+            );
+            self.fail("label", "maxBytes", &what);
+        }
+        Some(Partition { size: size?, type_guid: type_guid?, format: format?, label })
+    }
+
+    fn parsed<T, E: std::fmt::Display>(
+        &mut self,
+        name: &str,
+        code: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        if !self.object.contains_key(name) {
+            self.fail(name, "required", "is missing.");
+        }
+        match parse(self.text(name)?) {
+            Ok(parsed) => Some(parsed),
+            Err(error) => {
+                self.fail(name, code, &format!("{error}."));
+                None
+            }
+        }
+    }
+}

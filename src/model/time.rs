@@ -1,0 +1,178 @@
+//! Time as the whole system writes it, and the clock it is read from.
+//!
+//! ```text
+//! 2026-11-20T07:49:08.123Z      RFC 3339, UTC, always milliseconds: 24 bytes, so that text order is time order
+//! ```
+//!
+//! Invariant: nothing below `app` reads the system's clock directly; a [`Clock`] is handed in, so that a test can own time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, Unit};
+use serde::{Deserialize, Serialize};
+
+/// A point in time with millisecond precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Time(Timestamp);
+
+impl Time {
+    /// Takes a timestamp, cutting it to whole milliseconds.
+    pub fn from_timestamp(stamp: Timestamp) -> Self {
+        let whole = Timestamp::from_millisecond(stamp.as_millisecond()).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self(whole)
+    }
+
+    /// The timestamp inside.
+    pub fn timestamp(self) -> Timestamp {
+        self.0
+    }
+
+    /// Whole seconds since 1970, as ISO images and signatures want them.
+    pub fn unix_seconds(self) -> i64 {
+        self.0.as_second()
+    }
+
+    /// This time plus a duration; saturates at the end of the calendar.
+    #[must_use]
+    pub fn plus(self, by: Duration) -> Self {
+        let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+        Self(self.0.saturating_add(by).unwrap_or(Timestamp::MAX))
+    }
+
+    /// How long ago `earlier` was; zero when it lies in the future (a clock that jumped back never yields a negative wait).
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::try_from(self.0.duration_since(earlier.0)).unwrap_or(Duration::ZERO)
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}", self.0)
+    }
+}
+
+/// Why a text is not a time of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an RFC 3339 timestamp: {0:?}")]
+pub struct InvalidTime(String);
+
+impl FromStr for Time {
+    type Err = InvalidTime;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<Timestamp>()
+            .map(Self::from_timestamp)
+            .map_err(|_| InvalidTime(text.chars().take(40).collect()))
+    }
+}
+
+impl TryFrom<String> for Time {
+    type Error = InvalidTime;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Time> for String {
+    fn from(time: Time) -> Self {
+        time.to_string()
+    }
+}
+
+/// Where time comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// The wall clock.
+    fn now(&self) -> Time;
+    /// Time since an arbitrary start that never jumps and also counts while the machine is suspended: a lease is measured
+    /// with it, so that a controller which slept through its lease knows (lock L7).
+    fn elapsed(&self) -> Duration;
+}
+
+/// The machine's own clocks.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Time {
+        Time::from_timestamp(Timestamp::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        #[cfg(target_os = "linux")]
+        let id = rustix::time::ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        let id = rustix::time::ClockId::Monotonic;
+        let spec = rustix::time::clock_gettime(id);
+        Duration::new(
+            u64::try_from(spec.tv_sec).unwrap_or(0),
+            u32::try_from(spec.tv_nsec).unwrap_or(0),
+        )
+    }
+}
+
+/// A clock that moves only when it is told to.
+#[derive(Debug)]
+pub struct ManualClock {
+    start: Time,
+    elapsed: Mutex<Duration>,
+}
+
+impl ManualClock {
+    /// A clock standing at `start`.
+    pub fn new(start: Time) -> Self {
+        Self { start, elapsed: Mutex::new(Duration::ZERO) }
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        let mut elapsed = self.elapsed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *elapsed += by;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Time {
+        self.start.plus(self.elapsed())
+    }
+
+    fn elapsed(&self) -> Duration {
+        *self.elapsed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Rounds a duration to whole seconds for people.
+pub fn whole_seconds(duration: Duration) -> String {
+    let signed = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
+    format!("{:#}", signed.round(Unit::Second).unwrap_or(signed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_order_is_time_order_and_the_width_is_fixed() {
+        let a: Time = "2026-11-20T07:49:08Z".parse().unwrap();
+        let b = a.plus(Duration::from_millis(1));
+        assert_eq!(a.to_string(), "2026-11-20T07:49:08.000Z");
+        assert_eq!(b.to_string(), "2026-11-20T07:49:08.001Z");
+        assert!(a.to_string() < b.to_string());
+        assert_eq!(b.since(a), Duration::from_millis(1));
+        assert_eq!(a.since(b), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_time_survives_its_text() {
+        let a: Time = "1999-12-31T23:59:59.9999+01:00".parse().unwrap();
+        assert_eq!(a.to_string().parse::<Time>().unwrap(), a);
+    }
+
+    #[test]
+    fn the_system_clock_does_not_run_backwards() {
+        let first = SystemClock.elapsed();
+        assert!(SystemClock.elapsed() >= first);
+    }
+}

@@ -1,0 +1,139 @@
+//! Taking an order: from what a client asks for to a run that could be made, or every reason why not.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::site::Site;
+use super::{KIND, Provision, VERSION};
+use crate::model::recipe::{FieldError, Lint, Recipe};
+use crate::model::{
+    Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time,
+};
+use crate::secrets::token_hash;
+
+/// What a client asks for; also a run's input, and what another workflow orders.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JobOrder {
+    /// The server to install.
+    pub server_serial: Serial,
+    /// The recipe, byte for byte as submitted.
+    pub recipe: String,
+    /// The maintenance ISO, when it is not the controller's.
+    #[serde(default)]
+    pub maintenance_iso_url: Option<String>,
+    /// Operator's labels.
+    #[serde(default)]
+    pub labels: Value,
+    /// Larger goes first.
+    #[serde(default)]
+    pub priority: i32,
+    /// The caller's idempotency key.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+    /// SHA-256 of the request, to tell a replay from another request under the same key.
+    #[serde(default)]
+    pub request_sha256: String,
+}
+
+/// An order that can be made a run.
+#[derive(Clone, Debug)]
+pub struct ReadyOrder {
+    /// The run.
+    pub run: NewRun,
+    /// What is unwise about the recipe, though valid.
+    pub lints: Vec<Lint>,
+}
+
+/// Why an order is refused.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum OrderError {
+    /// The recipe does not hold.
+    #[error("the recipe has {} error(s)", .0.len())]
+    Recipe(Vec<FieldError>),
+    /// There is no maintenance ISO to boot.
+    #[error(
+        "no maintenance ISO: set MAINTENANCE_ISO_URL on the controller or give maintenance_iso_url with the job"
+    )]
+    NoMaintenanceIso,
+}
+
+/// What is stored as a run's input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct JobInput {
+    pub(super) server: Serial,
+    pub(super) recipe: String,
+    pub(super) maintenance_iso_url: String,
+}
+
+impl Site {
+    /// Checks an order and makes the run that would carry it out. Pure but for the derivation of the job's token.
+    pub fn accept(
+        &self,
+        order: JobOrder,
+        id: RunId,
+        created_by: &str,
+        now: Time,
+    ) -> Result<ReadyOrder, OrderError> {
+        let recipe = self.schemas.validate(&order.recipe).map_err(OrderError::Recipe)?;
+        let maintenance_iso_url = order
+            .maintenance_iso_url
+            .clone()
+            .or_else(|| self.settings.maintenance_iso_url.clone())
+            .ok_or(OrderError::NoMaintenanceIso)?;
+        let lints = recipe.lints();
+        let run = self.run_of(order, recipe, maintenance_iso_url, id, created_by, now);
+        Ok(ReadyOrder { run, lints })
+    }
+
+    fn run_of(
+        &self,
+        order: JobOrder,
+        recipe: Recipe,
+        maintenance_iso_url: String,
+        id: RunId,
+        created_by: &str,
+        now: Time,
+    ) -> NewRun {
+        let token = self.tokens.webhook_token(&id.to_string());
+        let job = NewJob {
+            server: order.server_serial.clone(),
+            recipe_json: recipe.raw.clone(),
+            recipe_schema_id: recipe.schema_id.clone(),
+            request_sha256: order.request_sha256,
+            idempotency_key: order.idempotency_key,
+            maintenance_iso_url: maintenance_iso_url.clone(),
+            webhook_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
+            labels: if order.labels.is_object() { order.labels } else { json!({}) },
+        };
+        let event = NewEvent::info(
+            "job.created",
+            format!("{} for {} accepted", recipe.task_target, order.server_serial),
+        )
+        .by(created_by)
+        .with(recipe.summary());
+        let input = JobInput {
+            server: order.server_serial.clone(),
+            recipe: recipe.raw,
+            maintenance_iso_url,
+        };
+        NewRun {
+            id,
+            kind: KIND.to_owned(),
+            kind_version: VERSION,
+            locks: vec![LockRequest {
+                resource: format!("server/{}", order.server_serial),
+                on_conflict: OnConflict::Refuse,
+            }],
+            server: Some(order.server_serial),
+            parent: None,
+            priority: order.priority,
+            deadline_at: now.plus(self.settings.job_timeout),
+            created_by: created_by.to_owned(),
+            created_at: now,
+            input: json!(input),
+            plan: Provision::plan(),
+            effects: vec![Effect::JobCreated(Box::new(job))],
+            events: vec![event],
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The finish list: what the job's own intents record is taken back, and the machine is left as the outcome wants it.
+//!
+//! ```text
+//!  touched = the job inserted a medium or powered the host on (an intent is enough)
+//!  power-off  touched: graceful, then forced            boot-override  ours and still active: Disabled
+//!  eject      slots that hold our images                power-on       unless it was found off and the job did not succeed
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redfish::{PowerState, ResetType};
+use serde_json::{Value, json};
+
+use super::super::evidence::{Discovered, Mounted, PowerAsked};
+use super::super::fault::of_redfish;
+use super::super::site::Site;
+use super::mount::lost;
+use super::power::force_off;
+use super::{bmc_policy, input, known_host, own_policy, settled, settling, step};
+use crate::engine::{AfterCommit, StepContext, StepReport};
+use crate::model::{Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord};
+
+/// How long an OS may take to shut down before it is forced.
+const GRACE: Duration = Duration::from_secs(60);
+/// How long the host may take to come on again.
+const POWER_WITHIN: Duration = Duration::from_secs(180);
+
+step!(
+    /// Makes the host off, so that media can be taken out under no running OS.
+    CleanupPowerOff,
+    bmc_policy,
+    power_off
+);
+step!(
+    /// Empties the slots this job filled.
+    CleanupEject,
+    bmc_policy,
+    eject
+);
+step!(
+    /// Takes back a one-time boot that was not consumed.
+    CleanupBootOverride,
+    bmc_policy,
+    boot_override
+);
+step!(
+    /// Makes the host on: it boots its new system.
+    CleanupPowerOn,
+    bmc_policy,
+    power_on
+);
+step!(
+    /// Ends the grants, closes the BMC session, and records what could not be undone.
+    CleanupGrant,
+    own_policy,
+    grant
+);
+
+/// Whether a step has at least announced its effect.
+fn announced(snapshot: &Snapshot, step: &str) -> bool {
+    snapshot.evidence(step).any(|record| record.phase != StepPhase::Skipped)
+}
+
+/// The slots this job meant to fill.
+fn filled(snapshot: &Snapshot) -> Vec<String> {
+    let slot = |record: &StepRecord| serde_json::from_value::<Mounted>(record.evidence.clone()).ok();
+    let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
+    mounts
+        .iter()
+        .flat_map(|step| snapshot.evidence(step).filter_map(slot).collect::<Vec<_>>())
+        .map(|mounted| mounted.slot)
+        .collect()
+}
+
+fn touched(snapshot: &Snapshot) -> bool {
+    !filled(snapshot).is_empty() || announced(snapshot, "redfish.power-on")
+}
+
+async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    const STEP: &str = "cleanup.power-off";
+    if !touched(&context.snapshot) {
+        return Ok(StepReport::skipped());
+    }
+    let (host, found) = known_host(STEP, site, context).await?;
+    let system = &found.discovery.system;
+    let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
+    let now = context.now();
+    let waited = asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
+    if !graceful || waited || asked.sent > 0 {
+        return force_off(STEP, context, &host, system).await;
+    }
+    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    if state == PowerState::Off {
+        return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
+    }
+    if asked.graceful_at.is_none() {
+        asked.graceful_at = Some(now);
+        context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
+        match host.bmc.reset(system, ResetType::GracefulShutdown).await {
+            Ok(reset) if reset.confirmed => {
+                let event = NewEvent::info("redfish.power", "host shut down gracefully, read back");
+                return Ok(StepReport::done().leaving(json!(asked)).event(event));
+            }
+            Ok(_) => {}
+            // A BMC that cannot shut down gracefully now is forced at once.
+            Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
+            Err(error) => return Err(of_redfish(STEP, &error)),
+        }
+    }
+    Ok(settling("shutdown", POWER_WITHIN, "the host was asked to shut down and has not yet").leaving(json!(asked)))
+}
+
+async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    const STEP: &str = "cleanup.eject";
+    let slots = filled(&context.snapshot);
+    if slots.is_empty() {
+        return Ok(StepReport::skipped());
+    }
+    let (host, _) = known_host(STEP, site, context).await?;
+    let mut ejected = 0;
+    for uri in &slots {
+        let slot = host.bmc.slot(uri).await.map_err(|error| of_redfish(STEP, &error))?;
+        if slot.is_empty() {
+            continue;
+        }
+        let applied = host.bmc.eject(uri).await.map_err(|error| of_redfish(STEP, &error))?;
+        if !applied.confirmed {
+            let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
+            return Ok(settling("eject", host.bmc.profile().read_back_lag, detail));
+        }
+        ejected += 1;
+    }
+    let message = format!("{ejected} of {} slots emptied, all read back empty", slots.len());
+    Ok(StepReport::done().event(NewEvent::info("redfish.ejected", message)))
+}
+
+async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    const STEP: &str = "cleanup.boot-override";
+    if !announced(&context.snapshot, "redfish.boot-override") {
+        return Ok(StepReport::skipped());
+    }
+    let (host, found) = known_host(STEP, site, context).await?;
+    let system = &found.discovery.system;
+    let now = host.bmc.boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    if !now.is_active() {
+        return Ok(StepReport::done());
+    }
+    let cleared = host.bmc.clear_boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    if !cleared.confirmed {
+        let detail = "the one-time boot was cleared, a read still shows it";
+        return Ok(settling("boot_override", host.bmc.profile().read_back_lag, detail));
+    }
+    Ok(StepReport::done().event(NewEvent::info("redfish.boot-once", "one-time boot cleared, read back")))
+}
+
+async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    const STEP: &str = "cleanup.power-on";
+    let snapshot = &context.snapshot;
+    let was_off = context.earlier::<Discovered>("redfish.discover").is_some_and(|found| found.found_off);
+    let announced_off = announced(snapshot, "redfish.power-off");
+    if !touched(snapshot) && (!announced_off || was_off) {
+        return Ok(StepReport::skipped());
+    }
+    if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) {
+        let event = NewEvent::info("redfish.power", "host left off, as it was found");
+        return Ok(StepReport::skipped().event(event));
+    }
+    let (host, found) = known_host(STEP, site, context).await?;
+    let system = &found.discovery.system;
+    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    let mut asked: PowerAsked = context.own().unwrap_or_default();
+    if state != PowerState::Off {
+        return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
+    }
+    if asked.sent == 0 {
+        asked.sent = 1;
+        asked.sent_at = Some(context.now());
+        context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
+        let reset = host.bmc.reset(system, ResetType::On).await.map_err(|error| of_redfish(STEP, &error))?;
+        if reset.confirmed {
+            let event = NewEvent::info("redfish.power", "host on, read back");
+            return Ok(StepReport::done().leaving(json!(asked)).event(event));
+        }
+    }
+    Ok(settling("power_on", POWER_WITHIN, "the host was told to power on, a read does not show it yet")
+        .leaving(json!(asked)))
+}
+
+async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    const STEP: &str = "cleanup.grant";
+    let serial = input(STEP, context)?.server;
+    site.bmcs.close(&serial).await;
+    let run = context.snapshot.run.id;
+    let grants = site.grants.clone();
+    let meter = Arc::clone(&site.meter);
+    let outcome = context.snapshot.run.outcome;
+    let took = context.now().since(context.snapshot.run.created_at);
+    let mut report = StepReport::done().effect(Effect::GrantsEnded);
+    let debt = debt(&context.snapshot);
+    if debt.is_some() || touched(&context.snapshot) {
+        report = report.effect(Effect::ServerDebt { serial, debt });
+    }
+    report.then = Some(AfterCommit(Arc::new(move || {
+        grants.end(run.0);
+        if let Some(outcome) = outcome {
+            meter.job_ended(outcome, took);
+        }
+    })));
+    Ok(report)
+}
+
+/// What the steps before could not undo.
+fn debt(snapshot: &Snapshot) -> Option<Value> {
+    let left: Vec<&str> = snapshot
+        .steps
+        .iter()
+        .filter(|record| record.at.stage == Stage::Finish && record.phase == StepPhase::Failed)
+        .map(|record| record.name.as_str())
+        .collect();
+    (!left.is_empty()).then(|| json!({ "job_id": snapshot.run.id, "remaining": left }))
+}

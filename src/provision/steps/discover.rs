@@ -1,0 +1,101 @@
+//! `redfish.discover`: the right machine, its slots, boot and power capabilities; the slot plan chosen.
+
+use std::sync::Arc;
+
+use redfish::{Discovery, PowerState, SerialMatch, Slot, SystemSelector};
+use serde_json::json;
+
+use super::super::evidence::{Discovered, SlotPlan};
+use super::super::fault::{failure, of_redfish};
+use super::super::site::Site;
+use super::{bmc_policy, class, host, settled, step};
+use crate::engine::{StepContext, StepReport};
+use crate::model::{Effect, NewEvent, Server};
+
+const STEP: &str = "redfish.discover";
+
+step!(
+    /// Finds out what this BMC is and can, and whether it is the right one.
+    Discover,
+    bmc_policy,
+    run
+);
+
+async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let host = host(STEP, site, context).await?;
+    let selector = SystemSelector::serial(host.server.serial.as_str());
+    let discovery = host.bmc.discover(&selector).await.map_err(|error| of_redfish(STEP, &error))?;
+    let unverified = right_machine(&host.server, &discovery)?;
+    let (plan, boot_slot, task_slots) = choose(&discovery.slots).map_err(|why| {
+        StepReport::fail(failure(
+            class::UNSUPPORTED,
+            STEP,
+            why,
+            "this BMC shows too few virtual media slots for two images; look for a licence or a firmware update",
+        ))
+    })?;
+    let found_off = discovery.system.power_state == PowerState::Off;
+    let names = |uri: &String| discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| slot.id.clone());
+    let slots: Vec<String> = std::iter::once(&boot_slot).chain(task_slots.first()).filter_map(names).collect();
+    let model = discovery.system.model.clone().unwrap_or_else(|| "unknown model".to_owned());
+    let state = if found_off { "off" } else { "on" };
+    let message = format!("{model}, host {state}; plan {} with slots {}", plan.as_str(), slots.join(" and "));
+    let observed = json!({
+        "manufacturer": discovery.system.manufacturer, "model": discovery.system.model,
+        "serial": discovery.system.serial, "bios_version": discovery.system.bios_version,
+        "firmware": discovery.manager.as_ref().and_then(|manager| manager.firmware.clone()),
+        "redfish_version": discovery.redfish_version, "slot_plan": plan,
+        "slots": discovery.slots.iter().map(|slot| slot.id.as_str()).collect::<Vec<_>>(),
+    });
+    let serial = host.server.serial.clone();
+    let found = Discovered { discovery, plan, boot_slot, task_slots, found_off };
+    let mut report = StepReport::done()
+        .leaving(json!(found))
+        .event(NewEvent::info("redfish.discovered", message).with(observed.clone()))
+        .effect(Effect::ServerObserved { serial, observed });
+    report.events.extend(unverified);
+    Ok(host.report(report))
+}
+
+/// Lock L3a: the BMC's serial is compared before the first mutation.
+fn right_machine(server: &Server, discovery: &Discovery) -> Result<Option<NewEvent>, StepReport> {
+    let serial = &server.serial;
+    let stop = |summary: String, next: String| StepReport::fail(failure(class::INPUT, STEP, summary, next));
+    match discovery.system.matches_serial(serial.as_str()) {
+        SerialMatch::Match => Ok(None),
+        SerialMatch::Mismatch => Err(stop(
+            format!(
+                "the BMC at {} belongs to another machine: it shows serial {}, {serial} is registered; nothing was changed",
+                server.bmc_address,
+                discovery.system.serial.as_deref().or(discovery.system.sku.as_deref()).unwrap_or("?"),
+            ),
+            format!("correct the address with `shoal server update {serial} --bmc-address …`"),
+        )),
+        SerialMatch::Unknown if server.allow_unverified_serial => Ok(Some(NewEvent::warn(
+            "redfish.serial-unverified",
+            "the BMC shows no serial; going on because the server allows it",
+        ))),
+        SerialMatch::Unknown => Err(stop(
+            format!("the BMC at {} shows no serial, so it cannot be told whether it is {serial}", server.bmc_address),
+            format!("if you are sure: `shoal server update {serial} --allow-unverified-serial`"),
+        )),
+    }
+}
+
+/// Two CD slots, or a CD and a USB slot; boot in the lower CD.
+fn choose(slots: &[Slot]) -> Result<(SlotPlan, String, Vec<String>), String> {
+    let mut usable: Vec<&Slot> = slots.iter().filter(|slot| slot.takes_media()).collect();
+    usable.sort_by(|a, b| a.id.cmp(&b.id));
+    let cds: Vec<&Slot> = usable.iter().copied().filter(|slot| slot.is_cd()).collect();
+    let usbs = usable.iter().copied().filter(|slot| !slot.is_cd() && slot.is_usb());
+    let Some((boot, other_cds)) = cds.split_first() else {
+        return Err(format!("none of its {} virtual media slots takes a CD image", slots.len()));
+    };
+    let task: Vec<String> = other_cds.iter().copied().chain(usbs).map(|slot| slot.uri.clone()).collect();
+    let plan = match (other_cds.is_empty(), task.is_empty()) {
+        (false, _) => SlotPlan::Dual,
+        (true, false) => SlotPlan::CdUsb,
+        (true, true) => return Err("it has a single virtual media slot".to_owned()),
+    };
+    Ok((plan, boot.uri.clone(), task))
+}

@@ -1,0 +1,197 @@
+//! The steps, one file per action. Each observes before it acts and may be called again at any time.
+
+mod await_report;
+mod boot_override;
+mod cleanup;
+mod discover;
+mod eject;
+mod iso_build;
+mod mount;
+mod power;
+mod validate;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use redfish::Bmc;
+
+pub(super) use await_report::AwaitReport;
+pub(super) use boot_override::SetBootOverride;
+pub(super) use cleanup::{
+    CleanupBootOverride, CleanupEject, CleanupGrant, CleanupPowerOff, CleanupPowerOn,
+};
+pub(super) use discover::Discover;
+pub(super) use eject::Eject;
+pub use iso_build::grant_context;
+pub(super) use iso_build::IsoBuild;
+pub(super) use mount::{MountMaintenance, MountTask};
+pub(super) use power::{PowerOff, PowerOn};
+pub(super) use validate::Validate;
+
+use super::bmc::ConnectError;
+use super::evidence::Discovered;
+use super::fault::{failure, unavailable};
+use super::order::JobInput;
+use super::site::Site;
+use super::class;
+use crate::engine::{StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
+use crate::model::{Effect, Serial, Server};
+
+/// Pause between two looks at a BMC that has not caught up yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// The policy of steps that talk to a BMC.
+fn bmc_policy(site: &Site) -> StepPolicy {
+    StepPolicy {
+        // An insert may take the BMC two minutes inside one request.
+        call: Duration::from_secs(150),
+        budget: Duration::from_secs(20 * 60),
+        attempts: site.settings.bmc_tries,
+        backoff: Duration::from_millis(500),
+        backoff_cap: Duration::from_secs(8),
+        interruptible: true,
+    }
+}
+
+/// The policy of steps that only work inside of this program.
+fn own_policy(_site: &Site) -> StepPolicy {
+    StepPolicy::default()
+}
+
+/// What a run was asked for. A run of this kind always has it; should it not, the step says so and fails.
+fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
+    serde_json::from_value(context.snapshot.input.clone()).map_err(|why| {
+        StepReport::fail(failure(
+            crate::engine::class::INTERNAL,
+            step,
+            format!("the stored input of this job cannot be read: {why}"),
+            "create the job again",
+        ))
+    })
+}
+
+/// What an earlier step must have left.
+fn left<T: serde::de::DeserializeOwned>(step: &str, context: &StepContext, by: &str) -> Result<T, StepReport> {
+    context.earlier(by).ok_or_else(|| {
+        StepReport::fail(failure(
+            crate::engine::class::INTERNAL,
+            step,
+            format!("{by} left nothing this version can read"),
+            "create the job again",
+        ))
+    })
+}
+
+/// The server's record as it is now.
+async fn server(step: &str, site: &Site, serial: &Serial) -> Result<Server, StepReport> {
+    match site.directory.server(serial).await {
+        Ok(Some(server)) => Ok(server),
+        Ok(None) => Err(StepReport::fail(failure(
+            class::INPUT,
+            step,
+            format!("server {serial} is no longer registered"),
+            "register it again, then create the job again",
+        ))),
+        Err(why) => Err(unavailable(step, &why)),
+    }
+}
+
+/// A BMC to work with.
+struct Host {
+    server: Server,
+    bmc: Bmc,
+    /// A certificate that was met for the first time and is to be remembered.
+    learned: Option<Effect>,
+}
+
+impl Host {
+    /// Adds what was learned on the way to a report.
+    fn report(&self, report: StepReport) -> StepReport {
+        match &self.learned {
+            Some(effect) => report.effect(effect.clone()),
+            None => report,
+        }
+    }
+}
+
+/// Connects to the BMC of the run's server.
+async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, StepReport> {
+    let serial = input(step, context)?.server;
+    let server = server(step, site, &serial).await?;
+    let connected = site.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
+        ConnectError::Record(_) => StepReport::fail(failure(
+            class::INPUT,
+            step,
+            why.to_string(),
+            format!("correct it with `shoal server update {serial}`"),
+        )),
+        ConnectError::Unreachable(_) => StepReport::new(Verdict::Retry(failure(
+            class::BMC_UNREACHABLE,
+            step,
+            why.to_string(),
+            "check the BMC's address, its cable and whether it answers on HTTPS",
+        ))),
+    })?;
+    let learned = connected
+        .learned_fingerprint
+        .map(|fingerprint| Effect::ServerPinned { serial: serial.clone(), fingerprint });
+    Ok(Host { server, bmc: connected.bmc, learned })
+}
+
+/// The BMC and what was discovered of it.
+async fn known_host(step: &str, site: &Site, context: &StepContext) -> Result<(Host, Discovered), StepReport> {
+    let found = left::<Discovered>(step, context, "redfish.discover")?;
+    Ok((host(step, site, context).await?, found))
+}
+
+/// A wait for a BMC to catch up.
+fn settling(reason: &'static str, within: Duration, detail: impl Into<String>) -> StepReport {
+    StepReport::new(Verdict::Wait(WaitRequest {
+        reason,
+        signals: Vec::new(),
+        poll: Some(LOOK_AGAIN),
+        within,
+        detail: detail.into(),
+    }))
+}
+
+/// The address a BMC is reached at, to find out how it reaches us.
+async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
+    let endpoint: redfish::Endpoint =
+        server.bmc_address.parse().map_err(|why| format!("the BMC address is unusable: {why}"))?;
+    let (host, port) = (endpoint.host(), endpoint.port());
+    let name = format!("{host}:{port}");
+    let resolved = tokio::task::spawn_blocking(move || {
+        (host.trim_matches(['[', ']']), port).to_socket_addrs().map(|mut addresses| addresses.next())
+    })
+    .await;
+    match resolved {
+        Ok(Ok(Some(address))) => Ok(address),
+        _ => Err(format!("the BMC's name {name} does not resolve")),
+    }
+}
+
+/// The `run` of a step, written with `?`: an early return is a report too.
+fn settled(result: Result<StepReport, StepReport>) -> StepReport {
+    result.unwrap_or_else(|report| report)
+}
+
+/// Makes a step type over a site.
+macro_rules! step {
+    ($(#[$doc:meta])* $name:ident, $policy:path, $run:path) => {
+        $(#[$doc])*
+        pub(in crate::provision) struct $name(pub(in crate::provision) std::sync::Arc<Site>);
+
+        #[async_trait::async_trait]
+        impl crate::engine::Step for $name {
+            fn policy(&self) -> crate::engine::StepPolicy {
+                $policy(&self.0)
+            }
+
+            async fn run(&self, context: &crate::engine::StepContext) -> crate::engine::StepReport {
+                settled($run(&self.0, context).await)
+            }
+        }
+    };
+}
+use step;

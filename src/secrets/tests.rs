@@ -1,0 +1,555 @@
+//! What the room promises: one key file, seals that hold, references that do not leak, tokens that repeat.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::*;
+
+const CANARY: &str = "canary-in-the-coal-mine";
+
+fn master_key(byte: u8) -> MasterKey {
+    MasterKey::from_bytes(&[byte; 32])
+}
+
+fn no_environment(_: &str) -> Option<OsString> {
+    None
+}
+
+fn file_with(directory: &Path, name: &str, content: &[u8]) -> PathBuf {
+    let path = directory.join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+/// The messages of an error and of everything behind it, as `Display` and as `Debug`.
+fn everything_said(error: &dyn std::error::Error) -> String {
+    let mut said = format!("{error} {error:?}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        said.push_str(&format!(" {error} {error:?}"));
+        cause = error.source();
+    }
+    said
+}
+
+mod master_key_file {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    fn private(path: &Path) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    #[test]
+    fn first_start_makes_a_private_key_and_later_starts_find_the_same_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("master.key");
+        let made = MasterKey::load_or_create(&path).unwrap();
+        let found = MasterKey::load_or_create(&path).unwrap();
+        assert_eq!(made.derive("x").tag(&[]), found.derive("x").tag(&[]));
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(fs::read(&path).unwrap().len(), 65);
+        let names: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["master.key"], "nothing half-made stays behind");
+    }
+
+    #[test]
+    fn two_installations_have_different_keys() {
+        let directory = tempfile::tempdir().unwrap();
+        let one = MasterKey::load_or_create(&directory.path().join("one")).unwrap();
+        let other = MasterKey::load_or_create(&directory.path().join("other")).unwrap();
+        assert_ne!(one.derive("x").tag(&[]), other.derive("x").tag(&[]));
+    }
+
+    #[test]
+    fn processes_started_at_once_agree_on_one_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("master.key");
+        let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| MasterKey::load_or_create(&path).unwrap().derive("x").tag(&[])))
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(keys.iter().all(|key| *key == keys[0]));
+    }
+
+    #[test]
+    fn a_key_open_to_others_is_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("master.key");
+        MasterKey::load_or_create(&path).unwrap();
+        for mode in [0o640, 0o604, 0o660, 0o601] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = MasterKey::load_or_create(&path).unwrap_err();
+            assert!(matches!(error, MasterKeyError::ReadableByOthers { .. }), "{error}");
+            assert!(error.to_string().contains("chmod 600"));
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_no_key_is_refused_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let long = "ab".repeat(5000);
+        let contents = ["", "abcd\n", &"zz".repeat(32), &"ab".repeat(33), &long, "\u{e4}", CANARY];
+        for content in contents {
+            let path = file_with(directory.path(), "master.key", content.as_bytes());
+            private(&path);
+            let error = MasterKey::load_or_create(&path).unwrap_err();
+            assert!(matches!(error, MasterKeyError::FileNotAKey { .. }), "{content:?}: {error}");
+            assert!(!everything_said(&error).contains(CANARY));
+            assert_eq!(fs::read(&path).unwrap(), content.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_directory_or_device_in_its_place_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for path in [directory.path(), Path::new("/dev/zero")] {
+            let error = MasterKey::load_or_create(path).unwrap_err();
+            assert!(matches!(error, MasterKeyError::NotAFile { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error_that_names_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("absent/master.key");
+        let error = MasterKey::load_or_create(&path).unwrap_err();
+        assert!(matches!(error, MasterKeyError::Create { .. }), "{error}");
+        assert!(error.to_string().contains("absent/master.key"));
+    }
+
+    #[test]
+    fn hex_text_gives_the_same_key_as_bytes() {
+        for text in ["07".repeat(32), format!("{}\n", "07".repeat(32)), "07".repeat(32).to_uppercase()] {
+            let key = MasterKey::from_hex(&SecretString::from(text)).unwrap();
+            assert_eq!(key.derive("x").tag(&[]), master_key(7).derive("x").tag(&[]));
+        }
+        let error = MasterKey::from_hex(&SecretString::from(CANARY)).unwrap_err();
+        assert!(matches!(error, MasterKeyError::NotAKey { length: 23 }));
+        assert!(!everything_said(&error).contains(CANARY));
+    }
+}
+
+mod derivation {
+    use super::*;
+
+    /// Computed with another implementation of HMAC-SHA256; a change here changes every token and seal in the field.
+    #[test]
+    fn subkeys_and_tags_are_fixed_for_ever() {
+        let key = master_key(1).derive("webhook-token");
+        assert_eq!(
+            hex::encode(key.bytes()),
+            "1d7d3162b838e2a2e341691d075542971f9ccbc1badf1a06d8cefaf7ce0f9ecc"
+        );
+        assert_eq!(
+            hex::encode(key.tag(&[b"ab", b"c"])),
+            "59986624098460035f90cffbd7d1cc53b5267c62b0a95a6219ccf680708bb619"
+        );
+    }
+
+    #[test]
+    fn purposes_give_unrelated_keys() {
+        let master = master_key(1);
+        assert_ne!(master.derive("a").tag(&[b"m"]), master.derive("b").tag(&[b"m"]));
+    }
+
+    #[test]
+    fn borders_between_parts_count() {
+        let key = master_key(1).derive("x");
+        assert_ne!(key.tag(&[b"ab", b"c"]), key.tag(&[b"a", b"bc"]));
+        assert_ne!(key.tag(&[b"ab"]), key.tag(&[b"ab", b""]));
+    }
+
+    /// RFC 4231, test cases 1 and 6 (a key longer than a block).
+    #[test]
+    fn hmac_agrees_with_its_specification() {
+        assert_eq!(
+            hex::encode(hmac_sha256(&[0x0b; 20], b"Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
+        );
+        assert_eq!(
+            hex::encode(hmac_sha256(&[0xaa; 131], b"Test Using Larger Than Block-Size Key - Hash Key First")),
+            "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"
+        );
+    }
+}
+
+mod sealing {
+    use super::*;
+
+    #[test]
+    fn a_sealed_secret_opens_under_its_key_and_context() {
+        let key = master_key(1).derive("seal");
+        let sealed = seal(&key, "SN-1", CANARY.as_bytes()).unwrap();
+        assert!(sealed.starts_with("sealed:v1:"));
+        assert!(!sealed.contains(CANARY));
+        assert_eq!(open(&key, "SN-1", &sealed).unwrap().as_slice(), CANARY.as_bytes());
+    }
+
+    #[test]
+    fn the_same_secret_is_sealed_differently_each_time() {
+        let key = master_key(1).derive("seal");
+        assert_ne!(seal(&key, "SN-1", b"x").unwrap(), seal(&key, "SN-1", b"x").unwrap());
+    }
+
+    #[test]
+    fn another_key_or_another_server_is_refused_with_the_remedy() {
+        let key = master_key(1).derive("seal");
+        let sealed = seal(&key, "SN-1", b"secret").unwrap();
+        let other_key = open(&master_key(2).derive("seal"), "SN-1", &sealed).unwrap_err();
+        let other_server = open(&key, "SN-2", &sealed).unwrap_err();
+        assert_eq!((other_key, other_server), (OpenError::Refused, OpenError::Refused));
+        assert!(other_key.to_string().contains("enter the credential again"));
+    }
+
+    #[test]
+    fn every_altered_character_is_noticed() {
+        let key = master_key(1).derive("seal");
+        let sealed = seal(&key, "SN-1", b"secret").unwrap();
+        for position in SEALED_PREFIX.len()..sealed.len() {
+            let mut altered = sealed.clone().into_bytes();
+            altered[position] = if altered[position] == b'A' { b'B' } else { b'A' };
+            assert!(open(&key, "SN-1", str::from_utf8(&altered).unwrap()).is_err(), "position {position}");
+        }
+        for length in 0..sealed.len() {
+            assert!(open(&key, "SN-1", &sealed[..length]).is_err(), "cut to {length}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_sealed_or_newer_says_so() {
+        let key = master_key(1).derive("seal");
+        assert_eq!(open(&key, "", "hunter2").unwrap_err(), OpenError::NotSealed);
+        assert_eq!(open(&key, "", "sealed:v2:AAAA").unwrap_err(), OpenError::UnknownVersion);
+        assert_eq!(open(&key, "", "sealed:v1:@@@").unwrap_err(), OpenError::Malformed);
+        let huge = format!("sealed:v1:{}", "A".repeat(1 << 20));
+        assert_eq!(open(&key, "", &huge).unwrap_err(), OpenError::Malformed);
+    }
+
+    #[test]
+    fn the_longest_secret_fits_and_one_byte_more_does_not() {
+        let key = master_key(1).derive("seal");
+        let longest = vec![b'x'; MAX_SECRET_BYTES];
+        let sealed = seal(&key, "SN-1", &longest).unwrap();
+        assert_eq!(open(&key, "SN-1", &sealed).unwrap().len(), MAX_SECRET_BYTES);
+        assert!(matches!(seal(&key, "SN-1", &[longest, vec![0]].concat()), Err(SealError::TooLong { .. })));
+    }
+
+    /// The draft's test vector (draft-irtf-cfrg-xchacha, appendix A.3.1), through the cipher we use.
+    #[test]
+    fn the_cipher_is_xchacha20_poly1305() {
+        use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+        let key: Vec<u8> = (0x80..=0x9f).collect();
+        let nonce: Vec<u8> = (0x40..=0x57).collect();
+        let aad = hex::decode("50515253c0c1c2c3c4c5c6c7").unwrap();
+        let message = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip \
+              for the future, sunscreen would be it.";
+        let cipher = chacha20poly1305::XChaCha20Poly1305::new_from_slice(&key).unwrap();
+        let nonce = chacha20poly1305::XNonce::from_slice(&nonce);
+        let sealed = cipher.encrypt(nonce, Payload { msg: message, aad: &aad }).unwrap();
+        assert_eq!(hex::encode(&sealed[message.len()..]), "c0875924c1c7987947deafd8780acf49");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_sealed_opens_to_the_same_bytes(
+            context in ".{0,40}",
+            secret in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let key = master_key(3).derive("seal");
+            let sealed = seal(&key, &context, &secret).unwrap();
+            prop_assert_eq!(open(&key, &context, &sealed).unwrap().to_vec(), secret);
+        }
+
+        #[test]
+        fn opening_any_text_never_panics(text in "(sealed:(v1:)?)?.{0,80}") {
+            prop_assert!(open(&master_key(3).derive("seal"), "SN", &text).is_err());
+        }
+    }
+}
+
+mod references {
+    use super::*;
+
+    #[test]
+    fn references_are_read_and_written_back_as_they_were() {
+        for text in ["sealed:v1:abc", "env:BMC_PASSWORD", "file:/run/secrets/bmc", "env:_x9"] {
+            assert_eq!(text.parse::<CredentialRef>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_reference_is_refused_without_being_repeated() {
+        let cases = [
+            (CANARY.to_owned(), CredentialRefError::NotAReference),
+            (String::new(), CredentialRefError::NotAReference),
+            ("Env:HOME".to_owned(), CredentialRefError::NotAReference),
+            (format!("env:{CANARY}"), CredentialRefError::BadVariable),
+            ("env:".to_owned(), CredentialRefError::BadVariable),
+            ("env:9A".to_owned(), CredentialRefError::BadVariable),
+            ("env:A=B".to_owned(), CredentialRefError::BadVariable),
+            (format!("file:{CANARY}"), CredentialRefError::BadPath),
+            ("file:".to_owned(), CredentialRefError::BadPath),
+            ("file:/a\0b".to_owned(), CredentialRefError::BadPath),
+        ];
+        for (text, expected) in cases {
+            let error = text.parse::<CredentialRef>().unwrap_err();
+            assert_eq!(error, expected, "{text:?}");
+            assert!(!everything_said(&error).contains(CANARY));
+        }
+    }
+
+    #[test]
+    fn the_resolver_opens_what_it_sealed_for_the_same_server_only() {
+        let resolver = Resolver::with_environment(&master_key(1), no_environment);
+        let reference = resolver.seal("SN-1", &SecretString::from(CANARY)).unwrap();
+        let stored: CredentialRef = reference.to_string().parse().unwrap();
+        assert_eq!(resolver.resolve(&stored, "SN-1").unwrap().expose_secret(), CANARY);
+        let error = resolver.resolve(&stored, "SN-2").unwrap_err();
+        assert!(error.to_string().contains("enter the credential again"), "{error}");
+        let restarted = Resolver::with_environment(&master_key(1), no_environment);
+        assert_eq!(restarted.resolve(&stored, "SN-1").unwrap().expose_secret(), CANARY);
+    }
+
+    #[test]
+    fn variables_are_read_as_they_are_and_errors_name_them() {
+        let resolver = Resolver::with_environment(&master_key(1), |name| match name {
+            "GOOD" => Some(OsString::from(" secret\n")),
+            "EMPTY" => Some(OsString::new()),
+            "BINARY" => Some(OsString::from_vec(vec![0xff, 0xfe])),
+            _ => None,
+        });
+        let read = |name: &str| resolver.resolve(&CredentialRef::Env(name.to_owned()), "SN");
+        assert_eq!(read("GOOD").unwrap().expose_secret(), " secret\n");
+        for (name, words) in [("ABSENT", "not set"), ("EMPTY", "empty"), ("BINARY", "not UTF-8")] {
+            let message = read(name).unwrap_err().to_string();
+            assert!(message.contains(&format!("env:{name}")) && message.contains(words), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_environment_of_the_process_is_the_default() {
+        let resolver = Resolver::new(&master_key(1));
+        let path = resolver.resolve(&CredentialRef::Env("PATH".to_owned()), "SN").unwrap();
+        assert_eq!(path.expose_secret(), std::env::var("PATH").unwrap());
+    }
+
+    #[test]
+    fn files_lose_one_newline_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let resolver = Resolver::with_environment(&master_key(1), no_environment);
+        let cases: [(&[u8], &str); 5] =
+            [(b"pw", "pw"), (b"pw\n", "pw"), (b"pw\r\n", "pw"), (b"pw\n\n", "pw\n"), (b" pw \n", " pw ")];
+        for (content, expected) in cases {
+            let path = file_with(directory.path(), "pw", content);
+            let secret = resolver.resolve(&CredentialRef::File(path), "SN").unwrap();
+            assert_eq!(secret.expose_secret(), expected);
+        }
+    }
+
+    #[test]
+    fn files_that_cannot_hold_a_secret_are_named_and_not_quoted() {
+        let directory = tempfile::tempdir().unwrap();
+        let resolver = Resolver::with_environment(&master_key(1), no_environment);
+        let read = |path: PathBuf| resolver.resolve(&CredentialRef::File(path), "SN").unwrap_err();
+        let long = CANARY.repeat(MAX_SECRET_BYTES / CANARY.len() + 1);
+        let binary = [CANARY.as_bytes(), &[0xff]].concat();
+        let cases: [(&[u8], &str); 4] =
+            [(b"", "empty"), (b"\n", "empty"), (&binary, "not UTF-8"), (long.as_bytes(), "longer than")];
+        for (content, words) in cases {
+            let error = read(file_with(directory.path(), "bmc-password", content));
+            let said = everything_said(&error);
+            assert!(said.contains("bmc-password") && said.contains(words), "{said}");
+            assert!(!said.contains(CANARY));
+        }
+        assert!(read(directory.path().join("absent")).to_string().contains("absent"));
+        assert!(read(directory.path().to_owned()).to_string().contains("not a regular file"));
+        assert!(read(PathBuf::from("/dev/zero")).to_string().contains("not a regular file"));
+    }
+
+    #[test]
+    fn the_longest_secret_may_still_end_in_a_newline() {
+        let directory = tempfile::tempdir().unwrap();
+        let resolver = Resolver::with_environment(&master_key(1), no_environment);
+        let longest = "x".repeat(MAX_SECRET_BYTES);
+        for ending in ["", "\n", "\r\n"] {
+            let path = file_with(directory.path(), "long", format!("{longest}{ending}").as_bytes());
+            let secret = resolver.resolve(&CredentialRef::File(path), "SN").unwrap();
+            assert_eq!(secret.expose_secret().len(), MAX_SECRET_BYTES);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reading_any_reference_never_panics(text in "((sealed|env|file):)?.{0,60}") {
+            if let Ok(reference) = text.parse::<CredentialRef>() {
+                prop_assert_eq!(reference.to_string(), text.as_str());
+            }
+            let _either = text.parse::<SecretSource>().is_ok();
+        }
+    }
+}
+
+mod settings {
+    use super::*;
+
+    fn environment(name: &str) -> Option<OsString> {
+        (name == "HOOK").then(|| OsString::from("from the environment"))
+    }
+
+    #[test]
+    fn a_setting_is_a_variable_a_file_or_the_secret_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = file_with(directory.path(), "hook", b"from the file\n");
+        let file = format!("file:{}", path.display());
+        let cases = [("env:HOOK", "from the environment"), (&file, "from the file"), ("it:self", "it:self")];
+        for (text, expected) in cases {
+            let source: SecretSource = text.parse().unwrap();
+            assert_eq!(source.load(&environment).unwrap().expose_secret(), expected);
+        }
+    }
+
+    #[test]
+    fn a_bad_setting_is_refused_without_being_repeated() {
+        let long = "x".repeat(MAX_SECRET_BYTES + 1);
+        let cases = [
+            ("", SecretSourceError::Empty),
+            ("env:canary-in-the-coal-mine", SecretSourceError::BadVariable),
+            ("file:", SecretSourceError::BadPath),
+            (&long, SecretSourceError::TooLong),
+        ];
+        for (text, expected) in cases {
+            let error = text.parse::<SecretSource>().unwrap_err();
+            assert_eq!(error, expected);
+            assert!(!everything_said(&error).contains(CANARY));
+        }
+    }
+
+    #[test]
+    fn a_setting_shows_where_it_comes_from_but_never_itself() {
+        let show = |text: &str| text.parse::<SecretSource>().unwrap().describe();
+        assert_eq!(show("env:HOOK"), "env:HOOK");
+        assert_eq!(show("file:/etc/hook"), "file:/etc/hook");
+        assert_eq!(show(CANARY), "(redacted)");
+    }
+
+    #[test]
+    fn settings_compare_by_what_they_say() {
+        let parse = |text: &str| text.parse::<SecretSource>().unwrap();
+        assert_eq!(parse("a"), parse("a"));
+        assert_ne!(parse("a"), parse("b"));
+        assert_ne!(parse("env:A"), parse("A"));
+        assert_ne!(parse("file:a"), parse("file:b"));
+    }
+}
+
+mod tokens {
+    use super::*;
+
+    const JOB: &str = "0198c0de-0000-7000-8000-000000000001";
+
+    fn text(secret: &SecretString) -> String {
+        secret.expose_secret().to_owned()
+    }
+
+    /// Computed with another implementation; a change here breaks the media and reports of running jobs.
+    #[test]
+    fn tokens_are_fixed_for_ever() {
+        let tokens = JobTokens::new(&master_key(1));
+        assert_eq!(text(&tokens.webhook_token(JOB)), "lqypqoiprkz2kejnzid2sp5sghzprawi");
+        assert_eq!(text(&tokens.pull_password(JOB)), "lxceosnqig4hsubgg7ao2cjittzzeg2n");
+        assert_eq!(
+            text(&tokens.grant_token(JOB, "task sha256:00", "dual", 1)),
+            "euol6yv22n4rgo24suuwjvqp4nodyzym"
+        );
+    }
+
+    #[test]
+    fn tokens_fit_into_the_path_of_a_media_url() {
+        let tokens = JobTokens::new(&master_key(1));
+        for job in 0..200 {
+            let token = text(&tokens.webhook_token(&job.to_string()));
+            assert_eq!(token.len(), 32);
+            assert!(token.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+        }
+    }
+
+    #[test]
+    fn every_input_changes_the_token() {
+        let tokens = JobTokens::new(&master_key(1));
+        let all = [
+            tokens.webhook_token(JOB),
+            tokens.webhook_token("another job"),
+            tokens.pull_password(JOB),
+            tokens.grant_token(JOB, "task a", "dual", 1),
+            tokens.grant_token("another job", "task a", "dual", 1),
+            tokens.grant_token(JOB, "task b", "dual", 1),
+            tokens.grant_token(JOB, "task a", "single", 1),
+            tokens.grant_token(JOB, "task a", "dual", 2),
+            JobTokens::new(&master_key(2)).webhook_token(JOB),
+        ];
+        let distinct: std::collections::BTreeSet<String> = all.iter().map(text).collect();
+        assert_eq!(distinct.len(), all.len());
+    }
+
+    /// RFC 4648 section 10, in lower case.
+    #[test]
+    fn base32_agrees_with_its_specification() {
+        assert_eq!(base32_lower(b"fooba").expose_secret(), "mzxw6ytb");
+        assert_eq!(base32_lower(&[0xff; 5]).expose_secret(), "77777777");
+        assert_eq!(base32_lower(b"").expose_secret(), "");
+    }
+
+    #[test]
+    fn a_token_matches_its_stored_hash_and_no_other() {
+        let hash = token_hash("abc");
+        assert_eq!(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert!(token_matches("abc", &hash));
+        assert!(!token_matches("abd", &hash));
+        assert!(!token_matches("", &hash));
+    }
+
+    #[test]
+    fn a_stored_text_that_is_no_hash_matches_nothing() {
+        for stored in ["", "abc", "zz", &"0".repeat(64), &"0".repeat(66)] {
+            assert!(!token_matches("abc", stored), "{stored:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_compared_whole() {
+        assert!(same_secret("one", "one"));
+        assert!(!same_secret("one", "on"));
+        assert!(!same_secret("one", "One"));
+    }
+}
+
+#[test]
+fn no_type_shows_its_secret() {
+    let key_hex = SecretString::from(hex::encode([0xca; 32]));
+    let master = MasterKey::from_hex(&key_hex).unwrap();
+    let resolver = Resolver::new(&master);
+    let sealed = resolver.seal("SN", &SecretString::from(CANARY)).unwrap();
+    let literal: SecretSource = CANARY.parse().unwrap();
+    let shown = format!(
+        "{master:?} {:?} {:?} {resolver:?} {sealed:?} {literal:?} {:#?}",
+        master.derive("x"),
+        JobTokens::new(&master),
+        literal.load(&no_environment).unwrap(),
+    );
+    let ciphertext = sealed.to_string();
+    let forbidden = [CANARY, "cacaca", "202, 202", ciphertext.trim_start_matches(SEALED_PREFIX)];
+    assert!(forbidden.iter().all(|text| !shown.contains(text)), "{shown}");
+}

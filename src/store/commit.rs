@@ -1,0 +1,303 @@
+//! Committing a change of a run: the whole new row, step records, plan, events, effects and children in one transaction.
+//!
+//! Guard: the row still has the epoch and the revision the change was computed from. A higher epoch means the worker lost
+//! its lease and must stop ([`Committed::Lost`]); a higher revision means something arrived meanwhile and the change must be
+//! computed again from what is there now ([`Committed::Moved`]).
+
+use rusqlite::{Connection, params};
+
+use super::create::{Created, create};
+use super::locks;
+use super::rows::{append_events, execute, find_run, snapshot, to_json};
+use super::{Store, StoreError};
+use crate::model::{Change, Effect, JobStatus, NewRun, Phase, Run, RunId, Snapshot, Stage, StepRecord, Time};
+
+const OPERATION: &str = "commit a change of a run";
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Committed {
+    /// Written.
+    Applied(Box<Run>),
+    /// The run has moved since; compute the change again from this.
+    Moved(Box<Snapshot>),
+    /// The lease is another's now, or the run is gone; nothing may be done any more.
+    Lost,
+    /// A child could not be made because another family holds its lock; nothing was written.
+    ChildRefused {
+        /// Who holds it.
+        holder: RunId,
+    },
+    /// A child could not be made because its server is not registered; nothing was written.
+    ChildUnknownServer,
+}
+
+impl Store {
+    /// Writes a change computed from the row with this epoch and revision.
+    pub async fn commit(
+        &self,
+        change: Change,
+        (epoch, revision): (i64, i64),
+        now: Time,
+    ) -> Result<Committed, StoreError> {
+        self.writer
+            .write(OPERATION, move |connection| commit(connection, &change, (epoch, revision), now))
+            .await
+    }
+
+    /// Extends a lease and writes down how far a step got, without ending it. `false`: the lease is lost.
+    pub async fn progress(&self, run: Run, record: StepRecord, now: Time) -> Result<bool, StoreError> {
+        const OPERATION: &str = "write the progress of a step";
+        self.writer
+            .write(OPERATION, move |connection| {
+                let written = execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE runs SET lease_expires_at = ?4, next_run_at = ?5, progress_at = ?6
+                     WHERE id = ?1 AND lease_epoch = ?2 AND lease_owner = ?3",
+                    params![
+                        run.id.to_string(),
+                        run.epoch,
+                        run.lease.as_ref().map(|lease| lease.owner.as_str()),
+                        run.lease.as_ref().map(|lease| lease.expires_at.to_string()),
+                        run.next_run_at.map(|time| time.to_string()),
+                        now.to_string()
+                    ],
+                )?;
+                if written == 1 {
+                    execute(
+                        connection,
+                        OPERATION,
+                        "UPDATE jobs SET lease_expires_at = ?2 WHERE id = ?1",
+                        params![
+                            run.id.to_string(),
+                            run.lease.as_ref().map(|lease| lease.expires_at.to_string())
+                        ],
+                    )?;
+                    write_step(connection, run.id, &record)?;
+                }
+                Ok(written == 1)
+            })
+            .await
+    }
+
+    /// Everything about a run; `None` when there is none.
+    pub async fn snapshot(&self, id: RunId) -> Result<Option<Snapshot>, StoreError> {
+        const OPERATION: &str = "read a run";
+        self.read(OPERATION, move |connection| {
+            // One transaction, so that row, records and signals are of the same moment.
+            let view =
+                connection.unchecked_transaction().map_err(|source| StoreError::sqlite(OPERATION, source))?;
+            find_run(&view, OPERATION, id)?.map(|run| snapshot(&view, OPERATION, run)).transpose()
+        })
+        .await
+    }
+}
+
+/// Writes a change inside the writer's transaction.
+pub(super) fn commit(
+    connection: &Connection,
+    change: &Change,
+    expected: (i64, i64),
+    now: Time,
+) -> Result<Committed, StoreError> {
+    let id = change.run.id;
+    let Some(current) = find_run(connection, OPERATION, id)? else { return Ok(Committed::Lost) };
+    if current.epoch != expected.0 {
+        return Ok(Committed::Lost);
+    }
+    if current.revision != expected.1 {
+        return Ok(Committed::Moved(Box::new(snapshot(connection, OPERATION, current)?)));
+    }
+    if let Some(refused) = create_children(connection, &change.children)? {
+        return Ok(refused);
+    }
+    let Some(run) = write_row(connection, &change.run, expected, now)? else { return Ok(Committed::Lost) };
+    for record in &change.steps {
+        write_step(connection, id, record)?;
+    }
+    if let Some(plan) = &change.plan {
+        execute(
+            connection,
+            OPERATION,
+            "UPDATE run_inputs SET plan = ?2 WHERE run = ?1",
+            params![id.to_string(), to_json(OPERATION, plan)?],
+        )?;
+    }
+    for (name, key) in &change.consumed {
+        execute(
+            connection,
+            OPERATION,
+            "UPDATE signals SET consumed = 1 WHERE run = ?1 AND name = ?2 AND key = ?3",
+            params![id.to_string(), name, key],
+        )?;
+    }
+    apply_effects(connection, id, now, &change.effects)?;
+    append_events(connection, OPERATION, Some(id), run.server.as_ref(), now, &change.events)?;
+    project(connection, &run, now)?;
+    if current.phase.is_forward() && !run.phase.is_forward() {
+        locks::withdraw(connection, &run)?;
+    }
+    if run.phase == Phase::Ended {
+        // Also when the step that ends them gave up: no right outlives its run.
+        super::grants::end(connection, id, now)?;
+        locks::release(connection, run.root, now)?;
+        super::signals::tell_parent(connection, &run, now)?;
+    }
+    Ok(Committed::Applied(Box::new(run)))
+}
+
+/// Makes the children of a change, all or none of them: the savepoint takes back what the earlier ones wrote (rows, locks,
+/// events) without touching a child that an earlier change has made.
+fn create_children(connection: &Connection, children: &[NewRun]) -> Result<Option<Committed>, StoreError> {
+    if children.is_empty() {
+        return Ok(None);
+    }
+    let savepoint = |sql: &str| {
+        connection
+            .execute_batch(sql)
+            .map_err(|source| StoreError::sqlite("use a savepoint for children", source))
+    };
+    savepoint("SAVEPOINT children")?;
+    for child in children {
+        let refused = match create(connection, child)? {
+            Created::New(_) | Created::Replay(_) => continue,
+            Created::Conflict { holder } | Created::KeyReused(holder) => Committed::ChildRefused { holder },
+            Created::UnknownServer => Committed::ChildUnknownServer,
+        };
+        savepoint("ROLLBACK TO children; RELEASE children")?;
+        return Ok(Some(refused));
+    }
+    savepoint("RELEASE children")?;
+    Ok(None)
+}
+
+/// Replaces the hot row if it still has this epoch and revision; answers the row as it is now.
+pub(super) fn write_row(
+    connection: &Connection,
+    new: &Run,
+    (epoch, revision): (i64, i64),
+    now: Time,
+) -> Result<Option<Run>, StoreError> {
+    let run = Run { revision: revision + 1, updated_at: now, ..new.clone() };
+    let written = execute(
+        connection,
+        OPERATION,
+        "UPDATE runs SET phase = ?4, outcome = ?5, step = ?6, wait = ?7, hold = ?8, failure_class = ?9, failure = ?10,
+             queue = ?11, priority = ?12, next_run_at = ?13, deadline_at = ?14, progress_at = ?15, lease_owner = ?16,
+             lease_expires_at = ?17, lease_epoch = ?18, cancel_requested_at = ?19, revision = ?20, updated_at = ?21
+         WHERE id = ?1 AND lease_epoch = ?2 AND revision = ?3",
+        params![
+            run.id.to_string(),
+            epoch,
+            revision,
+            run.phase.as_str(),
+            run.outcome.map(|outcome| outcome.as_str()),
+            run.step,
+            run.wait.as_ref().map(|wait| to_json(OPERATION, wait)).transpose()?,
+            run.hold.as_ref().map(|hold| to_json(OPERATION, hold)).transpose()?,
+            run.failure.as_ref().map(|failure| failure.class.as_str()),
+            run.failure.as_ref().map(|failure| to_json(OPERATION, failure)).transpose()?,
+            run.queue,
+            run.priority,
+            run.next_run_at.map(|time| time.to_string()),
+            run.deadline_at.to_string(),
+            run.progress_at.to_string(),
+            run.lease.as_ref().map(|lease| lease.owner.as_str()),
+            run.lease.as_ref().map(|lease| lease.expires_at.to_string()),
+            run.epoch,
+            run.cancel_requested_at.map(|time| time.to_string()),
+            run.revision,
+            run.updated_at.to_string()
+        ],
+    )?;
+    Ok((written == 1).then_some(run))
+}
+
+fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Result<(), StoreError> {
+    let stage = match record.at.stage {
+        Stage::Forward => "forward",
+        Stage::Finish => "finish",
+    };
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO run_steps (run, stage, idx, step, key, attempt, epoch, phase, evidence, started_at, ended_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+         ON CONFLICT (run, stage, idx) DO UPDATE SET attempt = excluded.attempt, epoch = excluded.epoch,
+             phase = excluded.phase, evidence = excluded.evidence, started_at = excluded.started_at,
+             ended_at = excluded.ended_at",
+        params![
+            run.to_string(),
+            stage,
+            record.at.index,
+            record.name,
+            record.key,
+            record.attempt,
+            record.epoch,
+            record.phase.as_str(),
+            to_json(OPERATION, &record.evidence)?,
+            record.started_at.to_string(),
+            record.ended_at.map(|time| time.to_string())
+        ],
+    )?;
+    Ok(())
+}
+
+/// Brings seed 000's row in line with the run. Kinds without such a row match nothing.
+pub(super) fn project(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
+    let lease = run.lease.as_ref();
+    execute(
+        connection,
+        OPERATION,
+        "UPDATE jobs SET status = ?2, failed_step = ?3, outcome = ?4, updated_at = ?5,
+             picked_at = CASE WHEN ?6 IS NULL THEN picked_at WHEN ?6 IS worker_id THEN picked_at ELSE ?5 END,
+             worker_id = coalesce(?6, worker_id), lease_expires_at = ?7
+         WHERE id = ?1",
+        params![
+            run.id.to_string(),
+            JobStatus::of(run.phase, run.outcome).as_str(),
+            run.failure.as_ref().map(|failure| failure.step.as_str()),
+            run.outcome.map(|outcome| outcome.as_str()),
+            now.to_string(),
+            lease.map(|lease| lease.owner.as_str()),
+            lease.map(|lease| lease.expires_at.to_string())
+        ],
+    )?;
+    Ok(())
+}
+
+/// Writes the rows that belong to a step's results.
+pub(super) fn apply_effects(
+    connection: &Connection,
+    run: RunId,
+    now: Time,
+    effects: &[Effect],
+) -> Result<(), StoreError> {
+    for effect in effects {
+        match effect {
+            Effect::JobCreated(job) => super::jobs::insert(connection, run, job, now)?,
+            Effect::TaskImage { sha256, path } => {
+                execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE jobs SET task_iso_sha256 = ?2, task_iso_path = ?3 WHERE id = ?1",
+                    params![run.to_string(), sha256, path],
+                )?;
+            }
+            Effect::GrantIssued(grant) => super::grants::insert(connection, grant)?,
+            Effect::PullGranted { token_hash, repository } => {
+                super::grants::insert_pull(connection, run, token_hash, repository, now)?;
+            }
+            Effect::GrantsEnded => super::grants::end(connection, run, now)?,
+            Effect::ServerObserved { serial, observed } => {
+                super::servers::observed(connection, serial, Some(observed), now)?;
+            }
+            Effect::ServerPinned { serial, fingerprint } => {
+                super::servers::pin(connection, serial, fingerprint)?
+            }
+            Effect::ServerDebt { serial, debt } => super::servers::debt(connection, serial, debt.as_ref())?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Opening the database, its connections, and what can go wrong.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use tokio::sync::Semaphore;
+
+use super::migrate::{self, MigrateError};
+use super::writer::Writer;
+use crate::model::Time;
+
+/// Connections that may read at once.
+const READERS: usize = 4;
+/// Prepared statements each connection keeps.
+const STATEMENTS: usize = 96;
+
+/// Why the database did not do what was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database file could not be opened.
+    #[error("open the database {}", path.display())]
+    Open {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Arc<rusqlite::Error>,
+    },
+    /// The database's schema could not be brought up to date.
+    #[error("migrate the database")]
+    Migrate(#[source] Arc<MigrateError>),
+    /// SQLite refused.
+    #[error("{operation}")]
+    Sqlite {
+        /// What was being done.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        source: Arc<rusqlite::Error>,
+    },
+    /// A row does not mean what the program takes it to mean.
+    #[error("{operation}: column {column} holds what this version cannot read: {detail}")]
+    Corrupt {
+        /// What was being done.
+        operation: &'static str,
+        /// The column.
+        column: &'static str,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The work panicked; nothing of it was written.
+    #[error("{operation}: internal error; nothing was written")]
+    Panicked {
+        /// What was being done.
+        operation: &'static str,
+    },
+    /// The store is shutting down.
+    #[error("the database is closed")]
+    Closed,
+}
+
+impl StoreError {
+    /// Wraps what SQLite said while doing `operation`.
+    pub(super) fn sqlite(operation: &'static str, source: rusqlite::Error) -> Self {
+        Self::Sqlite { operation, source: Arc::new(source) }
+    }
+
+    /// Whether the database is merely busy, full or closed: worth another try later (503).
+    pub fn is_unavailable(&self) -> bool {
+        use rusqlite::ErrorCode as Code;
+        match self {
+            Self::Closed => true,
+            Self::Sqlite { source, .. } | Self::Open { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(
+                    Code::DatabaseBusy
+                        | Code::DatabaseLocked
+                        | Code::DiskFull
+                        | Code::SystemIoFailure
+                        | Code::CannotOpen
+                )
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// The database.
+#[derive(Clone)]
+pub struct Store {
+    pub(super) writer: Writer,
+    readers: Arc<Readers>,
+}
+
+struct Readers {
+    idle: Mutex<Vec<Connection>>,
+    permits: Arc<Semaphore>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens (or creates) the database, brings its schema up to date and starts the writer. Blocks on the disk.
+    pub fn open(path: &Path, now: Time) -> Result<Self, StoreError> {
+        let failed = |source| StoreError::Open { path: path.to_owned(), source: Arc::new(source) };
+        let mut connection = Connection::open(path).map_err(failed)?;
+        configure(&connection).map_err(failed)?;
+        connection
+            .execute_batch(
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=1000;",
+            )
+            .map_err(failed)?;
+        connection.set_transaction_behavior(TransactionBehavior::Immediate);
+        migrate::run(&mut connection, path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
+        let readers = (0..READERS)
+            .map(|_| {
+                let reader = Connection::open_with_flags(
+                    path,
+                    OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+                )?;
+                configure(&reader)?;
+                reader.execute_batch("PRAGMA query_only=ON;")?;
+                Ok(reader)
+            })
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(failed)?;
+        let writer = Writer::start(connection)
+            .map_err(|_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the writer"))))?;
+        Ok(Self {
+            writer,
+            readers: Arc::new(Readers {
+                idle: Mutex::new(readers),
+                permits: Arc::new(Semaphore::new(READERS)),
+            }),
+        })
+    }
+
+    /// Reads with one of the pool's connections.
+    pub(super) async fn read<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let permits = Arc::clone(&self.readers.permits);
+        let permit = permits.acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let connection = lock(&self.readers.idle).pop().ok_or(StoreError::Closed)?;
+        let readers = Arc::clone(&self.readers);
+        let joined = tokio::task::spawn_blocking(move || {
+            // Both stay with the work: a caller that goes away must not free a place whose connection is still in use.
+            let _permit = permit;
+            let guard = Returned { connection: Some(connection), readers };
+            match &guard.connection {
+                Some(connection) => work(connection),
+                None => Err(StoreError::Closed),
+            }
+        });
+        joined.await.map_err(|_| StoreError::Panicked { operation })?
+    }
+
+    /// Answers whether the database can be read and written right now.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        self.writer
+            .write("check the database", |connection| {
+                connection
+                    .execute("INSERT INTO settings (key, value) VALUES ('checked', '1') ON CONFLICT (key) DO NOTHING", [])
+                    .map(drop)
+                    .map_err(|source| StoreError::sqlite("check the database", source))
+            })
+            .await
+    }
+}
+
+/// Puts a reader back even when the work panicked.
+struct Returned {
+    connection: Option<Connection>,
+    readers: Arc<Readers>,
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        lock(&self.readers.idle).extend(self.connection.take());
+    }
+}
+
+fn lock(idle: &Mutex<Vec<Connection>>) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+    idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.execute_batch(
+        "PRAGMA foreign_keys=ON; PRAGMA busy_timeout=5000; PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;
+         PRAGMA cache_size=-8000; PRAGMA journal_size_limit=67108864;",
+    )
+}

@@ -1,0 +1,98 @@
+//! Reading the one log, and appending to it outside of a run's commit.
+
+use rusqlite::params;
+
+use super::rows::{Columns, all, append_events};
+use super::{Store, StoreError};
+use crate::model::{Event, Level, NewEvent, RunId, Serial, Time};
+
+/// Which events to read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventFilter {
+    /// Only this run's.
+    pub run: Option<RunId>,
+    /// Only those after this place in the log.
+    pub after: i64,
+    /// At most this many.
+    pub limit: u32,
+}
+
+impl Store {
+    /// Events in the order of the log.
+    pub async fn events(&self, filter: EventFilter) -> Result<Vec<Event>, StoreError> {
+        const OPERATION: &str = "read events";
+        const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor, message, data FROM events WHERE seq > ?1";
+        self.read(OPERATION, move |connection| match filter.run {
+            Some(run) => all(
+                connection,
+                OPERATION,
+                &format!("SELECT {COLUMNS} AND run = ?3 ORDER BY seq LIMIT ?2"),
+                params![filter.after, filter.limit, run.to_string()],
+                event,
+            ),
+            None => all(
+                connection,
+                OPERATION,
+                &format!("SELECT {COLUMNS} ORDER BY seq LIMIT ?2"),
+                params![filter.after, filter.limit],
+                event,
+            ),
+        })
+        .await
+    }
+
+    /// The last events of a run, in the order of the log.
+    pub async fn last_events(&self, run: RunId, limit: u32) -> Result<Vec<Event>, StoreError> {
+        const OPERATION: &str = "read the last events of a run";
+        self.read(OPERATION, move |connection| {
+            let mut events = all(
+                connection,
+                OPERATION,
+                "SELECT seq, time, run, server, type, level, step, attempt, actor, message, data FROM events
+                 WHERE run = ?1 ORDER BY seq DESC LIMIT ?2",
+                params![run.to_string(), limit],
+                event,
+            )?;
+            events.reverse();
+            Ok(events)
+        })
+        .await
+    }
+
+    /// Appends to the log what belongs to no change of a run.
+    pub async fn append(
+        &self,
+        run: Option<RunId>,
+        server: Option<Serial>,
+        events: Vec<NewEvent>,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "append events";
+        self.writer
+            .write(OPERATION, move |connection| {
+                append_events(connection, OPERATION, run, server.as_ref(), now, &events)
+            })
+            .await
+    }
+}
+
+fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
+    Ok(Event {
+        seq: columns.get("seq")?,
+        time: columns.time("time")?,
+        run: columns.parse_opt("run", str::parse)?,
+        server: columns.parse_opt("server", str::parse)?,
+        kind: columns.get("type")?,
+        level: columns.parse("level", |name| match name {
+            "info" => Ok(Level::Info),
+            "warn" => Ok(Level::Warn),
+            "error" => Ok(Level::Error),
+            other => Err(format!("unknown level {other:?}")),
+        })?,
+        step: columns.get("step")?,
+        attempt: columns.get("attempt")?,
+        actor: columns.get("actor")?,
+        message: columns.get("message")?,
+        data: columns.json_opt("data")?,
+    })
+}

@@ -1,0 +1,175 @@
+//! Media grants: who may read which image, until when, and what was read.
+
+use rusqlite::{Connection, ToSql, params};
+
+use super::rows::{Columns, all, execute, first};
+use super::{Store, StoreError};
+use crate::model::{Artifact, Grant, GrantReads, RunId, Time};
+
+/// A grant as stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredGrant {
+    /// The grant.
+    pub grant: Grant,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// What was read through it.
+    pub reads: GrantReads,
+}
+
+const COLUMNS: &str = "token_hash, run, artifact, frozen, sha256, size, created_at, ended_at, first_read_at, \
+     boot_read_at, last_read_at, bytes FROM media_grants";
+
+impl Store {
+    /// The grant with this token hash, ended ones included.
+    pub async fn grant(&self, token_hash: &str) -> Result<Option<StoredGrant>, StoreError> {
+        const OPERATION: &str = "read a media grant";
+        let token_hash = token_hash.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                &format!("SELECT {COLUMNS} WHERE token_hash = ?1"),
+                &[&token_hash],
+                grant,
+            )
+        })
+        .await
+    }
+
+    /// All grants of a run, ended ones included.
+    pub async fn grants(&self, run: RunId) -> Result<Vec<StoredGrant>, StoreError> {
+        const OPERATION: &str = "read the media grants of a run";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                &format!("SELECT {COLUMNS} WHERE run = ?1 ORDER BY created_at, token_hash"),
+                &[&run.to_string()],
+                grant,
+            )
+        })
+        .await
+    }
+
+    /// The job and repository an open pull grant is for.
+    pub async fn pull_grant(&self, token_hash: &str) -> Result<Option<(RunId, String)>, StoreError> {
+        const OPERATION: &str = "read a pull grant";
+        let token_hash = token_hash.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT run, repository FROM pull_grants WHERE token_hash = ?1 AND ended_at IS NULL",
+                &[&token_hash],
+                |columns| Ok((columns.parse("run", str::parse)?, columns.get("repository")?)),
+            )
+        })
+        .await
+    }
+
+    /// Adds to what was read through a grant. Never moves a first read.
+    pub async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), StoreError> {
+        const OPERATION: &str = "record reads of a medium";
+        let token_hash = token_hash.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE media_grants SET first_read_at = coalesce(first_read_at, ?2),
+                         boot_read_at = coalesce(boot_read_at, ?3), last_read_at = coalesce(?4, last_read_at),
+                         bytes = bytes + ?5
+                     WHERE token_hash = ?1",
+                    params![
+                        token_hash,
+                        reads.first_read_at.map(|time| time.to_string()),
+                        reads.boot_read_at.map(|time| time.to_string()),
+                        reads.last_read_at.map(|time| time.to_string()),
+                        i64::try_from(reads.bytes).unwrap_or(i64::MAX)
+                    ],
+                )
+                .map(drop)
+            })
+            .await
+    }
+}
+
+fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
+    Ok(StoredGrant {
+        grant: Grant {
+            token_hash: columns.get("token_hash")?,
+            run: columns.parse("run", str::parse)?,
+            artifact: columns
+                .parse("artifact", |name| Artifact::parse(name).ok_or_else(|| format!("unknown {name:?}")))?,
+            frozen: columns.get("frozen")?,
+            sha256: columns.get("sha256")?,
+            size: columns.count("size")?,
+            created_at: columns.time("created_at")?,
+        },
+        ended_at: columns.time_opt("ended_at")?,
+        reads: GrantReads {
+            first_read_at: columns.time_opt("first_read_at")?,
+            boot_read_at: columns.time_opt("boot_read_at")?,
+            last_read_at: columns.time_opt("last_read_at")?,
+            bytes: columns.count("bytes")?,
+        },
+    })
+}
+
+/// Writes a new grant; the same grant again (a step carried out twice) changes nothing.
+pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), StoreError> {
+    execute(
+        connection,
+        "issue a media grant",
+        "INSERT INTO media_grants (token_hash, run, artifact, frozen, sha256, size, created_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (token_hash) DO NOTHING",
+        params![
+            grant.token_hash,
+            grant.run.to_string(),
+            grant.artifact.as_str(),
+            grant.frozen,
+            grant.sha256,
+            i64::try_from(grant.size).unwrap_or(i64::MAX),
+            grant.created_at.to_string()
+        ],
+    )
+    .map(drop)
+}
+
+/// Writes the right to pull from a repository.
+pub(super) fn insert_pull(
+    connection: &Connection,
+    run: RunId,
+    token_hash: &str,
+    repository: &str,
+    now: Time,
+) -> Result<(), StoreError> {
+    execute(
+        connection,
+        "grant a pull",
+        "INSERT INTO pull_grants (token_hash, run, repository, created_at) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT (token_hash) DO NOTHING",
+        params![token_hash, run.to_string(), repository, now.to_string()],
+    )
+    .map(drop)
+}
+
+/// Ends all grants of a run.
+pub(super) fn end(connection: &Connection, run: RunId, now: Time) -> Result<(), StoreError> {
+    let parameters = [run.to_string(), now.to_string()];
+    let parameters: [&dyn ToSql; 2] = [&parameters[0], &parameters[1]];
+    execute(
+        connection,
+        "end media grants",
+        "UPDATE media_grants SET ended_at = ?2, frozen = NULL WHERE run = ?1 AND ended_at IS NULL",
+        &parameters,
+    )?;
+    execute(
+        connection,
+        "end pull grants",
+        "UPDATE pull_grants SET ended_at = ?2 WHERE run = ?1 AND ended_at IS NULL",
+        &parameters,
+    )
+    .map(drop)
+}

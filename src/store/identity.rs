@@ -1,0 +1,140 @@
+//! Users, API tokens, incarnations and settings.
+
+use rusqlite::params;
+
+use super::rows::{execute, first};
+use super::{Store, StoreError};
+use crate::model::Time;
+
+/// A user as stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredUser {
+    /// Login name.
+    pub name: String,
+    /// Argon2id hash in PHC form.
+    pub password_hash: String,
+    /// `admin` or `reader`.
+    pub role: String,
+}
+
+/// An API token as stored; the token itself never is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredToken {
+    /// Its id.
+    pub id: String,
+    /// What the operator calls it.
+    pub name: String,
+    /// `admin` or `reader`.
+    pub role: String,
+    /// When it ends.
+    pub expires_at: Option<Time>,
+}
+
+impl Store {
+    /// The user of that name.
+    pub async fn user(&self, name: &str) -> Result<Option<StoredUser>, StoreError> {
+        const OPERATION: &str = "read a user";
+        let name = name.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT name, password_hash, role FROM users WHERE name = ?1",
+                &[&name],
+                |columns| {
+                    Ok(StoredUser {
+                        name: columns.get("name")?,
+                        password_hash: columns.get("password_hash")?,
+                        role: columns.get("role")?,
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    /// The API token with that hash.
+    pub async fn api_token(&self, hash: &str) -> Result<Option<StoredToken>, StoreError> {
+        const OPERATION: &str = "read an API token";
+        let hash = hash.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT id, name, role, expires_at FROM api_tokens WHERE token_hash = ?1",
+                &[&hash],
+                |columns| {
+                    Ok(StoredToken {
+                        id: columns.get("id")?,
+                        name: columns.get("name")?,
+                        role: columns.get("role")?,
+                        expires_at: columns.time_opt("expires_at")?,
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    /// Stores the first admin token, unless there has ever been a token or a user. `true` if it was stored.
+    pub async fn first_token(&self, id: String, hash: String, now: Time) -> Result<bool, StoreError> {
+        const OPERATION: &str = "store the first admin token";
+        self.writer
+            .write(OPERATION, move |connection| {
+                execute(
+                    connection,
+                    OPERATION,
+                    "INSERT INTO api_tokens (id, name, token_hash, role, created_at)
+                     SELECT ?1, 'first-start', ?2, 'admin', ?3
+                     WHERE NOT EXISTS (SELECT 1 FROM api_tokens) AND NOT EXISTS (SELECT 1 FROM users)",
+                    params![id, hash, now.to_string()],
+                )
+                .map(|written| written == 1)
+            })
+            .await
+    }
+
+    /// Writes down that a process began to work on this database.
+    pub async fn begin_incarnation(&self, id: String, now: Time) -> Result<(), StoreError> {
+        const OPERATION: &str = "begin an incarnation";
+        self.writer
+            .write(OPERATION, move |connection| {
+                execute(
+                    connection,
+                    OPERATION,
+                    "INSERT INTO incarnations (id, started_at, heartbeat_at) VALUES (?1, ?2, ?2)",
+                    params![id, now.to_string()],
+                )
+                .map(drop)
+            })
+            .await
+    }
+
+    /// Writes down that a process ended properly.
+    pub async fn end_incarnation(&self, id: String, now: Time) -> Result<(), StoreError> {
+        const OPERATION: &str = "end an incarnation";
+        self.writer
+            .write(OPERATION, move |connection| {
+                execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE incarnations SET ended_at = ?2, heartbeat_at = ?2 WHERE id = ?1",
+                    params![id, now.to_string()],
+                )
+                .map(drop)
+            })
+            .await
+    }
+
+    /// A setting kept in the database.
+    pub async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        const OPERATION: &str = "read a setting";
+        let key = key.to_owned();
+        self.read(OPERATION, move |connection| {
+            first(connection, OPERATION, "SELECT value FROM settings WHERE key = ?1", &[&key], |columns| {
+                columns.get("value")
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,193 @@
+//! Seed 000's jobs: the public rows over the runs of kind `provision`.
+
+use rusqlite::{Connection, params};
+
+use super::rows::{self, Columns, RUN, all, execute, first};
+use super::{Store, StoreError};
+use crate::model::{Job, JobStatus, NewJob, Outcome, RunId, Serial, Time};
+
+/// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
+const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
+     jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, \
+     (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id AND stage = 'finish' \
+      AND phase = 'failed') AS cleanup_remaining";
+
+/// Which jobs to list.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobFilter {
+    /// Only this public state.
+    pub status: Option<JobStatus>,
+    /// Only this outcome.
+    pub outcome: Option<Outcome>,
+    /// Only this server.
+    pub server: Option<Serial>,
+    /// Only failures of this class.
+    pub failure_class: Option<String>,
+    /// At most this many.
+    pub limit: u32,
+    /// Only what comes after this one in the order of the list (newest first).
+    pub after: Option<(Time, RunId)>,
+}
+
+/// One page of a list of jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobPage {
+    /// The jobs, newest first.
+    pub jobs: Vec<Job>,
+    /// Where the next page begins, when there is one.
+    pub next: Option<(Time, RunId)>,
+}
+
+impl Store {
+    /// One job.
+    pub async fn job(&self, id: RunId) -> Result<Option<Job>, StoreError> {
+        const OPERATION: &str = "read a job";
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                &format!("SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.id = ?1"),
+                &[&id.to_string()],
+                job,
+            )
+        })
+        .await
+    }
+
+    /// The newest job of a server.
+    pub async fn newest_job(&self, server: &Serial) -> Result<Option<Job>, StoreError> {
+        const OPERATION: &str = "read the newest job of a server";
+        let server = server.clone();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                &format!(
+                    "SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.server_serial = ?1
+                     ORDER BY jobs.created_at DESC, jobs.id DESC LIMIT 1"
+                ),
+                &[&server.as_str()],
+                job,
+            )
+        })
+        .await
+    }
+
+    /// The job of a server that was given the report token with this hash.
+    pub async fn job_of_token(&self, server: &Serial, token_hash: &str) -> Result<Option<Job>, StoreError> {
+        const OPERATION: &str = "find a job by its report token";
+        let (server, token_hash) = (server.clone(), token_hash.to_owned());
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                &format!(
+                    "SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id
+                     WHERE jobs.server_serial = ?1 AND jobs.webhook_token_hash = ?2"
+                ),
+                params![server.as_str(), token_hash],
+                job,
+            )
+        })
+        .await
+    }
+
+    /// Jobs, newest first, a page at a time.
+    pub async fn jobs(&self, filter: JobFilter) -> Result<JobPage, StoreError> {
+        const OPERATION: &str = "list jobs";
+        self.read(OPERATION, move |connection| {
+            let (after_time, after_id) = match filter.after {
+                Some((time, id)) => (Some(time.to_string()), Some(id.to_string())),
+                None => (None, None),
+            };
+            let mut jobs = all(
+                connection,
+                OPERATION,
+                &format!(
+                    "SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id
+                     WHERE (?1 IS NULL OR jobs.status = ?1) AND (?2 IS NULL OR jobs.outcome = ?2)
+                       AND (?3 IS NULL OR jobs.server_serial = ?3) AND (?4 IS NULL OR runs.failure_class = ?4)
+                       AND (?5 IS NULL OR (jobs.created_at, jobs.id) < (?5, ?6))
+                     ORDER BY jobs.created_at DESC, jobs.id DESC LIMIT ?7"
+                ),
+                params![
+                    filter.status.map(JobStatus::as_str),
+                    filter.outcome.map(Outcome::as_str),
+                    filter.server.as_ref().map(Serial::as_str),
+                    filter.failure_class,
+                    after_time,
+                    after_id,
+                    i64::from(filter.limit) + 1
+                ],
+                job,
+            )?;
+            let more = jobs.len() > filter.limit as usize;
+            jobs.truncate(filter.limit as usize);
+            let next = jobs.last().filter(|_| more).map(|job| (job.run.created_at, job.run.id));
+            Ok(JobPage { jobs, next })
+        })
+        .await
+    }
+
+    /// How many jobs are in each public state.
+    pub async fn job_counts(&self) -> Result<Vec<(JobStatus, u64)>, StoreError> {
+        const OPERATION: &str = "count jobs";
+        self.read(OPERATION, |connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT status, count(*) AS jobs FROM jobs GROUP BY status",
+                &[],
+                |columns| {
+                    let status = columns.parse("status", |name| {
+                        JobStatus::parse(name).ok_or_else(|| format!("unknown {name:?}"))
+                    })?;
+                    Ok((status, columns.count("jobs")?))
+                },
+            )
+        })
+        .await
+    }
+}
+
+fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {
+    let run = rows::run(columns)?;
+    Ok(Job {
+        status: JobStatus::of(run.phase, run.outcome),
+        failed_step: run.failure.as_ref().map(|failure| failure.step.clone()),
+        server: columns.parse("server_serial", str::parse)?,
+        recipe_schema_id: columns.get("recipe_schema_id")?,
+        task_iso_sha256: columns.get("task_iso_sha256")?,
+        task_iso_path: columns.get("task_iso_path")?,
+        maintenance_iso_url: columns.get("maintenance_iso_url")?,
+        webhook_token_hash: columns.get("webhook_token_hash")?,
+        labels: columns.json("labels")?,
+        cleanup_remaining: columns.json("cleanup_remaining")?,
+        run,
+    })
+}
+
+/// Writes the row of a new job.
+pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time) -> Result<(), StoreError> {
+    const OPERATION: &str = "create a job";
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO jobs (id, server_serial, status, recipe_json, created_at, updated_at, maintenance_iso_url,
+                           recipe_schema_id, request_sha256, idempotency_key, webhook_token_hash, labels)
+         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            id.to_string(),
+            job.server.as_str(),
+            job.recipe_json,
+            now.to_string(),
+            job.maintenance_iso_url,
+            job.recipe_schema_id,
+            job.request_sha256,
+            job.idempotency_key,
+            job.webhook_token_hash,
+            rows::to_json(OPERATION, &job.labels)?
+        ],
+    )
+    .map(drop)
+}

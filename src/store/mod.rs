@@ -1,0 +1,42 @@
+//! What can be asked of the database, as types; behind it SQLite. No SQL and no transaction leaves this room.
+//!
+//! ```text
+//!   callers --(typed methods)--> Store --+--> writer thread: [job job job] one transaction, one fsync, then the answers
+//!                                        +--> reader pool:   query_only connections on the blocking pool
+//! ```
+//!
+//! Invariants
+//! - An answer to a write is sent after its transaction is on disk (`synchronous=FULL`, lock L9); many share one fsync.
+//! - A failed job of a batch rolls back alone (savepoint); a failed commit fails the whole batch, and every caller hears it.
+//! - Every change of a run names the epoch and revision it was computed from (lock L7); otherwise nothing is written.
+//! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
+
+mod claim;
+mod commit;
+mod create;
+mod db;
+mod events;
+mod grants;
+mod identity;
+mod jobs;
+mod locks;
+mod migrate;
+mod rows;
+mod servers;
+mod signals;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use claim::{Claimed, TakeOver};
+pub use commit::Committed;
+pub use create::{Created, Creation};
+pub use db::{Store, StoreError};
+pub use events::EventFilter;
+pub use grants::StoredGrant;
+pub use identity::{StoredToken, StoredUser};
+pub use jobs::{JobFilter, JobPage};
+pub use migrate::MigrateError;
+pub use servers::{DeletedServer, ServerChange, UpdatedServer};
+pub use signals::{CANCEL, Delivered};

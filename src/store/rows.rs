@@ -1,0 +1,292 @@
+//! Rows to values and back, once for all files of this room.
+
+use rusqlite::types::FromSql;
+use rusqlite::{Connection, Row, ToSql, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::StoreError;
+use crate::model::{
+    Lease, NewEvent, Outcome, Phase, Plan, Position, Run, RunId, Serial, Signal, Snapshot, Stage, StepPhase,
+    StepRecord, Time,
+};
+
+/// The columns of `runs` in the order [`run`] reads them.
+pub(super) const RUN: &str = "runs.id, runs.kind, runs.kind_version, runs.server, runs.parent, runs.root, runs.phase, \
+     runs.outcome, runs.step, runs.wait, runs.hold, runs.failure, runs.queue, runs.priority, runs.next_run_at, \
+     runs.deadline_at, runs.progress_at, runs.lease_owner, runs.lease_expires_at, runs.lease_epoch, \
+     runs.cancel_requested_at, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
+
+/// Reads columns by name and names the column when it cannot be read.
+pub(super) struct Columns<'a> {
+    row: &'a Row<'a>,
+    operation: &'static str,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn new(row: &'a Row<'a>, operation: &'static str) -> Self {
+        Self { row, operation }
+    }
+
+    pub(super) fn get<T: FromSql>(&self, column: &'static str) -> Result<T, StoreError> {
+        self.row.get(column).map_err(|source| StoreError::sqlite(self.operation, source))
+    }
+
+    pub(super) fn parse<T, E>(
+        &self,
+        column: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<T, StoreError>
+    where
+        E: std::fmt::Display,
+    {
+        let text: String = self.get(column)?;
+        parse(&text).map_err(|why| self.corrupt(column, why.to_string()))
+    }
+
+    pub(super) fn parse_opt<T, E>(
+        &self,
+        column: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, StoreError>
+    where
+        E: std::fmt::Display,
+    {
+        let text: Option<String> = self.get(column)?;
+        text.map(|text| parse(&text).map_err(|why| self.corrupt(column, why.to_string()))).transpose()
+    }
+
+    pub(super) fn json<T: DeserializeOwned>(&self, column: &'static str) -> Result<T, StoreError> {
+        self.parse(column, |text| serde_json::from_str(text))
+    }
+
+    pub(super) fn json_opt<T: DeserializeOwned>(
+        &self,
+        column: &'static str,
+    ) -> Result<Option<T>, StoreError> {
+        self.parse_opt(column, |text| serde_json::from_str(text))
+    }
+
+    /// A number that is never negative.
+    pub(super) fn count(&self, column: &'static str) -> Result<u64, StoreError> {
+        let number: i64 = self.get(column)?;
+        u64::try_from(number).map_err(|_| self.corrupt(column, format!("{number} is negative")))
+    }
+
+    pub(super) fn time(&self, column: &'static str) -> Result<Time, StoreError> {
+        self.parse(column, str::parse)
+    }
+
+    pub(super) fn time_opt(&self, column: &'static str) -> Result<Option<Time>, StoreError> {
+        self.parse_opt(column, str::parse)
+    }
+
+    fn corrupt(&self, column: &'static str, detail: String) -> StoreError {
+        StoreError::Corrupt { operation: self.operation, column, detail }
+    }
+}
+
+/// All rows of a query as values.
+pub(super) fn all<T>(
+    connection: &Connection,
+    operation: &'static str,
+    sql: &str,
+    parameters: &[&dyn ToSql],
+    read: impl Fn(&Columns<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let failed = |source| StoreError::sqlite(operation, source);
+    let mut statement = connection.prepare_cached(sql).map_err(failed)?;
+    let mut rows = statement.query(parameters).map_err(failed)?;
+    let mut values = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        values.push(read(&Columns::new(row, operation))?);
+    }
+    Ok(values)
+}
+
+/// The first row of a query as a value.
+pub(super) fn first<T>(
+    connection: &Connection,
+    operation: &'static str,
+    sql: &str,
+    parameters: &[&dyn ToSql],
+    read: impl Fn(&Columns<'_>) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    Ok(all(connection, operation, sql, parameters, read)?.into_iter().next())
+}
+
+/// Carries out a statement; answers how many rows it changed.
+pub(super) fn execute(
+    connection: &Connection,
+    operation: &'static str,
+    sql: &str,
+    parameters: &[&dyn ToSql],
+) -> Result<usize, StoreError> {
+    let failed = |source| StoreError::sqlite(operation, source);
+    connection.prepare_cached(sql).map_err(failed)?.execute(parameters).map_err(failed)
+}
+
+/// A value as JSON text. Our own types always have one.
+pub(super) fn to_json<T: Serialize + ?Sized>(
+    operation: &'static str,
+    value: &T,
+) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|why| StoreError::Corrupt {
+        operation,
+        column: "json",
+        detail: why.to_string(),
+    })
+}
+
+fn named<T>(parse: impl Fn(&str) -> Option<T>) -> impl Fn(&str) -> Result<T, String> {
+    move |text| parse(text).ok_or_else(|| format!("unknown name {text:?}"))
+}
+
+/// A row of `runs`.
+pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
+    let owner: Option<String> = columns.get("lease_owner")?;
+    let expires_at = columns.time_opt("lease_expires_at")?;
+    Ok(Run {
+        id: columns.parse("id", str::parse::<RunId>)?,
+        kind: columns.get("kind")?,
+        kind_version: columns.get("kind_version")?,
+        server: columns.parse_opt("server", str::parse::<Serial>)?,
+        parent: columns.parse_opt("parent", str::parse::<RunId>)?,
+        root: columns.parse("root", str::parse::<RunId>)?,
+        phase: columns.parse("phase", named(Phase::parse))?,
+        outcome: columns.parse_opt("outcome", named(Outcome::parse))?,
+        step: columns.get("step")?,
+        wait: columns.json_opt("wait")?,
+        hold: columns.json_opt("hold")?,
+        failure: columns.json_opt("failure")?,
+        queue: columns.get("queue")?,
+        priority: columns.get("priority")?,
+        next_run_at: columns.time_opt("next_run_at")?,
+        deadline_at: columns.time("deadline_at")?,
+        progress_at: columns.time("progress_at")?,
+        lease: owner.zip(expires_at).map(|(owner, expires_at)| Lease { owner, expires_at }),
+        epoch: columns.get("lease_epoch")?,
+        cancel_requested_at: columns.time_opt("cancel_requested_at")?,
+        created_by: columns.get("created_by")?,
+        revision: columns.get("revision")?,
+        created_at: columns.time("created_at")?,
+        updated_at: columns.time("updated_at")?,
+    })
+}
+
+/// The run with that id.
+pub(super) fn find_run(
+    connection: &Connection,
+    operation: &'static str,
+    id: RunId,
+) -> Result<Option<Run>, StoreError> {
+    first(connection, operation, &format!("SELECT {RUN} FROM runs WHERE id = ?1"), &[&id.to_string()], run)
+}
+
+/// Everything about a run that a worker needs.
+pub(super) fn snapshot(
+    connection: &Connection,
+    operation: &'static str,
+    run: Run,
+) -> Result<Snapshot, StoreError> {
+    let id = run.id.to_string();
+    let (input, plan) = first(
+        connection,
+        operation,
+        "SELECT input, plan FROM run_inputs WHERE run = ?1",
+        &[&id],
+        |columns| Ok((columns.json("input")?, columns.json::<Plan>("plan")?)),
+    )?
+    .ok_or_else(|| StoreError::Corrupt {
+        operation,
+        column: "run_inputs",
+        detail: format!("run {id} has no inputs"),
+    })?;
+    let steps = all(
+        connection,
+        operation,
+        "SELECT stage, idx, step, key, attempt, epoch, phase, evidence, started_at, ended_at
+         FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
+        &[&id],
+        step_record,
+    )?;
+    Ok(Snapshot { signals: signals(connection, operation, run.id)?, run, input, plan, steps })
+}
+
+fn step_record(columns: &Columns<'_>) -> Result<StepRecord, StoreError> {
+    let stage = columns.parse(
+        "stage",
+        named(|name| match name {
+            "forward" => Some(Stage::Forward),
+            "finish" => Some(Stage::Finish),
+            _ => None,
+        }),
+    )?;
+    Ok(StepRecord {
+        at: Position { stage, index: columns.get("idx")? },
+        name: columns.get("step")?,
+        key: columns.get("key")?,
+        attempt: columns.get("attempt")?,
+        epoch: columns.get("epoch")?,
+        phase: columns.parse("phase", named(StepPhase::parse))?,
+        evidence: columns.json("evidence")?,
+        started_at: columns.time("started_at")?,
+        ended_at: columns.time_opt("ended_at")?,
+    })
+}
+
+/// All signals of a run, in the order they came.
+pub(super) fn signals(
+    connection: &Connection,
+    operation: &'static str,
+    run: RunId,
+) -> Result<Vec<Signal>, StoreError> {
+    all(
+        connection,
+        operation,
+        "SELECT name, key, payload, received_at, consumed FROM signals WHERE run = ?1 ORDER BY received_at, name, key",
+        &[&run.to_string()],
+        |columns| {
+            Ok(Signal {
+                name: columns.get("name")?,
+                key: columns.get("key")?,
+                payload: columns.json("payload")?,
+                received_at: columns.time("received_at")?,
+                consumed: columns.get("consumed")?,
+            })
+        },
+    )
+}
+
+/// Appends events to the log.
+pub(super) fn append_events(
+    connection: &Connection,
+    operation: &'static str,
+    run: Option<RunId>,
+    server: Option<&Serial>,
+    now: Time,
+    events: &[NewEvent],
+) -> Result<(), StoreError> {
+    for event in events {
+        let data = event.data.as_ref().map(|data| to_json(operation, data)).transpose()?;
+        execute(
+            connection,
+            operation,
+            "INSERT INTO events (time, run, server, type, level, step, attempt, actor, message, data)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            params![
+                now.to_string(),
+                run.map(|run| run.to_string()),
+                server.map(Serial::as_str),
+                event.kind,
+                event.level.as_str(),
+                event.step,
+                event.attempt,
+                event.actor,
+                event.message,
+                data
+            ],
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,311 @@
+//! Registered servers, and what was observed of them.
+
+use rusqlite::{Connection, params};
+use serde_json::Value;
+
+use super::rows::{Columns, all, append_events, execute, first, to_json};
+use super::{Store, StoreError};
+use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
+
+const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
+     tls, tls_fingerprint, allow_unverified_serial, media_base_url, revision, created_at, updated_at, observed, debt \
+     FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
+
+/// What became of a registration.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerChange {
+    /// The server is registered now.
+    Created(Box<Server>),
+    /// It was registered before; nothing was written.
+    Exists(Box<Server>),
+}
+
+/// What became of an update.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpdatedServer {
+    /// Written.
+    Updated(Box<Server>),
+    /// Somebody changed it meanwhile; nothing was written.
+    Moved(Box<Server>),
+    /// There is no such server.
+    Unknown,
+}
+
+/// What became of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletedServer {
+    /// Gone.
+    Deleted,
+    /// There is no such server.
+    Unknown,
+    /// It has this many jobs, which keep it.
+    HasJobs(u64),
+}
+
+impl Store {
+    /// One server.
+    pub async fn server(&self, serial: &Serial) -> Result<Option<Server>, StoreError> {
+        let serial = serial.clone();
+        self.read("read a server", move |connection| find(connection, &serial)).await
+    }
+
+    /// Servers in the order of their serials, a page at a time.
+    pub async fn servers(&self, after: Option<Serial>, limit: u32) -> Result<Vec<Server>, StoreError> {
+        const OPERATION: &str = "list servers";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                &format!("SELECT {COLUMNS} WHERE servers.serial > ?1 ORDER BY servers.serial LIMIT ?2"),
+                params![after.as_ref().map_or("", Serial::as_str), limit],
+                server,
+            )
+        })
+        .await
+    }
+
+    /// Registers a server.
+    pub async fn create_server(&self, new: Server, event: NewEvent) -> Result<ServerChange, StoreError> {
+        const OPERATION: &str = "register a server";
+        self.writer
+            .write(OPERATION, move |connection| {
+                if let Some(existing) = find(connection, &new.serial)? {
+                    return Ok(ServerChange::Exists(Box::new(existing)));
+                }
+                execute(
+                    connection,
+                    OPERATION,
+                    "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
+                         tls_fingerprint, allow_unverified_serial, media_base_url, created_at, updated_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12)",
+                    params![
+                        new.serial.as_str(),
+                        new.id.to_string(),
+                        new.bmc_address,
+                        new.bmc_username,
+                        new.bmc_password,
+                        new.vendor,
+                        to_json(OPERATION, &new.labels)?,
+                        new.tls.as_str(),
+                        new.tls_fingerprint,
+                        new.allow_unverified_serial,
+                        new.media_base_url,
+                        new.created_at.to_string()
+                    ],
+                )?;
+                append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
+                let created = found(connection, &new.serial)?;
+                Ok(ServerChange::Created(Box::new(created)))
+            })
+            .await
+    }
+
+    /// Replaces what an operator may change of a server, if its revision is still the one the change was made from.
+    pub async fn update_server(&self, new: Server, event: NewEvent) -> Result<UpdatedServer, StoreError> {
+        const OPERATION: &str = "update a server";
+        self.writer
+            .write(OPERATION, move |connection| {
+                let Some(existing) = find(connection, &new.serial)? else {
+                    return Ok(UpdatedServer::Unknown);
+                };
+                if existing.revision != new.revision {
+                    return Ok(UpdatedServer::Moved(Box::new(existing)));
+                }
+                execute(
+                    connection,
+                    OPERATION,
+                    "UPDATE servers SET bmc_address = ?2, bmc_username = ?3, bmc_password = ?4, vendor = ?5,
+                         labels = ?6, tls = ?7, tls_fingerprint = ?8, allow_unverified_serial = ?9,
+                         media_base_url = ?10, revision = revision + 1, updated_at = ?11
+                     WHERE serial = ?1",
+                    params![
+                        new.serial.as_str(),
+                        new.bmc_address,
+                        new.bmc_username,
+                        new.bmc_password,
+                        new.vendor,
+                        to_json(OPERATION, &new.labels)?,
+                        new.tls.as_str(),
+                        new.tls_fingerprint,
+                        new.allow_unverified_serial,
+                        new.media_base_url,
+                        new.updated_at.to_string()
+                    ],
+                )?;
+                append_events(connection, OPERATION, None, Some(&new.serial), new.updated_at, &[event])?;
+                let updated = found(connection, &new.serial)?;
+                Ok(UpdatedServer::Updated(Box::new(updated)))
+            })
+            .await
+    }
+
+    /// Forgets a server that has no jobs.
+    pub async fn delete_server(
+        &self,
+        serial: &Serial,
+        event: NewEvent,
+        now: Time,
+    ) -> Result<DeletedServer, StoreError> {
+        const OPERATION: &str = "delete a server";
+        let serial = serial.clone();
+        self.writer
+            .write(OPERATION, move |connection| {
+                let runs: u64 = first(
+                    connection,
+                    OPERATION,
+                    "SELECT count(*) AS runs FROM runs WHERE server = ?1",
+                    &[&serial.as_str()],
+                    |columns| columns.count("runs"),
+                )?
+                .unwrap_or(0);
+                if runs > 0 {
+                    return Ok(DeletedServer::HasJobs(runs));
+                }
+                let gone = execute(
+                    connection,
+                    OPERATION,
+                    "DELETE FROM servers WHERE serial = ?1",
+                    &[&serial.as_str()],
+                )?;
+                if gone == 0 {
+                    return Ok(DeletedServer::Unknown);
+                }
+                append_events(connection, OPERATION, None, Some(&serial), now, &[event])?;
+                Ok(DeletedServer::Deleted)
+            })
+            .await
+    }
+
+    /// Keeps a BMC session of ours, sealed, so that the next incarnation can close it; `None` forgets it.
+    pub async fn keep_session(&self, server: &Serial, sealed: Option<String>) -> Result<(), StoreError> {
+        const OPERATION: &str = "keep a BMC session";
+        let server = server.clone();
+        self.writer
+            .write(OPERATION, move |connection| {
+                match &sealed {
+                    Some(sealed) => execute(
+                        connection,
+                        OPERATION,
+                        "INSERT INTO bmc_sessions (server, sealed) VALUES (?1, ?2)
+                         ON CONFLICT (server) DO UPDATE SET sealed = excluded.sealed",
+                        params![server.as_str(), sealed],
+                    ),
+                    None => execute(
+                        connection,
+                        OPERATION,
+                        "DELETE FROM bmc_sessions WHERE server = ?1",
+                        &[&server.as_str()],
+                    ),
+                }
+                .map(drop)
+            })
+            .await
+    }
+
+    /// The session kept for a server, sealed.
+    pub async fn kept_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
+        const OPERATION: &str = "read a kept BMC session";
+        let server = server.clone();
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT sealed FROM bmc_sessions WHERE server = ?1",
+                &[&server.as_str()],
+                |columns| columns.get("sealed"),
+            )
+        })
+        .await
+    }
+}
+
+fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
+    first(
+        connection,
+        "read a server",
+        &format!("SELECT {COLUMNS} WHERE servers.serial = ?1"),
+        &[&serial.as_str()],
+        server,
+    )
+}
+
+/// A server just written, as it is now.
+fn found(connection: &Connection, serial: &Serial) -> Result<Server, StoreError> {
+    find(connection, serial)?.ok_or(StoreError::Corrupt {
+        operation: "read a server",
+        column: "serial",
+        detail: "the row just written is not there".to_owned(),
+    })
+}
+
+fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
+    Ok(Server {
+        serial: columns.parse("serial", str::parse)?,
+        id: columns.parse("id", str::parse)?,
+        bmc_address: columns.get("bmc_address")?,
+        bmc_username: columns.get("bmc_username")?,
+        bmc_password: columns.get("bmc_password")?,
+        vendor: columns.get("vendor")?,
+        labels: columns.json("labels")?,
+        tls: columns.parse("tls", |name| TlsMode::parse(name).ok_or_else(|| format!("unknown {name:?}")))?,
+        tls_fingerprint: columns.get("tls_fingerprint")?,
+        allow_unverified_serial: columns.get("allow_unverified_serial")?,
+        media_base_url: columns.get("media_base_url")?,
+        revision: columns.get("revision")?,
+        created_at: columns.time("created_at")?,
+        updated_at: columns.time("updated_at")?,
+        last_seen: columns.time_opt("last_seen")?,
+        observed: columns.json_opt("observed")?,
+        debt: columns.json_opt("debt")?,
+    })
+}
+
+/// Writes what was seen of a server.
+pub(super) fn observed(
+    connection: &Connection,
+    serial: &Serial,
+    observed: Option<&Value>,
+    now: Time,
+) -> Result<(), StoreError> {
+    const OPERATION: &str = "write what was observed of a server";
+    let observed = observed.map(|observed| to_json(OPERATION, observed)).transpose()?;
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO server_observed (serial, observed) SELECT serial, ?2 FROM servers WHERE serial = ?1
+         ON CONFLICT (serial) DO UPDATE SET observed = excluded.observed",
+        params![serial.as_str(), observed],
+    )?;
+    execute(
+        connection,
+        OPERATION,
+        "UPDATE servers SET last_seen = ?2 WHERE serial = ?1",
+        params![serial.as_str(), now.to_string()],
+    )
+    .map(drop)
+}
+
+/// Writes what a cleanup left undone on a server.
+pub(super) fn debt(connection: &Connection, serial: &Serial, debt: Option<&Value>) -> Result<(), StoreError> {
+    const OPERATION: &str = "write what is left to clean on a server";
+    let debt = debt.map(|debt| to_json(OPERATION, debt)).transpose()?;
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO server_observed (serial, debt) SELECT serial, ?2 FROM servers WHERE serial = ?1
+         ON CONFLICT (serial) DO UPDATE SET debt = excluded.debt",
+        params![serial.as_str(), debt],
+    )
+    .map(drop)
+}
+
+/// Keeps the certificate met at the first contact. The revision stays: no operator changed anything.
+pub(super) fn pin(connection: &Connection, serial: &Serial, fingerprint: &str) -> Result<(), StoreError> {
+    execute(
+        connection,
+        "keep a BMC's certificate fingerprint",
+        "UPDATE servers SET tls_fingerprint = ?2 WHERE serial = ?1 AND tls_fingerprint IS NULL",
+        params![serial.as_str(), fingerprint],
+    )
+    .map(drop)
+}

@@ -1,0 +1,138 @@
+//! Delivering signals: durable messages to a run, applied to a parked one in the transaction that stores them.
+
+use rusqlite::{Connection, params};
+use serde_json::json;
+
+use super::commit::{Committed, commit};
+use super::rows::{append_events, execute, find_run, signals, snapshot, to_json};
+use super::{Store, StoreError};
+use crate::model::{Change, NewEvent, Run, RunId, Signal, Snapshot, Time};
+
+const OPERATION: &str = "deliver a signal";
+
+/// The signal that asks for a run's end; storing it marks the run's row at once, whoever works on it.
+pub const CANCEL: &str = "verb.cancel";
+
+/// What became of a signal.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delivered {
+    /// Stored; and applied, when a change came with it.
+    Stored(Box<Run>),
+    /// One with this name and key was stored before; nothing was written.
+    Duplicate(Box<Signal>),
+    /// The run has moved since the change was computed; compute it again from this.
+    Moved(Box<Snapshot>),
+    /// There is no such run.
+    NoRun,
+}
+
+impl Store {
+    /// Stores a signal and, with it, the change it causes in a parked run (computed from that epoch and revision).
+    pub async fn deliver(
+        &self,
+        run: RunId,
+        signal: Signal,
+        events: Vec<NewEvent>,
+        change: Option<(Change, (i64, i64))>,
+        now: Time,
+    ) -> Result<Delivered, StoreError> {
+        self.writer
+            .write(OPERATION, move |connection| {
+                deliver(connection, run, &signal, &events, change.as_ref(), now)
+            })
+            .await
+    }
+
+    /// All signals of a run.
+    pub async fn signals(&self, run: RunId) -> Result<Vec<Signal>, StoreError> {
+        self.read("read signals", move |connection| signals(connection, "read signals", run)).await
+    }
+}
+
+fn deliver(
+    connection: &Connection,
+    id: RunId,
+    signal: &Signal,
+    events: &[NewEvent],
+    change: Option<&(Change, (i64, i64))>,
+    now: Time,
+) -> Result<Delivered, StoreError> {
+    let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(Delivered::NoRun) };
+    let earlier = signals(connection, OPERATION, id)?
+        .into_iter()
+        .find(|old| old.name == signal.name && old.key == signal.key);
+    if let Some(earlier) = earlier {
+        return Ok(Delivered::Duplicate(Box::new(earlier)));
+    }
+    if let Some((_, expected)) = change
+        && *expected != (run.epoch, run.revision)
+    {
+        return Ok(Delivered::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
+    }
+    insert(connection, id, signal)?;
+    append_events(connection, OPERATION, Some(id), run.server.as_ref(), now, events)?;
+    match change {
+        Some((change, expected)) => match commit(connection, change, *expected, now)? {
+            Committed::Applied(run) => Ok(Delivered::Stored(run)),
+            other => Err(StoreError::Corrupt {
+                operation: OPERATION,
+                column: "revision",
+                detail: format!("the row changed inside its own transaction: {other:?}"),
+            }),
+        },
+        None => wake(connection, &run, &signal.name, now).map(|run| Delivered::Stored(Box::new(run))),
+    }
+}
+
+fn insert(connection: &Connection, run: RunId, signal: &Signal) -> Result<(), StoreError> {
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO signals (run, name, key, payload, received_at, consumed) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+         ON CONFLICT (run, name, key) DO NOTHING",
+        params![
+            run.to_string(),
+            signal.name,
+            signal.key,
+            to_json(OPERATION, &signal.payload)?,
+            signal.received_at.to_string(),
+            signal.consumed
+        ],
+    )
+    .map(drop)
+}
+
+/// Makes a parked run that waits for this signal due, and lets a running one's next commit notice it.
+fn wake(connection: &Connection, run: &Run, name: &str, now: Time) -> Result<Run, StoreError> {
+    let waits = run.lease.is_none()
+        && run.wait.as_ref().is_some_and(|wait| wait.signals.iter().any(|awaited| awaited == name));
+    execute(
+        connection,
+        OPERATION,
+        "UPDATE runs SET revision = revision + 1, updated_at = ?3,
+             next_run_at = CASE WHEN ?2 THEN ?3 ELSE next_run_at END,
+             cancel_requested_at = CASE WHEN ?4 THEN coalesce(cancel_requested_at, ?3) ELSE cancel_requested_at END
+         WHERE id = ?1",
+        params![run.id.to_string(), waits, now.to_string(), name == CANCEL],
+    )?;
+    find_run(connection, OPERATION, run.id)?.ok_or(StoreError::Corrupt {
+        operation: OPERATION,
+        column: "id",
+        detail: "the row just written is not there".to_owned(),
+    })
+}
+
+/// Tells the parent of an ended run.
+pub(super) fn tell_parent(connection: &Connection, child: &Run, now: Time) -> Result<(), StoreError> {
+    let Some(parent) = child.parent else { return Ok(()) };
+    let Some(parent) = find_run(connection, OPERATION, parent)? else { return Ok(()) };
+    let signal = Signal {
+        name: "child.ended".to_owned(),
+        key: child.id.to_string(),
+        payload: json!({ "run": child.id, "kind": child.kind, "outcome": child.outcome, "failure": child.failure }),
+        received_at: now,
+        consumed: false,
+    };
+    insert(connection, parent.id, &signal)?;
+    wake(connection, &parent, &signal.name, now).map(drop)
+}

@@ -1,0 +1,268 @@
+//! Signals, children, projections, grants and the log.
+
+use super::*;
+use crate::model::{Artifact, Failure, Grant, GrantReads, JobStatus};
+use crate::store::{CANCEL, Delivered, EventFilter, JobFilter};
+
+#[tokio::test]
+async fn a_signal_is_stored_once_and_wakes_only_what_waits_for_it() {
+    let kit = Kit::new();
+    let id = kit.made(new_run(at(0))).await;
+    let run = kit.claim_one("a", at(1)).await.run;
+    kit.commit(Change::of(parked(&run, "report", at(1))), &run, at(1)).await;
+    let deliver = |signal: Signal, second| {
+        let store = kit.store.clone();
+        async move {
+            store.deliver(id, signal, vec![NewEvent::info("told", "x")], None, at(second)).await.unwrap()
+        }
+    };
+    let Delivered::Stored(run) = deliver(signal("progress", "1"), 2).await else { panic!() };
+    assert_eq!(run.next_run_at, Some(run.deadline_at), "nobody waits for progress");
+    let Delivered::Stored(run) = deliver(signal("report", "1"), 3).await else { panic!() };
+    assert_eq!(run.next_run_at, Some(at(3)));
+    let Delivered::Duplicate(earlier) =
+        deliver(Signal { payload: json!(2), ..signal("report", "1") }, 4).await
+    else {
+        panic!()
+    };
+    assert_eq!(earlier.payload, json!({ "said": "1" }));
+    assert_eq!(kit.store.signals(id).await.unwrap().len(), 2);
+    assert_eq!(
+        kit.store.last_events(id, 9).await.unwrap().iter().filter(|event| event.kind == "told").count(),
+        2
+    );
+    let nobody =
+        kit.store.deliver(RunId::new(), signal("report", "1"), Vec::new(), None, at(5)).await.unwrap();
+    assert_eq!(nobody, Delivered::NoRun);
+}
+
+#[tokio::test]
+async fn a_signal_with_its_change_is_one_transaction_or_is_computed_again() {
+    let kit = Kit::new();
+    let id = kit.made(new_run(at(0))).await;
+    let run = kit.claim_one("a", at(1)).await.run;
+    kit.commit(Change::of(parked(&run, "report", at(1))), &run, at(1)).await;
+    let old = kit.run(id).await;
+    let change =
+        Change::of(Run { wait: None, next_run_at: Some(at(2)), step: Some("two".to_owned()), ..old.clone() });
+    let stale = (old.epoch, old.revision - 1);
+    let moved = kit
+        .store
+        .deliver(id, signal("report", "1"), Vec::new(), Some((change.clone(), stale)), at(2))
+        .await
+        .unwrap();
+    assert!(matches!(moved, Delivered::Moved(_)));
+    assert!(kit.store.signals(id).await.unwrap().is_empty());
+    let fresh = (old.epoch, old.revision);
+    let stored =
+        kit.store.deliver(id, signal("report", "1"), Vec::new(), Some((change, fresh)), at(2)).await.unwrap();
+    assert!(matches!(stored, Delivered::Stored(_)));
+    assert_eq!(kit.run(id).await.step.as_deref(), Some("two"));
+}
+
+#[tokio::test]
+async fn a_cancel_told_to_a_working_run_shows_at_once() {
+    let kit = Kit::new();
+    let id = kit.made(new_run(at(0))).await;
+    kit.claim_one("a", at(1)).await;
+    kit.store.deliver(id, signal(CANCEL, ""), Vec::new(), None, at(2)).await.unwrap();
+    assert_eq!(kit.run(id).await.cancel_requested_at, Some(at(2)));
+}
+
+#[tokio::test]
+async fn a_childs_end_is_told_to_its_parent_once_and_wakes_it() {
+    let kit = Kit::new();
+    let parent = kit.made(new_run(at(0))).await;
+    let run = kit.claim_one("a", at(1)).await.run;
+    let child = NewRun { parent: Some((parent, parent)), ..new_run(at(1)) };
+    let child_id = child.id;
+    let mut change = Change::of(parked(&run, "child.ended", at(1)));
+    change.children.push(child);
+    assert!(matches!(kit.commit(change, &run, at(1)).await, Committed::Applied(_)));
+    assert_eq!(kit.run(child_id).await.root, parent);
+    kit.end(child_id, Outcome::Failed, at(2)).await;
+    let told = kit.store.signals(parent).await.unwrap();
+    assert_eq!((told[0].name.as_str(), told[0].key.clone()), ("child.ended", child_id.to_string()));
+    assert_eq!(told[0].payload["outcome"], "failed");
+    assert_eq!(kit.run(parent).await.next_run_at, Some(at(2)));
+}
+
+#[tokio::test]
+async fn a_refused_child_takes_its_new_siblings_along_and_leaves_old_ones_alone() {
+    let kit = Kit::new();
+    let stranger = kit
+        .made(NewRun { locks: vec![lock("taken", OnConflict::Refuse)], priority: -9, ..new_run(at(0)) })
+        .await;
+    let parent = kit.made(new_run(at(0))).await;
+    let claimed = kit.claim("a", at(1)).await;
+    let run = claimed.into_iter().find(|claimed| claimed.snapshot.run.id == parent).unwrap().snapshot.run;
+    let family = |resource: &str| NewRun {
+        parent: Some((parent, parent)),
+        locks: vec![lock(resource, OnConflict::Refuse)],
+        ..new_run(at(1))
+    };
+    let old = family("mine");
+    let mut change = Change::of(run.clone());
+    change.children.push(old.clone());
+    let Committed::Applied(run) = kit.commit(change, &run, at(1)).await else { panic!() };
+
+    let new = family("also-mine");
+    let mut change = Change::of((*run).clone());
+    change.children = vec![old.clone(), new.clone(), family("taken")];
+    assert_eq!(kit.commit(change, &run, at(2)).await, Committed::ChildRefused { holder: stranger });
+    assert!(kit.store.snapshot(old.id).await.unwrap().is_some(), "made by an earlier change");
+    assert!(kit.store.snapshot(new.id).await.unwrap().is_none());
+    let locks: String = kit
+        .outside()
+        .query_row("SELECT group_concat(resource) FROM (SELECT resource FROM locks ORDER BY 1)", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    assert_eq!(locks, "mine,taken");
+    assert_eq!(kit.run(parent).await, *run, "nothing of the change was written");
+
+    let mut change = Change::of((*run).clone());
+    change.children = vec![NewRun { server: Some(serial("nowhere")), ..family("free") }];
+    assert_eq!(kit.commit(change, &run, at(2)).await, Committed::ChildUnknownServer);
+}
+
+#[tokio::test]
+async fn the_public_row_follows_the_run_in_the_same_transaction() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let row = || -> (String, Option<String>, Option<String>, Option<String>, Option<String>) {
+        kit.outside()
+            .query_row("SELECT status, failed_step, picked_at, worker_id, outcome FROM jobs", [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            })
+            .unwrap()
+    };
+    assert_eq!(row(), ("queued".to_owned(), None, None, None, None));
+    let run = kit.claim_one("w1", at(1)).await.run;
+    let picked = (Some(at(1).to_string()), Some("w1".to_owned()));
+    assert_eq!(row(), ("provisioning".to_owned(), None, picked.0.clone(), picked.1.clone(), None));
+    let failure = Failure {
+        class: "bmc".to_owned(),
+        step: "one".to_owned(),
+        summary: "no".to_owned(),
+        evidence: None,
+        next_action: "look".to_owned(),
+    };
+    let failed = Run {
+        phase: Phase::Finishing,
+        outcome: Some(Outcome::Failed),
+        failure: Some(failure),
+        ..run.clone()
+    };
+    kit.commit(Change::of(failed), &run, at(2)).await;
+    let failed = (Some("one".to_owned()), Some("failed".to_owned()));
+    assert_eq!(
+        row(),
+        ("failed".to_owned(), failed.0.clone(), picked.0.clone(), picked.1.clone(), failed.1.clone())
+    );
+    kit.end(id, Outcome::Failed, at(3)).await;
+    assert_eq!(row(), ("complete".to_owned(), failed.0, picked.0, picked.1, failed.1));
+
+    let job = kit.store.job(id).await.unwrap().unwrap();
+    assert_eq!((job.status, job.failed_step.as_deref()), (JobStatus::Complete, Some("one")));
+    assert_eq!(job.labels, json!({ "team": "blue" }));
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_filtered_and_paged() {
+    let kit = Kit::new();
+    let mut ids = Vec::new();
+    for (name, second) in [("A", 1), ("B", 2), ("C", 3)] {
+        kit.server(name).await;
+        ids.push(kit.made(new_job(name, at(second), None, "x")).await);
+    }
+    kit.end(ids[1], Outcome::Succeeded, at(9)).await;
+    let page = |filter: JobFilter| {
+        let store = kit.store.clone();
+        async move {
+            let page = store.jobs(filter).await.unwrap();
+            (page.jobs.iter().map(|job| job.run.id).collect::<Vec<_>>(), page.next)
+        }
+    };
+    let first = page(JobFilter { limit: 2, ..JobFilter::default() }).await;
+    assert_eq!(first.0, [ids[2], ids[1]]);
+    let second = page(JobFilter { limit: 2, after: first.1, ..JobFilter::default() }).await;
+    assert_eq!(second, (vec![ids[0]], None));
+    let done = page(JobFilter { limit: 9, outcome: Some(Outcome::Succeeded), ..JobFilter::default() }).await;
+    assert_eq!(done.0, [ids[1]]);
+    let of_c = page(JobFilter { limit: 9, server: Some(serial("C")), ..JobFilter::default() }).await;
+    assert_eq!(of_c.0, [ids[2]]);
+    let mut counts = kit.store.job_counts().await.unwrap();
+    counts.sort_by_key(|(status, _)| status.as_str());
+    assert_eq!(counts, [(JobStatus::Complete, 1), (JobStatus::Queued, 2)]);
+    assert_eq!(kit.store.newest_job(&serial("A")).await.unwrap().unwrap().run.id, ids[0]);
+}
+
+#[tokio::test]
+async fn grants_end_with_the_run_even_when_no_step_ends_them() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let run = kit.claim_one("w", at(1)).await.run;
+    let grant = Grant {
+        token_hash: "t".to_owned(),
+        run: id,
+        artifact: Artifact::Task,
+        frozen: Some("sealed".to_owned()),
+        sha256: "d".to_owned(),
+        size: 7,
+        created_at: at(1),
+    };
+    let mut change = Change::of(run.clone());
+    change.effects = vec![
+        Effect::GrantIssued(Box::new(grant.clone())),
+        Effect::PullGranted { token_hash: "p".to_owned(), repository: "os/linux".to_owned() },
+        Effect::TaskImage { sha256: "d".to_owned(), path: None },
+    ];
+    kit.commit(change, &run, at(1)).await;
+    let reads = |second, bytes| GrantReads {
+        first_read_at: Some(at(second)),
+        boot_read_at: None,
+        last_read_at: Some(at(second)),
+        bytes,
+    };
+    kit.store.record_reads("t", reads(5, 100)).await.unwrap();
+    kit.store.record_reads("t", reads(9, 50)).await.unwrap();
+    let stored = kit.store.grant("t").await.unwrap().unwrap();
+    assert_eq!((stored.reads.first_read_at, stored.reads.last_read_at), (Some(at(5)), Some(at(9))));
+    assert_eq!((stored.reads.bytes, stored.ended_at, stored.grant), (150, None, grant));
+    assert_eq!(kit.store.pull_grant("p").await.unwrap(), Some((id, "os/linux".to_owned())));
+    assert_eq!(kit.store.job(id).await.unwrap().unwrap().task_iso_sha256.as_deref(), Some("d"));
+
+    kit.end(id, Outcome::Failed, at(20)).await;
+    let ended = kit.store.grants(id).await.unwrap().remove(0);
+    assert_eq!((ended.ended_at, ended.grant.frozen), (Some(at(20)), None));
+    assert_eq!(kit.store.pull_grant("p").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_log_only_grows_and_is_read_in_pages() {
+    let kit = Kit::new();
+    let id = kit.made(new_run(at(0))).await;
+    for index in 0..5 {
+        let run = (index % 2 == 0).then_some(id);
+        let event = NewEvent::warn("tick", format!("tick {index}")).with(json!(index)).of_step("one", 2);
+        kit.store.append(run, None, vec![event], at(index)).await.unwrap();
+    }
+    let mut seen = Vec::new();
+    let mut after = 0;
+    loop {
+        let page = kit.store.events(EventFilter { run: None, after, limit: 2 }).await.unwrap();
+        let Some(last) = page.last() else { break };
+        assert!(page.iter().all(|event| event.seq > after));
+        after = last.seq;
+        seen.extend(page.into_iter().map(|event| event.message));
+    }
+    assert_eq!(seen, ["made", "tick 0", "tick 1", "tick 2", "tick 3", "tick 4"]);
+    let of_run = kit.store.events(EventFilter { run: Some(id), after: 0, limit: 9 }).await.unwrap();
+    assert_eq!(of_run.len(), 4);
+    assert_eq!(of_run[1].attempt, Some(2));
+    let last = kit.store.last_events(id, 2).await.unwrap();
+    assert_eq!(last.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["tick 2", "tick 4"]);
+}

@@ -1,0 +1,152 @@
+//! The one writer: a thread that owns the writing connection and puts many callers' work into one transaction.
+//!
+//! ```text
+//!  queue (bounded)   BEGIN IMMEDIATE
+//!   job 1  ------->    SAVEPOINT  job 1  RELEASE          answers are kept back ...
+//!   job 2  ------->    SAVEPOINT  job 2  ROLLBACK TO      (a failed job undoes itself only)
+//!   job 3  ------->    SAVEPOINT  job 3  RELEASE
+//!                    COMMIT = one fsync                   ... and sent now
+//! ```
+//!
+//! While one batch is being synced, the next one collects in the queue; so there is no timer and a single caller waits for
+//! nobody. Invariant: no answer leaves before COMMIT returned.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::db::StoreError;
+
+/// Jobs that share one transaction at most.
+const BATCH: usize = 128;
+/// Jobs that wait for the writer at most; callers beyond it wait for a place.
+const QUEUE: usize = 1024;
+
+/// Sends the answer of a job once the fate of its transaction is known.
+type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
+/// A caller's work, waiting for its transaction.
+trait Job: Send {
+    /// Does it; `false` means "roll me back", the reason is inside the answer.
+    fn run(self: Box<Self>, connection: &Connection) -> (bool, Answer);
+    /// Answers without doing it.
+    fn refuse(self: Box<Self>, why: StoreError);
+}
+
+struct Work<T, F> {
+    operation: &'static str,
+    work: F,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Job for Work<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+{
+    fn run(self: Box<Self>, connection: &Connection) -> (bool, Answer) {
+        let Self { operation, work, answer } = *self;
+        let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
+            .unwrap_or_else(|_| Err(StoreError::Panicked { operation }));
+        let keep = result.is_ok();
+        // The caller may be gone (a dropped request); its write stands all the same.
+        (keep, Box::new(move |committed| drop(answer.send(committed.and(result)))))
+    }
+
+    fn refuse(self: Box<Self>, why: StoreError) {
+        drop(self.answer.send(Err(why)));
+    }
+}
+
+/// The handle of the writer thread; the thread ends when the last handle is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Writer {
+    queue: mpsc::Sender<Box<dyn Job>>,
+}
+
+impl Writer {
+    /// Starts the thread that owns `connection`.
+    pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
+        let (queue, work) = mpsc::channel(QUEUE);
+        std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || run(connection, work))?;
+        Ok(Self { queue })
+    }
+
+    /// How many jobs wait for the writer.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.max_capacity() - self.queue.capacity()
+    }
+
+    /// Carries out `work` in a transaction and answers once it is durable.
+    pub(super) async fn write<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (answer, receive) = oneshot::channel();
+        let job = Box::new(Work { operation, work, answer });
+        self.queue.send(job).await.map_err(|_| StoreError::Closed)?;
+        receive.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+fn run(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while let Some(first) = queue.blocking_recv() {
+        batch.push(first);
+        while batch.len() < BATCH
+            && let Ok(next) = queue.try_recv()
+        {
+            batch.push(next);
+        }
+        commit_batch(&connection, &mut batch);
+    }
+    let _best_effort = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);");
+}
+
+fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
+    if let Err(source) = connection.execute_batch("BEGIN IMMEDIATE") {
+        let why = StoreError::sqlite("begin a transaction", source);
+        batch.drain(..).for_each(|job| job.refuse(why.clone()));
+        return;
+    }
+    let mut answers = Vec::with_capacity(batch.len());
+    let mut broken = None;
+    for job in batch.drain(..) {
+        match &broken {
+            Some(why) => job.refuse(StoreError::clone(why)),
+            None => broken = in_savepoint(connection, job, &mut answers).err(),
+        }
+    }
+    let committed = match broken {
+        Some(why) => Err(why),
+        None => connection
+            .execute_batch("COMMIT")
+            .map_err(|source| StoreError::sqlite("commit a transaction", source)),
+    };
+    if committed.is_err() && !connection.is_autocommit() {
+        let _best_effort = connection.execute_batch("ROLLBACK");
+    }
+    for answer in answers {
+        answer(committed.clone());
+    }
+}
+
+/// Runs one job in a savepoint. `Err` when the savepoint itself broke: then the whole transaction is lost.
+fn in_savepoint(
+    connection: &Connection,
+    job: Box<dyn Job>,
+    answers: &mut Vec<Answer>,
+) -> Result<(), StoreError> {
+    let broke = |source| StoreError::sqlite("use a savepoint", source);
+    if let Err(source) = connection.execute_batch("SAVEPOINT job") {
+        let why = broke(source);
+        job.refuse(why.clone());
+        return Err(why);
+    }
+    let (keep, answer) = job.run(connection);
+    answers.push(answer);
+    connection.execute_batch(if keep { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" }).map_err(broke)
+}

@@ -1,0 +1,172 @@
+//! The numbers an operator scrapes, under the names of the contract.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Status {
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    op: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: String,
+    code: u16,
+}
+
+/// All metrics of a controller.
+pub struct Metrics {
+    registry: Registry,
+    jobs: Family<Status, Gauge>,
+    job_duration: Family<Outcome, Histogram>,
+    redfish_request_duration: Family<Operation, Histogram>,
+    iso_build_duration: Histogram,
+    iso_size: Histogram,
+    webhook_latency: Histogram,
+    http_requests: Family<Route, Counter>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let minutes = || Histogram::new(exponential_buckets(1.0, 2.0, 15));
+        let quick = || Histogram::new(exponential_buckets(0.001, 2.0, 18));
+        let mut registry = Registry::default();
+        let jobs = Family::default();
+        registry.register("job_total", "Jobs in the database by their public state", Family::clone(&jobs));
+        let job_duration = Family::<Outcome, Histogram>::new_with_constructor(minutes);
+        registry.register_with_unit(
+            "job_duration",
+            "From accepting a job to the end of its cleanup",
+            Unit::Seconds,
+            job_duration.clone(),
+        );
+        let redfish_request_duration = Family::<Operation, Histogram>::new_with_constructor(quick);
+        registry.register_with_unit(
+            "redfish_request_duration",
+            "One HTTP request to a BMC",
+            Unit::Seconds,
+            redfish_request_duration.clone(),
+        );
+        let iso_build_duration = quick();
+        registry.register_with_unit(
+            "iso_build_duration",
+            "Planning and hashing one task image",
+            Unit::Seconds,
+            iso_build_duration.clone(),
+        );
+        let iso_size = Histogram::new(exponential_buckets(1024.0 * 1024.0, 2.0, 8));
+        registry.register_with_unit("iso_size", "Length of a task image", Unit::Bytes, iso_size.clone());
+        let webhook_latency = minutes();
+        registry.register_with_unit(
+            "webhook_latency",
+            "From powering a machine on to its report",
+            Unit::Seconds,
+            webhook_latency.clone(),
+        );
+        let http_requests = Family::default();
+        registry.register("http_requests", "HTTP requests by route and status", Family::clone(&http_requests));
+        Self {
+            registry,
+            jobs,
+            job_duration,
+            redfish_request_duration,
+            iso_build_duration,
+            iso_size,
+            webhook_latency,
+            http_requests,
+        }
+    }
+}
+
+impl Metrics {
+    /// Sets how many jobs are in a public state.
+    pub fn set_jobs(&self, status: &'static str, jobs: u64) {
+        self.jobs.get_or_create(&Status { status }).set(i64::try_from(jobs).unwrap_or(i64::MAX));
+    }
+
+    /// A job is over.
+    pub fn job_ended(&self, outcome: &'static str, duration: Duration) {
+        self.job_duration.get_or_create(&Outcome { outcome }).observe(duration.as_secs_f64());
+    }
+
+    /// A request to a BMC was answered or not.
+    pub fn redfish_request(&self, op: &'static str, duration: Duration) {
+        self.redfish_request_duration.get_or_create(&Operation { op }).observe(duration.as_secs_f64());
+    }
+
+    /// A task image was planned.
+    pub fn iso_built(&self, duration: Duration, size: u64) {
+        self.iso_build_duration.observe(duration.as_secs_f64());
+        // A histogram counts in floating point; image lengths are far below where that loses a byte.
+        self.iso_size.observe(size as f64);
+    }
+
+    /// A machine has reported.
+    pub fn reported(&self, after: Duration) {
+        self.webhook_latency.observe(after.as_secs_f64());
+    }
+
+    /// A request was answered. `route` is the pattern, never the path.
+    pub fn http_request(&self, route: &str, code: u16) {
+        self.http_requests.get_or_create(&Route { route: route.to_owned(), code }).inc();
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_the_contract_are_scraped() {
+        let metrics = Metrics::default();
+        metrics.set_jobs("queued", 3);
+        metrics.job_ended("succeeded", Duration::from_secs(60));
+        metrics.redfish_request("insert", Duration::from_millis(20));
+        metrics.iso_built(Duration::from_millis(2), 1 << 20);
+        metrics.reported(Duration::from_secs(30));
+        metrics.http_request("/api/v1/jobs", 202);
+        let text = metrics.encode().unwrap();
+        for line in [
+            "job_total{status=\"queued\"} 3",
+            "job_duration_seconds_count{outcome=\"succeeded\"} 1",
+            "redfish_request_duration_seconds_count{op=\"insert\"} 1",
+            "iso_build_duration_seconds_count 1",
+            "iso_size_bytes_count 1",
+            "webhook_latency_seconds_count 1",
+            "http_requests_total{route=\"/api/v1/jobs\",code=\"202\"} 1",
+        ] {
+            assert!(text.contains(line), "{line} is missing in\n{text}");
+        }
+    }
+}

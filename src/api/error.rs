@@ -44,7 +44,10 @@ impl From<FieldError> for Detail {
 
 /// An answer that says what is wrong.
 #[derive(Clone, Debug)]
-pub struct ApiError {
+pub struct ApiError(Box<Answer>);
+
+#[derive(Clone, Debug)]
+struct Answer {
     status: StatusCode,
     code: &'static str,
     message: String,
@@ -55,7 +58,8 @@ pub struct ApiError {
 impl ApiError {
     /// An error with a stable code and a sentence.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into(), details: Vec::new(), headers: HeaderMap::new() }
+        let message = message.into();
+        Self(Box::new(Answer { status, code, message, details: Vec::new(), headers: HeaderMap::new() }))
     }
 
     /// 400 `validation_error` with what is wrong, one by one.
@@ -64,7 +68,9 @@ impl ApiError {
             [one] => format!("{}: {}", if one.path.is_empty() { "body" } else { &one.path }, one.message),
             many => format!("{} things are wrong with the request; see details", many.len()),
         };
-        Self { details, ..Self::new(StatusCode::BAD_REQUEST, "validation_error", message) }
+        let mut error = Self::new(StatusCode::BAD_REQUEST, "validation_error", message);
+        error.0.details = details;
+        error
     }
 
     /// 404 with a code of its kind.
@@ -81,7 +87,7 @@ impl ApiError {
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
-            self.headers.insert(name, value);
+            self.0.headers.insert(name, value);
         }
         self
     }
@@ -89,22 +95,23 @@ impl ApiError {
     /// The same error with one more detail.
     #[must_use]
     pub fn detail(mut self, detail: Detail) -> Self {
-        self.details.push(detail);
+        self.0.details.push(detail);
         self
     }
 
     /// The response, once the request id is known.
     pub(super) fn render(&self, request_id: &str) -> Response {
+        let Answer { status, code, message, details, headers } = &*self.0;
         let body = serde_json::json!({
-            "error": self.code, "message": self.message, "details": self.details, "request_id": request_id,
+            "error": code, "message": message, "details": details, "request_id": request_id,
         });
-        (self.status, self.headers.clone(), axum::Json(body)).into_response()
+        (*status, headers.clone(), axum::Json(body)).into_response()
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
+        let mut response = self.0.status.into_response();
         response.extensions_mut().insert(self);
         response
     }
@@ -121,7 +128,11 @@ impl From<StoreError> for ApiError {
             )
             .header(header::RETRY_AFTER, "5");
         }
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "something went wrong here; see the log for this request")
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "something went wrong here; see the log for this request",
+        )
     }
 }
 

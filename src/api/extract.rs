@@ -89,7 +89,8 @@ impl Body {
 impl FromRequest<Api> for Body {
     type Rejection = ApiError;
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let kind =
+            request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         let essence = kind.split(';').next().unwrap_or_default().trim();
         let json = essence.eq_ignore_ascii_case("application/json")
             || essence.eq_ignore_ascii_case("application/merge-patch+json");
@@ -121,7 +122,8 @@ pub(super) struct JobId(pub(super) RunId);
 impl FromRequestParts<Api> for JobId {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        let text = Path::<String>::from_request_parts(parts, api).await.map(|Path(text)| text).unwrap_or_default();
+        let text =
+            Path::<String>::from_request_parts(parts, api).await.map(|Path(text)| text).unwrap_or_default();
         text.parse().map(Self).map_err(|_| unknown_job())
     }
 }
@@ -132,7 +134,8 @@ pub(super) struct SerialPath(pub(super) Serial);
 impl FromRequestParts<Api> for SerialPath {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        let text = Path::<String>::from_request_parts(parts, api).await.map(|Path(text)| text).unwrap_or_default();
+        let text =
+            Path::<String>::from_request_parts(parts, api).await.map(|Path(text)| text).unwrap_or_default();
         text.parse().map(Self).map_err(|_| unknown_server(&text))
     }
 }
@@ -157,7 +160,11 @@ pub(super) fn page_size(asked: Option<&str>, usual: u32, most: u32) -> Result<u3
         None => Ok(usual),
         Some(text) => match text.parse() {
             Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
-            _ => Err(ApiError::invalid(vec![Detail::new("limit", "range", format!("limit is a number from 1 to {most}"))])),
+            _ => Err(ApiError::invalid(vec![Detail::new(
+                "limit",
+                "range",
+                format!("limit is a number from 1 to {most}"),
+            )])),
         },
     }
 }

@@ -27,13 +27,18 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
     };
     let disk = match free(&api.storage) {
         Ok(bytes) if bytes >= ROOM => json!({ "ok": true, "free_bytes": bytes }),
-        Ok(bytes) => json!({ "ok": false, "free_bytes": bytes, "message": "less than 256 MiB left for data" }),
-        Err(error) => json!({ "ok": false, "message": format!("the data folder cannot be looked at: {error}") }),
+        Ok(bytes) => {
+            json!({ "ok": false, "free_bytes": bytes, "message": "less than 256 MiB left for data" })
+        }
+        Err(error) => {
+            json!({ "ok": false, "message": format!("the data folder cannot be looked at: {error}") })
+        }
     };
     let ready = [&database, &disk].iter().all(|check| check["ok"] == json!(true));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    (status, Json(json!({ "status": word, "checks": { "database": database, "disk": disk } }))).into_response()
+    (status, Json(json!({ "status": word, "checks": { "database": database, "disk": disk } })))
+        .into_response()
 }
 
 fn free(path: &std::path::Path) -> Result<u64, rustix::io::Errno> {

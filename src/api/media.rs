@@ -17,7 +17,10 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
         return unknown_path(request.uri()).into_response();
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return super::error::wrong_method(request.method().clone(), axum::http::Uri::from_static("/t…")).await.header(axum::http::header::ALLOW, "GET, HEAD").into_response();
+        return super::error::wrong_method(request.method().clone(), axum::http::Uri::from_static("/t…"))
+            .await
+            .header(axum::http::header::ALLOW, "GET, HEAD")
+            .into_response();
     }
     match api.site.grants.open_token(&path.token).await {
         Ok(grant) if grant.artifact == path.artifact => serve(&grant, request.method(), request.headers()),
@@ -36,7 +39,10 @@ pub(super) async fn task_image(
 ) -> Result<Response, ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     let digest = job.task_iso_sha256.ok_or_else(|| {
-        ApiError::not_found("no_task_image", "this job has no task image yet; it is made at the step iso.build")
+        ApiError::not_found(
+            "no_task_image",
+            "this job has no task image yet; it is made at the step iso.build",
+        )
     })?;
     let token = api.site.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
     match api.site.grants.open_token(&token).await {
@@ -72,7 +78,11 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
                     tracing::error!(error = %crate::model::chain(&error), "a refused medium was not written down");
                 }
             }
-            ApiError::new(StatusCode::GONE, "media.changed", "this medium is not what was granted; see the job's events")
+            ApiError::new(
+                StatusCode::GONE,
+                "media.changed",
+                "this medium is not what was granted; see the job's events",
+            )
         }
     }
 }

@@ -23,7 +23,9 @@ pub(super) fn wrap(router: Router<Api>, api: &Api) -> Router<Api> {
 async fn around(State(api): State<Api>, request: Request, next: Next) -> Response {
     let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
     let usable = |id: &&str| {
-        !id.is_empty() && id.len() <= MAX_ID && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+        !id.is_empty()
+            && id.len() <= MAX_ID
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     };
     let id = given.filter(usable).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned);
     // The pattern, never the path: a path may hold a grant token, and labels must stay few.

@@ -46,7 +46,11 @@ pub(super) async fn report(
         ));
     }
     if body.len() > MAX_REPORT {
-        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "a report has at most 64 KiB"));
+        return Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            "a report has at most 64 KiB",
+        ));
     }
     let report = parse_report(&body).map_err(|why| {
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), "report", why.to_string())])

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::auth::{
-    AuthFailure, Authenticator, CredentialStore, Permission, PullRecord, StoreUnavailable, TokenRecord, UserRecord,
+    AuthFailure, Authenticator, CredentialStore, Permission, PullRecord, StoreUnavailable, TokenRecord,
+    UserRecord,
 };
 use crate::media::{GrantLedger, GrantRecord, GrantSource, ImageDigest, LedgerUnavailable, ReadSummary};
 use crate::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, chain};
@@ -33,7 +34,8 @@ impl CredentialStore for StoreCredentials {
         let token = self.0.api_token(hash).await.map_err(unavailable)?;
         token
             .map(|token| {
-                let role = token.role.parse().map_err(|_| StoreUnavailable("a stored role is unknown".into()))?;
+                let role =
+                    token.role.parse().map_err(|_| StoreUnavailable("a stored role is unknown".into()))?;
                 Ok(TokenRecord {
                     id: token.id,
                     name: token.name,
@@ -83,7 +85,9 @@ impl Images for RegistryImages {
     async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable> {
         let Some(registry) = &self.0 else { return Ok(false) };
         // A name our registry could never hold is one it does not hold.
-        let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else { return Ok(false) };
+        let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
+            return Ok(false);
+        };
         match registry.resolve(&repository, &reference).await {
             Ok(_) => Ok(true),
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
@@ -159,7 +163,10 @@ impl GrantLedger for Ledger {
         let image = before.grant.artifact.as_str();
         let mut events = Vec::new();
         if before.reads.first_read_at.is_none() && added.first_read_at.is_some() {
-            events.push(NewEvent::info("media.first-read", format!("the {image} image was read for the first time")));
+            events.push(NewEvent::info(
+                "media.first-read",
+                format!("the {image} image was read for the first time"),
+            ));
         }
         if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
             events.push(NewEvent::info("media.boot-read", "the boot record of the boot image was read"));
@@ -192,14 +199,13 @@ impl registry::Authorizer for RegistryAccess {
         access: registry::Access<'_>,
     ) -> Result<(), registry::Denied> {
         let peer = caller.peer.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
-        let principal = self
-            .auth
-            .authenticate(caller.authorization, peer, self.clock.now().timestamp())
-            .await
-            .map_err(|failure| match failure {
-                AuthFailure::Missing | AuthFailure::Invalid => registry::Denied::Unauthorized,
-                AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Forbidden,
-            })?;
+        let principal =
+            self.auth.authenticate(caller.authorization, peer, self.clock.now().timestamp()).await.map_err(
+                |failure| match failure {
+                    AuthFailure::Missing | AuthFailure::Invalid => registry::Denied::Unauthorized,
+                    AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Forbidden,
+                },
+            )?;
         let permission = match access.action {
             registry::Action::Pull => Permission::RegistryPull,
             registry::Action::Push | registry::Action::Delete => Permission::RegistryPush,

@@ -25,7 +25,12 @@ const CONNECTIONS: usize = 4096;
 const REFUSED: Duration = Duration::from_millis(100);
 
 /// Serves a router until `stop`.
-pub(super) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, tasks: TaskTracker) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let accepted = tokio::select! {

@@ -175,7 +175,9 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         None => None,
     };
     let bound = |listener: &tokio::net::TcpListener| {
-        listener.local_addr().map_err(|source| StartError::Listen { address: settings.controller_http_addr, source })
+        listener
+            .local_addr()
+            .map_err(|source| StartError::Listen { address: settings.controller_http_addr, source })
     };
     let api_address = bound(&listener)?;
     let media_address = media_listener.as_ref().map_or(Ok(api_address), bound)?;
@@ -311,11 +313,9 @@ fn make_site(
     let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
     let roots = controller_ca.as_deref().unwrap_or_default().as_bytes();
     let tls = crate::media::tls_config(roots).map_err(setting("use CONTROLLER_CA_FILE"))?;
-    let library = Library::open(
-        &settings.maintenance_dir(),
-        LibraryOptions { tls, max_image_bytes: MAX_IMAGE },
-    )
-    .map_err(setting("open the library of maintenance ISOs"))?;
+    let library =
+        Library::open(&settings.maintenance_dir(), LibraryOptions { tls, max_image_bytes: MAX_IMAGE })
+            .map_err(setting("open the library of maintenance ISOs"))?;
     let media_key = Arc::new(key.derive("media-grants"));
     let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
     let wall = Arc::clone(clock);
@@ -350,7 +350,8 @@ fn make_site(
             job_timeout: settings.job_stuck_timeout,
             cleanup_timeout: settings.cleanup_timeout,
             bmc_tries: settings.redfish_retries.max(1),
-            task_iso_dir: (settings.task_iso_mode == TaskIsoMode::File).then(|| settings.task_iso_dir.clone()),
+            task_iso_dir: (settings.task_iso_mode == TaskIsoMode::File)
+                .then(|| settings.task_iso_dir.clone()),
             controller_ca,
             registry: registry.is_some(),
         },
@@ -358,8 +359,13 @@ fn make_site(
 }
 
 /// Makes an admin token at the first start, unless a user is configured: somebody must be able to get in.
-async fn first_token(settings: &Settings, store: &Store, now: Time) -> Result<Option<SecretString>, StartError> {
-    if settings.auth_mode == AuthMode::None || settings.basic_user.is_some() || settings.jwt_secret.is_some() {
+async fn first_token(
+    settings: &Settings,
+    store: &Store,
+    now: Time,
+) -> Result<Option<SecretString>, StartError> {
+    if settings.auth_mode == AuthMode::None || settings.basic_user.is_some() || settings.jwt_secret.is_some()
+    {
         return Ok(None);
     }
     let token = crate::auth::generate_token().map_err(setting("make the first admin token"))?;

@@ -42,6 +42,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use crate::secrets::JOB_USERNAME;
 pub use authenticator::{AuthConfig, AuthConfigError, Authenticator};
 pub use jwt::{JWT_AUDIENCE, JwtKey, JwtKeyError, MIN_JWT_SECRET_BYTES};
 pub use limit::{Limited, RateLimit, RateLimiter};
@@ -51,9 +52,6 @@ pub use password::{
 pub use store::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token};
 pub use webhook::{WebhookAuth, WebhookSecrets, verify_webhook};
-
-/// The user name under which the maintenance OS of a job presents its pull password. No user can have it.
-pub const JOB_USERNAME: &str = "shoal-job";
 
 /// How callers prove who they are (`AUTH_MODE`). API tokens work in every mode.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]

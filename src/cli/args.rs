@@ -48,6 +48,9 @@ pub struct SimArgs {
     /// Write the maintenance image of the demonstration to this file.
     #[arg(long, value_name = "FILE")]
     pub maintenance_iso: Option<PathBuf>,
+    /// Write the OS image of the demonstration to this folder, as an OCI image layout with the tag 22.04.
+    #[arg(long, value_name = "DIR")]
+    pub os_image: Option<PathBuf>,
 }
 
 /// More simulated servers than this are a mistake on one machine.

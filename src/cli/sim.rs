@@ -12,6 +12,9 @@ use super::exit::Exit;
 use super::serve::stop_signal;
 use crate::sim::{Farm, FarmConfig, InstallerBehaviour, ServerSpec, images};
 
+/// The tag of the OS image that is written.
+const OS_TAG: &str = "22.04";
+
 /// Runs the simulated servers until told to stop.
 pub(super) async fn run(args: SimArgs, json: bool) -> ExitCode {
     match farm(args, json).await {
@@ -28,6 +31,10 @@ async fn farm(args: SimArgs, json: bool) -> anyhow::Result<()> {
     if let Some(path) = &args.maintenance_iso {
         write_maintenance_iso(path)?;
         writeln!(std::io::stderr(), "maintenance ISO written to {}", path.display())?;
+    }
+    if let Some(folder) = &args.os_image {
+        images::rootfs_image(&images::RootfsSpec::default())?.write_layout(folder, OS_TAG)?;
+        writeln!(std::io::stderr(), "OS image written to {} with the tag {OS_TAG}", folder.display())?;
     }
     let serials = serials(&args);
     if serials.is_empty() {
@@ -93,8 +100,10 @@ pub(super) async fn next_line(
 }
 
 fn serials(args: &SimArgs) -> Vec<String> {
-    let counted =
-        args.servers.unwrap_or(usize::from(args.serials.is_empty() && args.maintenance_iso.is_none()) * 3);
+    // Without a word about servers there are three, unless only files were asked for.
+    let files_only = args.maintenance_iso.is_some() || args.os_image.is_some();
+    let usual = if args.serials.is_empty() && !files_only { 3 } else { 0 };
+    let counted = args.servers.unwrap_or(usual);
     args.serials.iter().cloned().chain(numbered(counted)).collect()
 }
 

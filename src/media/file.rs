@@ -35,7 +35,8 @@ fn whole(folder: &Path, name: &str, fill: impl FnOnce(&mut File) -> io::Result<(
     fs::create_dir_all(folder)?;
     let partial = folder.join(format!(".{name}.partial"));
     // A task image holds the secrets of its job.
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    let mut file =
+        fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     fill(&mut file)?;
     file.sync_all()?;
     fs::rename(&partial, folder.join(name))?;

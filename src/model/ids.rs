@@ -47,7 +47,9 @@ pub struct Serial(String);
 
 /// Why a text is not a serial number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a serial number has 1 to 64 characters of A-Z a-z 0-9 . _ : + - and begins with a letter or a digit")]
+#[error(
+    "a serial number has 1 to 64 characters of A-Z a-z 0-9 . _ : + - and begins with a letter or a digit"
+)]
 pub struct InvalidSerial;
 
 impl Serial {

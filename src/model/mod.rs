@@ -17,8 +17,8 @@ pub use event::{Event, Level, NewEvent};
 pub use ids::{RunId, Serial};
 pub use job::{Job, JobStatus};
 pub use run::{
-    Change, Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Plan, Position, Run, Signal, Snapshot,
-    Stage, StepInstance, StepPhase, StepRecord, Wait,
+    Change, Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Plan, Position, Run, Signal,
+    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Wait,
 };
 pub use server::{Server, TlsMode};
 pub use time::{Clock, ManualClock, SystemClock, Time};

@@ -106,10 +106,7 @@ impl Clock for SystemClock {
         #[cfg(not(target_os = "linux"))]
         let id = rustix::time::ClockId::Monotonic;
         let spec = rustix::time::clock_gettime(id);
-        Duration::new(
-            u64::try_from(spec.tv_sec).unwrap_or(0),
-            u32::try_from(spec.tv_nsec).unwrap_or(0),
-        )
+        Duration::new(u64::try_from(spec.tv_sec).unwrap_or(0), u32::try_from(spec.tv_nsec).unwrap_or(0))
     }
 }
 

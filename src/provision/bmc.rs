@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::{
-    Bmc, Credentials, Endpoint, Fence, HttpOptions, HttpTransport, Observer, Options, Profile,
-    SessionHandle, SessionKeeper, TlsMode as BmcTls,
+    Bmc, Credentials, Endpoint, Fence, HttpOptions, HttpTransport, Observer, Options, Profile, SessionHandle,
+    SessionKeeper, TlsMode as BmcTls,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
@@ -90,18 +90,30 @@ impl Bmcs {
     ) -> Self {
         let (changes, queue) = mpsc::channel(BACKLOG);
         tokio::spawn(write_changes(Arc::clone(&sessions), queue));
-        Self { resolver, key: Arc::new(key), sessions, observer, options, ca, changes, open: Mutex::new(HashMap::new()) }
+        Self {
+            resolver,
+            key: Arc::new(key),
+            sessions,
+            observer,
+            options,
+            ca,
+            changes,
+            open: Mutex::new(HashMap::new()),
+        }
     }
 
     /// The connection to a server's BMC; mutations are sent only while `lease` outlives them.
-    pub(super) async fn connect(&self, server: &Server, lease: &LeaseGuard) -> Result<Connected, ConnectError> {
+    pub(super) async fn connect(
+        &self,
+        server: &Server,
+        lease: &LeaseGuard,
+    ) -> Result<Connected, ConnectError> {
         if let Some(connected) = self.reuse(server, lease) {
             return Ok(connected);
         }
-        let endpoint: Endpoint = server
-            .bmc_address
-            .parse()
-            .map_err(|why| ConnectError::Record(format!("the BMC address of {} is unusable: {why}", server.serial)))?;
+        let endpoint: Endpoint = server.bmc_address.parse().map_err(|why| {
+            ConnectError::Record(format!("the BMC address of {} is unusable: {why}", server.serial))
+        })?;
         let (tls, learned_fingerprint) = self.tls(server, &endpoint).await?;
         let password = self.password(server)?;
         let transport = HttpTransport::new(&endpoint, &tls, HttpOptions::default())
@@ -114,7 +126,7 @@ impl Bmcs {
             Arc::new(transport),
             profile,
         )
-        .options(self.options.clone())
+        .options(self.options)
         .observer(Arc::clone(&self.observer))
         .fence(Arc::clone(&shared) as Arc<dyn Fence>)
         .session_keeper(Arc::new(Keeper {
@@ -153,7 +165,11 @@ impl Bmcs {
         }
     }
 
-    async fn tls(&self, server: &Server, endpoint: &Endpoint) -> Result<(BmcTls, Option<String>), ConnectError> {
+    async fn tls(
+        &self,
+        server: &Server,
+        endpoint: &Endpoint,
+    ) -> Result<(BmcTls, Option<String>), ConnectError> {
         if !endpoint.is_secure() {
             return Ok((BmcTls::Insecure, None));
         }
@@ -194,7 +210,9 @@ impl Bmcs {
     async fn close_kept(&self, serial: &Serial, bmc: &Bmc) {
         let kept = match self.sessions.kept(serial).await {
             Ok(kept) => kept,
-            Err(error) => return tracing::warn!(server = %serial, %error, "the kept BMC session cannot be read"),
+            Err(error) => {
+                return tracing::warn!(server = %serial, %error, "the kept BMC session cannot be read");
+            }
         };
         let Some(handle) = kept.and_then(|sealed| self.unseal(serial, &sealed)) else { return };
         if let Err(error) = bmc.delete_session(&handle).await {
@@ -219,7 +237,10 @@ fn context(serial: &Serial) -> String {
     format!("bmc-session/{serial}")
 }
 
-async fn write_changes(sessions: Arc<dyn Sessions>, mut queue: mpsc::Receiver<(Serial, Option<KeptSession>)>) {
+async fn write_changes(
+    sessions: Arc<dyn Sessions>,
+    mut queue: mpsc::Receiver<(Serial, Option<KeptSession>)>,
+) {
     while let Some((server, session)) = queue.recv().await {
         if let Err(error) = sessions.keep(&server, session).await {
             tracing::warn!(%server, %error, "a BMC session was not kept; after a crash it times out by itself");

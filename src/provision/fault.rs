@@ -27,12 +27,15 @@ pub(super) fn failure(
 /// fate is unknown is tried again too: the step observes before it acts.
 pub(super) fn of_redfish(step: &str, error: &RedfishError) -> StepReport {
     let class = match &error.kind {
-        ErrorKind::Unreachable { .. } | ErrorKind::Timeout { .. } | ErrorKind::Tls { .. } => class::BMC_UNREACHABLE,
+        ErrorKind::Unreachable { .. } | ErrorKind::Timeout { .. } | ErrorKind::Tls { .. } => {
+            class::BMC_UNREACHABLE
+        }
         ErrorKind::NotSupported { .. } | ErrorKind::License { .. } => class::UNSUPPORTED,
         ErrorKind::Unauthorized { .. } | ErrorKind::Config { .. } => class::INPUT,
-        ErrorKind::Busy { .. } | ErrorKind::Server { .. } | ErrorKind::TaskFailed { .. } | ErrorKind::Fenced => {
-            class::TRANSIENT
-        }
+        ErrorKind::Busy { .. }
+        | ErrorKind::Server { .. }
+        | ErrorKind::TaskFailed { .. }
+        | ErrorKind::Fenced => class::TRANSIENT,
         _ => class::BMC_REFUSED,
     };
     let failure = Failure {

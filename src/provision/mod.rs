@@ -34,8 +34,11 @@ use crate::model::{NewRun, Plan, StepInstance};
 pub use bmc::{Bmcs, KeptSession, Sessions};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
+pub use site::{
+    Addresses, Directory, Images, Meter, Site, SiteSettings, Unavailable, checked_base_url,
+    checked_bmc_address, checked_fingerprint,
+};
 pub use steps::grant_context;
-pub use site::{checked_base_url, checked_bmc_address, Addresses, Directory, Images, Meter, Site, SiteSettings, Unavailable};
 
 /// The workflow's name.
 pub const KIND: &str = "provision";

@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 use super::site::Site;
 use super::{KIND, Provision, VERSION};
 use crate::model::recipe::{FieldError, Lint, Recipe};
-use crate::model::{
-    Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time,
-};
+use crate::model::{Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time};
 use crate::secrets::token_hash;
 
 /// What a client asks for; also a run's input, and what another workflow orders.
@@ -111,11 +109,7 @@ impl Site {
         )
         .by(created_by)
         .with(recipe.summary());
-        let input = JobInput {
-            server: order.server_serial.clone(),
-            recipe: recipe.raw,
-            maintenance_iso_url,
-        };
+        let input = JobInput { server: order.server_serial.clone(), recipe: recipe.raw, maintenance_iso_url };
         NewRun {
             id,
             kind: KIND.to_owned(),

@@ -148,7 +148,10 @@ impl Report {
                 let event = NewEvent::info("report.progress", format!("{step}{done}"))
                     .by("maintenance-os")
                     .with(json!({ "step": step, "percent": percent }));
-                engine.store().append(Some(id), Some(job.server.clone()), vec![event], engine.clock().now()).await?;
+                engine
+                    .store()
+                    .append(Some(id), Some(job.server.clone()), vec![event], engine.clock().now())
+                    .await?;
                 return Ok(ReportOutcome::Accepted);
             }
             Self::Success(details) => (
@@ -158,7 +161,10 @@ impl Report {
             ),
             Self::Failed { failed_step, details } => (
                 "failed",
-                NewEvent::error("report.failed", format!("the maintenance OS reported a failure of {failed_step}")),
+                NewEvent::error(
+                    "report.failed",
+                    format!("the maintenance OS reported a failure of {failed_step}"),
+                ),
                 json!({
                     "status": "failed", "failed_step": failed_step, "delivery_id": details.delivery_id,
                     "message": details.message,

@@ -106,6 +106,11 @@ pub fn checked_bmc_address(text: &str) -> Result<String, String> {
     text.parse::<redfish::Endpoint>().map(|endpoint| endpoint.to_string()).map_err(|why| why.to_string())
 }
 
+/// A certificate's SHA-256 fingerprint in the form it is stored in.
+pub fn checked_fingerprint(text: &str) -> Result<String, String> {
+    text.parse::<redfish::Fingerprint>().map(|print| print.to_string()).map_err(|why| why.to_string())
+}
+
 /// A base URL for media: scheme, address and port, nothing more (lock L1).
 pub fn checked_base_url(text: &str) -> Result<String, String> {
     let url = url::Url::parse(text).map_err(|why| format!("not a URL: {why}"))?;
@@ -178,7 +183,8 @@ mod tests {
 
     #[test]
     fn loopback_towards_a_bmc_elsewhere_is_an_error_that_names_the_setting() {
-        let refused = addresses("127.0.0.1:8080").controller_for("192.0.2.7:443".parse().unwrap()).unwrap_err();
+        let refused =
+            addresses("127.0.0.1:8080").controller_for("192.0.2.7:443".parse().unwrap()).unwrap_err();
         assert!(refused.contains("CONTROLLER_PUBLIC_URL"), "{refused}");
     }
 

@@ -35,7 +35,7 @@ pub use key::{KEY_BYTES, Key, MasterKey, MasterKeyError, NoRandomness};
 pub use reference::{CredentialRef, CredentialRefError, ResolveError, Resolver};
 pub use seal::{OpenError, SEALED_PREFIX, SealError, open, seal};
 pub use source::{MAX_SECRET_BYTES, SecretSource, SecretSourceError, SourceError, Unfit};
-pub use tokens::{JobTokens, same_secret, token_hash, token_matches};
+pub use tokens::{JOB_USERNAME, JobTokens, same_secret, token_hash, token_matches};
 pub(crate) use tokens::{base32_lower, random_bytes, sha256};
 
 #[cfg(test)]

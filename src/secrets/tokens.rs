@@ -22,6 +22,9 @@ use subtle::ConstantTimeEq;
 
 use super::key::{Key, MasterKey, NoRandomness};
 
+/// The user name under which the maintenance OS of a job presents its pull password. No user can have it.
+pub const JOB_USERNAME: &str = "shoal-job";
+
 /// How many bytes of an HMAC go into a token: a whole number of base32 groups, well over 128 bits.
 const TOKEN_BYTES: usize = 20;
 

@@ -267,6 +267,12 @@ impl Farm {
 }
 
 impl SimulatedServer {
+    /// Whether the host is powered on.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.twin.snapshot().power == redfish::sim::Power::On
+    }
+
     /// The boots so far, oldest first; only ended ones.
     #[must_use]
     pub fn history(&self) -> Vec<BootRecord> {

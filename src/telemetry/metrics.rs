@@ -88,7 +88,11 @@ impl Default for Metrics {
             webhook_latency.clone(),
         );
         let http_requests = Family::default();
-        registry.register("http_requests", "HTTP requests by route and status", Family::clone(&http_requests));
+        registry.register(
+            "http_requests",
+            "HTTP requests by route and status",
+            Family::clone(&http_requests),
+        );
         Self {
             registry,
             jobs,

@@ -50,8 +50,11 @@ pub(in crate::api) async fn create(
     let id = ready.run.id;
     match api.engine.create(Creation { run: ready.run }).await? {
         Created::New(_) => {
-            let warnings: Vec<Value> =
-                ready.lints.iter().map(|lint| json!({ "path": lint.path, "message": lint.message })).collect();
+            let warnings: Vec<Value> = ready
+                .lints
+                .iter()
+                .map(|lint| json!({ "path": lint.path, "message": lint.message }))
+                .collect();
             let mut body = accepted(id, JobStatus::Queued, &serial, now);
             body["warnings"] = json!(warnings);
             Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
@@ -65,7 +68,9 @@ pub(in crate::api) async fn create(
         Created::KeyReused(id) => Err(ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "idempotency_key_reused",
-            format!("this idempotency key belongs to another request, job {id}; take a new key for a new job"),
+            format!(
+                "this idempotency key belongs to another request, job {id}; take a new key for a new job"
+            ),
         )),
         Created::Conflict { holder } => Err(ApiError::conflict(
             "conflict.active_job",
@@ -97,9 +102,15 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 fn order(request: Request, idempotency_key: Option<String>) -> Result<JobOrder, ApiError> {
     let mut wrong = Vec::new();
     let serial = match request.server_serial.as_deref().map(str::parse::<Serial>) {
-        None => Err(wrong.push(Detail::new("/server_serial", "required", "server_serial is required"))),
-        Some(Err(why)) => Err(wrong.push(Detail::new("/server_serial", "pattern", why.to_string()))),
-        Some(Ok(serial)) => Ok(serial),
+        Some(Ok(serial)) => Some(serial),
+        Some(Err(why)) => {
+            wrong.push(Detail::new("/server_serial", "pattern", why.to_string()));
+            None
+        }
+        None => {
+            wrong.push(Detail::new("/server_serial", "required", "server_serial is required"));
+            None
+        }
     };
     if request.recipe.is_none() {
         wrong.push(Detail::new("/recipe", "required", "recipe is required"));
@@ -117,9 +128,10 @@ fn order(request: Request, idempotency_key: Option<String>) -> Result<JobOrder, 
         wrong.push(Detail::new("/labels", "labels", message));
     }
     match (serial, request.recipe) {
-        (Ok(server_serial), Some(recipe)) if wrong.is_empty() => {
+        (Some(server_serial), Some(recipe)) if wrong.is_empty() => {
             let labels = Value::Object(request.labels);
-            let request_sha256 = digest(&server_serial, &recipe, &request.maintenance_iso_url, &labels, priority);
+            let request_sha256 =
+                digest(&server_serial, &recipe, &request.maintenance_iso_url, &labels, priority);
             Ok(JobOrder {
                 server_serial,
                 recipe: recipe.get().to_owned(),
@@ -144,7 +156,8 @@ fn digest(
 ) -> String {
     let labels = labels.to_string();
     let priority = priority.to_string();
-    let parts = [serial.as_str(), recipe.get(), maintenance.as_deref().unwrap_or_default(), &labels, &priority];
+    let parts =
+        [serial.as_str(), recipe.get(), maintenance.as_deref().unwrap_or_default(), &labels, &priority];
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());

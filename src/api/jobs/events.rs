@@ -22,7 +22,11 @@ pub(in crate::api) async fn events(
         None => 0,
         Some(Ok(after)) if after >= 0 => after,
         Some(_) => {
-            return Err(ApiError::invalid(vec![Detail::new("after", "range", "after is the seq of an event")]));
+            return Err(ApiError::invalid(vec![Detail::new(
+                "after",
+                "range",
+                "after is the seq of an event",
+            )]));
         }
     };
     let limit = page_size(query.get("limit").map(String::as_str), 200, 1000)?;

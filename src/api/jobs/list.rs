@@ -26,14 +26,19 @@ pub(in crate::api) async fn list(
 }
 
 fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
-    let mut filter = JobFilter { limit: page_size(query.get("limit").map(String::as_str), 50, 500)?, ..JobFilter::default() };
+    let mut filter = JobFilter {
+        limit: page_size(query.get("limit").map(String::as_str), 50, 500)?,
+        ..JobFilter::default()
+    };
     let mut wrong = Vec::new();
     for (name, value) in query {
         let refused = |why: &str| Detail::new(name, "value", why);
         match name.as_str() {
             "status" => match JobStatus::parse(value) {
                 Some(status) => filter.status = Some(status),
-                None => wrong.push(refused("status is one of queued, provisioning, succeeded, failed, complete")),
+                None => {
+                    wrong.push(refused("status is one of queued, provisioning, succeeded, failed, complete"))
+                }
             },
             "outcome" => match Outcome::parse(value) {
                 Some(outcome) => filter.outcome = Some(outcome),

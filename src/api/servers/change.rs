@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::super::error::{ApiError, Detail};
 use crate::model::{Server, TlsMode};
-use crate::provision::{checked_base_url, checked_bmc_address};
+use crate::provision::{checked_base_url, checked_bmc_address, checked_fingerprint};
 use crate::secrets::Resolver;
 
 /// The most labels, and the longest of their texts.
@@ -65,7 +65,8 @@ impl Fields {
     /// Applies the fields to a server. The password is sealed for it at once.
     pub(super) fn apply(self, server: &mut Server, resolver: &Resolver) -> Result<(), ApiError> {
         let mut wrong = Vec::new();
-        let mut refuse = |path: &str, code: &str, message: String| wrong.push(Detail::new(path, code, message));
+        let mut refuse =
+            |path: &str, code: &str, message: String| wrong.push(Detail::new(path, code, message));
         if let Some(address) = self.bmc_address {
             match checked_bmc_address(&address) {
                 Ok(address) => server.bmc_address = address,
@@ -96,9 +97,16 @@ impl Fields {
         if let Some(labels) = self.labels {
             merge_labels(&mut server.labels, labels);
             let hold = server.labels.len() <= MAX_LABELS
-                && server.labels.iter().all(|(key, value)| key.len() <= MAX_LABEL && value.len() <= MAX_LABEL);
+                && server
+                    .labels
+                    .iter()
+                    .all(|(key, value)| key.len() <= MAX_LABEL && value.len() <= MAX_LABEL);
             if !hold {
-                refuse("/labels", "labels", format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes"));
+                refuse(
+                    "/labels",
+                    "labels",
+                    format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes"),
+                );
             }
         }
         if let Some(tls) = self.tls {
@@ -108,12 +116,13 @@ impl Fields {
             }
         }
         if let Some(fingerprint) = self.tls_fingerprint {
-            match fingerprint.map(|text| text.parse::<redfish::Fingerprint>()).transpose() {
-                Ok(fingerprint) => server.tls_fingerprint = fingerprint.map(|print| print.to_string()),
-                Err(why) => refuse("/tls_fingerprint", "format", why.to_string()),
+            match fingerprint.map(|text| checked_fingerprint(&text)).transpose() {
+                Ok(fingerprint) => server.tls_fingerprint = fingerprint,
+                Err(why) => refuse("/tls_fingerprint", "format", why),
             }
         }
-        server.allow_unverified_serial = self.allow_unverified_serial.unwrap_or(server.allow_unverified_serial);
+        server.allow_unverified_serial =
+            self.allow_unverified_serial.unwrap_or(server.allow_unverified_serial);
         if let Some(base) = self.media_base_url {
             match base.map(|base| checked_base_url(&base)).transpose() {
                 Ok(base) => server.media_base_url = base,

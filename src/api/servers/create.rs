@@ -37,7 +37,8 @@ pub(in crate::api) async fn create(
     let password = fields.password();
     let mut server = blank(serial, api.now());
     fields.apply(&mut server, &api.resolver)?;
-    let event = NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
+    let event =
+        NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
     match api.store().create_server(server.clone(), event).await? {
         ServerChange::Created(server) => {
             Ok((StatusCode::CREATED, view::etag(&server), axum::Json(view::server(&server))).into_response())

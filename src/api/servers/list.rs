@@ -19,7 +19,11 @@ pub(in crate::api) async fn list(
 ) -> Result<Json<Value>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
     let after = query.get("cursor").map(|cursor| cursor.parse()).transpose().map_err(|_| {
-        ApiError::invalid(vec![Detail::new("cursor", "value", "this cursor did not come from a list of servers")])
+        ApiError::invalid(vec![Detail::new(
+            "cursor",
+            "value",
+            "this cursor did not come from a list of servers",
+        )])
     })?;
     let mut servers = api.store().servers(after, limit + 1).await?;
     let more = servers.len() > limit as usize;

@@ -34,7 +34,9 @@ impl DemoApi {
             "serial": serial, "bmc_address": address, "bmc_username": user,
             "bmc_password": password.expose_secret(),
         });
-        self.send(self.request(Method::POST, "/api/v1/servers").json(&body), "register a server").await.map(drop)
+        self.send(self.request(Method::POST, "/api/v1/servers").json(&body), "register a server")
+            .await
+            .map(drop)
     }
 
     pub(super) async fn create_job(&self, serial: &str, recipe: &str) -> anyhow::Result<String> {

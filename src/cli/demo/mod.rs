@@ -28,7 +28,9 @@ use super::sim::{numbered, random_password, write_maintenance_iso};
 use crate::app::{self, Running};
 use crate::config::{Settings, Sources};
 use crate::model::SystemClock;
-use crate::sim::{Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci};
+use crate::sim::{
+    Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci,
+};
 use crate::telemetry;
 use api::DemoApi;
 use timeline::Timeline;
@@ -69,7 +71,11 @@ async fn demo(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     telemetry::init("warn", crate::config::LogFormat::Text)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
-    timeline.title(&format!("Shoal {}: {} simulated servers, everything on this machine", env!("CARGO_PKG_VERSION"), args.servers));
+    timeline.title(&format!(
+        "Shoal {}: {} simulated servers, everything on this machine",
+        env!("CARGO_PKG_VERSION"),
+        args.servers
+    ));
     let running = start_controller(folder.path()).await?;
     timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
     let password = random_password()?;
@@ -124,7 +130,9 @@ async fn start_farm(args: &DemoArgs, folder: &Path, password: &SecretString) -> 
             spec
         })
         .collect();
-    Farm::start(FarmConfig::new(specs, BMC_USER, password.clone(), disks)).await.context("start the simulated servers")
+    Farm::start(FarmConfig::new(specs, BMC_USER, password.clone(), disks))
+        .await
+        .context("start the simulated servers")
 }
 
 /// With `--fail-one` the last server's installer fails.
@@ -146,12 +154,11 @@ async fn provision(
     }
     timeline.note("api", &format!("{} servers registered", args.servers));
     let image = images::rootfs_image(&images::RootfsSpec::default())?;
-    let authorization = oci::Authorization::Basic {
-        username: "demo".to_owned(),
-        password: token.expose_secret().to_owned(),
-    };
+    let authorization =
+        oci::Authorization::Basic { username: "demo".to_owned(), password: token.expose_secret().to_owned() };
     let receipt =
-        images::push(crate::sim::http::api_client(None)?, &api.base, REPOSITORY, TAG, authorization, &image).await?;
+        images::push(crate::sim::http::api_client(None)?, &api.base, REPOSITORY, TAG, authorization, &image)
+            .await?;
     timeline.note("registry", &format!("pushed {REPOSITORY}:{TAG} as {}", receipt.digest));
     let mut candidates = Vec::new();
     for (number, server) in farm.servers().iter().enumerate() {
@@ -233,14 +240,18 @@ async fn verdict(candidate: &Candidate, job: &Value, server: &SimulatedServer) -
     }
     if candidate.fails {
         if job["outcome"] != json!("failed") || job["failed_step"] != json!(FAILING_UNIT) {
-            bail!("outcome {} at {}, expected a failure of {FAILING_UNIT}", job["outcome"], job["failed_step"]);
+            bail!(
+                "outcome {} at {}, expected a failure of {FAILING_UNIT}",
+                job["outcome"],
+                job["failed_step"]
+            );
         }
         return Ok(format!("failed at {FAILING_UNIT} as expected; slots empty, host off as it was found"));
     }
     if job["outcome"] != json!("succeeded") {
         bail!("outcome {} at {}", job["outcome"], job["failed_step"]);
     }
-    if twin.power != redfish::sim::Power::On {
+    if !server.is_on() {
         bail!("the host is not on");
     }
     // Reading and hashing the disk file blocks; nothing else is at work by now.
@@ -258,7 +269,13 @@ async fn keep(running: &Running, farm: &Farm, password: &SecretString) -> anyhow
     writeln!(out, "  shoal job list")?;
     writeln!(out, "  curl -H \"Authorization: Bearer $SHOAL_TOKEN\" $SHOAL_URL/metrics")?;
     for server in farm.servers() {
-        writeln!(out, "  BMC of {}: {} ({BMC_USER} / {})", server.serial, server.bmc_url, password.expose_secret())?;
+        writeln!(
+            out,
+            "  BMC of {}: {} ({BMC_USER} / {})",
+            server.serial,
+            server.bmc_url,
+            password.expose_secret()
+        )?;
     }
     out.flush()?;
     stop_signal().await;

@@ -74,11 +74,24 @@ impl Timeline {
         self.write("");
         for result in results {
             let text = |key: &str| result[key].as_str().unwrap_or_default();
-            let mark = if result["as_expected"] == json!(true) { self.paint("32", "ok") } else { self.paint("31", "!!") };
-            self.write(&format!("  {mark}  {:<10} {:<10} {}", text("server_serial"), text("outcome"), text("machine")));
+            let mark = if result["as_expected"] == json!(true) {
+                self.paint("32", "ok")
+            } else {
+                self.paint("31", "!!")
+            };
+            self.write(&format!(
+                "  {mark}  {:<10} {:<10} {}",
+                text("server_serial"),
+                text("outcome"),
+                text("machine")
+            ));
         }
         let expected = results.iter().filter(|result| result["as_expected"] == json!(true)).count();
-        self.write(&format!("\n{expected} of {} jobs ended as expected, in {:.1} s", results.len(), self.at()));
+        self.write(&format!(
+            "\n{expected} of {} jobs ended as expected, in {:.1} s",
+            results.len(),
+            self.at()
+        ));
     }
 
     fn at(&self) -> f64 {

@@ -64,7 +64,9 @@ fn conclude(signal: &Signal) -> StepReport {
                 class::INSTALLER,
                 unit,
                 format!("{unit} failed on the machine{message}"),
-                format!("see the journal of {unit} on the machine's console, correct the recipe, create the job again"),
+                format!(
+                    "see the journal of {unit} on the machine's console, correct the recipe, create the job again"
+                ),
             ))
         }
     };

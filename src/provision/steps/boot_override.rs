@@ -33,8 +33,8 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         ));
     }
     let target = set.observed.target.as_ref().map_or("Cd", |target| target.as_str()).to_owned();
-    Ok(host.report(StepReport::done().event(NewEvent::info(
-        "redfish.boot-once",
-        format!("boots once from {target}, read back"),
-    ))))
+    Ok(host.report(
+        StepReport::done()
+            .event(NewEvent::info("redfish.boot-once", format!("boots once from {target}, read back"))),
+    ))
 }

@@ -109,7 +109,8 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
             Err(error) => return Err(of_redfish(STEP, &error)),
         }
     }
-    Ok(settling("shutdown", POWER_WITHIN, "the host was asked to shut down and has not yet").leaving(json!(asked)))
+    Ok(settling("shutdown", POWER_WITHIN, "the host was asked to shut down and has not yet")
+        .leaving(json!(asked)))
 }
 
 async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {

@@ -35,8 +35,10 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         ))
     })?;
     let found_off = discovery.system.power_state == PowerState::Off;
-    let names = |uri: &String| discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| slot.id.clone());
-    let slots: Vec<String> = std::iter::once(&boot_slot).chain(task_slots.first()).filter_map(names).collect();
+    let names =
+        |uri: &String| discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| slot.id.clone());
+    let slots: Vec<String> =
+        std::iter::once(&boot_slot).chain(task_slots.first()).filter_map(names).collect();
     let model = discovery.system.model.clone().unwrap_or_else(|| "unknown model".to_owned());
     let state = if found_off { "off" } else { "on" };
     let message = format!("{model}, host {state}; plan {} with slots {}", plan.as_str(), slots.join(" and "));
@@ -76,7 +78,10 @@ fn right_machine(server: &Server, discovery: &Discovery) -> Result<Option<NewEve
             "the BMC shows no serial; going on because the server allows it",
         ))),
         SerialMatch::Unknown => Err(stop(
-            format!("the BMC at {} shows no serial, so it cannot be told whether it is {serial}", server.bmc_address),
+            format!(
+                "the BMC at {} shows no serial, so it cannot be told whether it is {serial}",
+                server.bmc_address
+            ),
             format!("if you are sure: `shoal server update {serial} --allow-unverified-serial`"),
         )),
     }

@@ -13,12 +13,11 @@ use super::super::order::JobInput;
 use super::super::site::Site;
 use super::validate::ImageName;
 use super::{class, input, left, own_policy, settled, step};
-use crate::auth::JOB_USERNAME;
 use crate::engine::{StepContext, StepReport};
 use crate::media::{self, FrozenTask, JobDocument, MediaToken, RegistryAccess, RenderInput, TaskImageInput};
 use crate::model::recipe::{Payload, Recipe};
 use crate::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
-use crate::secrets::{seal, token_hash};
+use crate::secrets::{JOB_USERNAME, seal, token_hash};
 
 const STEP: &str = "iso.build";
 /// Both images keep their bytes and URLs under every plan with separate media.
@@ -51,7 +50,8 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         .and_then(ImageName::parse)
         .map(|image| (image.repository, site.tokens.pull_password(&run.id.to_string())));
     let begun = context.clock.elapsed();
-    let document = document(site, context, &asked, &recipe, &validated, pull.as_ref().map(|(_, secret)| secret));
+    let document =
+        document(site, context, &asked, &recipe, &validated, pull.as_ref().map(|(_, secret)| secret));
     let frozen = freeze(site, context, &recipe, &document)?;
     let digest = frozen.digest().to_hex();
     site.meter.image_built(context.clock.elapsed().saturating_sub(begun), frozen.len());
@@ -61,10 +61,11 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     };
     let sealed = frozen
         .to_bytes()
-        .map_err(|why| broken(why))
-        .and_then(|bytes| seal(&site.media_key, &grant_context(run.id), &bytes).map_err(|why| broken(why)))?;
+        .map_err(broken)
+        .and_then(|bytes| seal(&site.media_key, &grant_context(run.id), &bytes).map_err(broken))?;
     let grant = |artifact, digest: &str, frozen, size| {
-        let token = site.media_token(run.id, artifact, digest).ok_or_else(|| broken("its token is unusable"))?;
+        let token =
+            site.media_token(run.id, artifact, digest).ok_or_else(|| broken("its token is unusable"))?;
         Ok(Grant {
             token_hash: token.hash(),
             run: run.id,
@@ -82,8 +83,12 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         task_grant: task.token_hash.clone(),
         boot_grant: boot.token_hash.clone(),
     };
-    let message =
-        format!("task image {} of {} bytes planned, sha256 {}", frozen.volume_id(), frozen.len(), short(&digest));
+    let message = format!(
+        "task image {} of {} bytes planned, sha256 {}",
+        frozen.volume_id(),
+        frozen.len(),
+        short(&digest)
+    );
     let mut report = StepReport::done()
         .leaving(json!(built))
         .event(NewEvent::info("iso.built", message).with(json!({ "sha256": digest, "size": frozen.len() })))
@@ -164,7 +169,7 @@ fn freeze(
         unattend_xml: unattend_xml.as_deref(),
         ks_cfg: ks_cfg.as_deref(),
     })
-    .map_err(|why| broken(why))?;
+    .map_err(broken)?;
     media::freeze(&TaskImageInput {
         job_id: context.snapshot.run.id.0,
         created_at: context.snapshot.run.created_at.timestamp(),

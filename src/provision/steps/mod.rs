@@ -1,5 +1,10 @@
 //! The steps, one file per action. Each observes before it acts and may be called again at any time.
 
+#![expect(
+    clippy::result_large_err,
+    reason = "a step that cannot go on returns its report early, by `?`; it is made once"
+)]
+
 mod await_report;
 mod boot_override;
 mod cleanup;
@@ -17,23 +22,21 @@ use redfish::Bmc;
 
 pub(super) use await_report::AwaitReport;
 pub(super) use boot_override::SetBootOverride;
-pub(super) use cleanup::{
-    CleanupBootOverride, CleanupEject, CleanupGrant, CleanupPowerOff, CleanupPowerOn,
-};
+pub(super) use cleanup::{CleanupBootOverride, CleanupEject, CleanupGrant, CleanupPowerOff, CleanupPowerOn};
 pub(super) use discover::Discover;
 pub(super) use eject::Eject;
-pub use iso_build::grant_context;
 pub(super) use iso_build::IsoBuild;
+pub use iso_build::grant_context;
 pub(super) use mount::{MountMaintenance, MountTask};
 pub(super) use power::{PowerOff, PowerOn};
 pub(super) use validate::Validate;
 
 use super::bmc::ConnectError;
+use super::class;
 use super::evidence::Discovered;
 use super::fault::{failure, unavailable};
 use super::order::JobInput;
 use super::site::Site;
-use super::class;
 use crate::engine::{StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{Effect, Serial, Server};
 
@@ -71,7 +74,11 @@ fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
 }
 
 /// What an earlier step must have left.
-fn left<T: serde::de::DeserializeOwned>(step: &str, context: &StepContext, by: &str) -> Result<T, StepReport> {
+fn left<T: serde::de::DeserializeOwned>(
+    step: &str,
+    context: &StepContext,
+    by: &str,
+) -> Result<T, StepReport> {
     context.earlier(by).ok_or_else(|| {
         StepReport::fail(failure(
             crate::engine::class::INTERNAL,
@@ -139,7 +146,11 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
 }
 
 /// The BMC and what was discovered of it.
-async fn known_host(step: &str, site: &Site, context: &StepContext) -> Result<(Host, Discovered), StepReport> {
+async fn known_host(
+    step: &str,
+    site: &Site,
+    context: &StepContext,
+) -> Result<(Host, Discovered), StepReport> {
     let found = left::<Discovered>(step, context, "redfish.discover")?;
     Ok((host(step, site, context).await?, found))
 }

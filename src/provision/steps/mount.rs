@@ -53,12 +53,18 @@ fn url(
     digest: &str,
 ) -> Result<String, StepReport> {
     let unusable = |why: String| {
-        StepReport::fail(failure(class::MEDIA, step, why, "set MEDIA_BASE_URL to scheme://address[:port], nothing more"))
+        StepReport::fail(failure(
+            class::MEDIA,
+            step,
+            why,
+            "set MEDIA_BASE_URL to scheme://address[:port], nothing more",
+        ))
     };
     let token = site
         .media_token(context.snapshot.run.id, artifact, digest)
         .ok_or_else(|| unusable("the derived grant token is not one".to_owned()))?;
-    media::media_url(&validated.media_base, &token, artifact, Suffix::Iso).map_err(|why| unusable(why.to_string()))
+    media::media_url(&validated.media_base, &token, artifact, Suffix::Iso)
+        .map_err(|why| unusable(why.to_string()))
 }
 
 /// Mounts an image into the first of `slots` that takes it; a definite refusal goes on to the next.
@@ -120,10 +126,9 @@ async fn mount_into(
     if slot.holds(url) {
         let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
         let mounted = Mounted { slot: uri.to_owned(), sent_at };
-        return Ok(StepReport::done().leaving(json!(mounted)).event(NewEvent::info(
-            "redfish.mounted",
-            format!("{what} in slot {}, read back", slot.id),
-        )));
+        return Ok(StepReport::done()
+            .leaving(json!(mounted))
+            .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
     }
     if let Some(mounted) = &sent_before
         && context.now().since(mounted.sent_at) < host.bmc.profile().read_back_lag
@@ -139,10 +144,9 @@ async fn mount_into(
     let inserted =
         host.bmc.insert(uri, url, InsertOptions::default()).await.map_err(|error| failed(&error))?;
     if inserted.confirmed {
-        return Ok(StepReport::done().leaving(json!(mounted)).event(NewEvent::info(
-            "redfish.mounted",
-            format!("{what} in slot {}, read back", slot.id),
-        )));
+        return Ok(StepReport::done()
+            .leaving(json!(mounted))
+            .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
     }
     Ok(waiting(host, &mounted, &slot.id, what))
 }

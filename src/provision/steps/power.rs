@@ -78,7 +78,8 @@ pub(super) async fn force_off(
             ));
         }
     }
-    Ok(settling("power_off", POWER_WITHIN, "the host was told to power off and is still on").leaving(json!(asked)))
+    Ok(settling("power_off", POWER_WITHIN, "the host was told to power off and is still on")
+        .leaving(json!(asked)))
 }
 
 async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
@@ -98,11 +99,13 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     if asked.sent > 0
         && let Some(sign) = started(STEP, site, context, &host, &found).await?
     {
-        let event = NewEvent::info("redfish.power", format!("host was started: {sign}; its BMC reports off as yet"));
+        let event =
+            NewEvent::info("redfish.power", format!("host was started: {sign}; its BMC reports off as yet"));
         return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
     }
     let now = context.now();
-    let due = asked.sent_at.is_none_or(|sent| now.since(sent) >= ASK_AGAIN) || context.reentered && context.waited.is_none();
+    let due = asked.sent_at.is_none_or(|sent| now.since(sent) >= ASK_AGAIN)
+        || context.reentered && context.waited.is_none();
     if due {
         asked.sent_at = Some(now);
         asked.sent += 1;

@@ -11,8 +11,8 @@ use super::super::site::Site;
 use super::{bmc_address, class, input, own_policy, server, settled, settling, step};
 use crate::engine::{StepContext, StepReport, Verdict};
 use crate::media::ImportError;
+use crate::model::NewEvent;
 use crate::model::recipe::Recipe;
-use crate::model::{NewEvent, Server};
 
 const STEP: &str = "validate";
 /// How long one call waits for an import before it parks the job.
@@ -31,14 +31,16 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     let asked = input(STEP, context)?;
     let server = server(STEP, site, &asked.server).await?;
     let recipe = site.schemas.validate(&asked.recipe).map_err(|errors| {
-        let first = errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message));
+        let first =
+            errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message));
         wrong(format!("the recipe no longer holds: {first}"), "correct the recipe and create the job again")
     })?;
-    let bmc = bmc_address(&server)
-        .await
-        .map_err(|why| StepReport::new(Verdict::Retry(failure(class::INPUT, STEP, why, "correct the server's BMC address"))))?;
+    let bmc = bmc_address(&server).await.map_err(|why| {
+        StepReport::new(Verdict::Retry(failure(class::INPUT, STEP, why, "correct the server's BMC address")))
+    })?;
     let addresses = &site.addresses;
-    let unreachable = |why: String| wrong(why, "see CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL in `shoal config reference`");
+    let unreachable =
+        |why: String| wrong(why, "see CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL in `shoal config reference`");
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;
     let media_base = addresses.media_for(&server, bmc).map_err(unreachable)?;
     let own_registry = own_registry(site, &recipe, &controller_url).await?;
@@ -57,44 +59,41 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     };
     let from = if own_registry { "our registry" } else { "elsewhere" };
     let message = match &recipe.oci_url {
-        Some(url) => format!("recipe valid; OS image {url} from {from}; maintenance ISO of {} bytes", image.len),
+        Some(url) => {
+            format!("recipe valid; OS image {url} from {from}; maintenance ISO of {} bytes", image.len)
+        }
         None => format!("recipe valid; maintenance ISO of {} bytes", image.len),
     };
-    Ok(StepReport::done()
-        .leaving(json!(validated))
-        .event(NewEvent::info("validate.done", message).with(json!({ "maintenance_sha256": validated.boot_digest })))
-        .event(debt_event(&server)))
-    .map(drop_empty)
+    let event =
+        NewEvent::info("validate.done", message).with(json!({ "maintenance_sha256": validated.boot_digest }));
+    let mut report = StepReport::done().leaving(json!(validated)).event(event);
+    if let Some(debt) = &server.debt {
+        let message = "an earlier job could not clean up this server; this job brings it into a known state";
+        report = report.event(NewEvent::warn("server.debt", message).with(debt.clone()));
+    }
+    Ok(report)
 }
 
 fn wrong(summary: impl Into<String>, next: impl Into<String>) -> StepReport {
     StepReport::fail(failure(class::INPUT, STEP, summary, next))
 }
 
-/// Says what an earlier job left undone; this job's own steps bring the server into a known state.
-fn debt_event(server: &Server) -> NewEvent {
-    match &server.debt {
-        Some(debt) => NewEvent::warn("server.debt", "an earlier job could not clean up this server; this one does")
-            .with(debt.clone()),
-        None => NewEvent::info("", ""),
-    }
-}
-
-fn drop_empty(mut report: StepReport) -> StepReport {
-    report.events.retain(|event| !event.kind.is_empty());
-    report
-}
-
 /// Whether the recipe's image comes from our registry; an image that should be there and is not ends the job here.
 async fn own_registry(site: &Site, recipe: &Recipe, controller_url: &str) -> Result<bool, StepReport> {
-    let Some(reference) = recipe.oci_url.as_deref().filter(|_| site.settings.registry) else { return Ok(false) };
+    let Some(reference) = recipe.oci_url.as_deref().filter(|_| site.settings.registry) else {
+        return Ok(false);
+    };
     let Some(image) = ImageName::parse(reference) else {
         return Err(wrong(
             format!("oci_url {reference} has no host, or no repository behind it"),
             "write it as HOST[:PORT]/REPOSITORY:TAG",
         ));
     };
-    let held = site.images.holds(&image.repository, &image.reference).await.map_err(|why| unavailable(STEP, &why))?;
+    let held = site
+        .images
+        .holds(&image.repository, &image.reference)
+        .await
+        .map_err(|why| unavailable(STEP, &why))?;
     let ours = controller_url.split_once("://").is_some_and(|(_, host)| host == image.host);
     if ours && !held {
         return Err(wrong(

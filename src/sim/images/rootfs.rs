@@ -1,6 +1,8 @@
 //! A small root file system as an OCI image: one tar+gzip layer, a configuration, a manifest.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 use bytes::Bytes;
 use flate2::{Compression, GzBuilder};
@@ -11,6 +13,8 @@ use oci_spec::{
         Os, RootFsBuilder, SCHEMA_VERSION,
     },
 };
+
+use serde_json::json;
 
 use super::ImageError;
 use crate::sim::oci::{Blob, digest_of};
@@ -47,6 +51,35 @@ pub struct RootfsImage {
     pub media_type: String,
     /// Its digest.
     pub digest: String,
+}
+
+impl RootfsImage {
+    /// Writes the image into `folder` as an OCI image layout (image-spec, image-layout.md) under a tag. `index.json` comes
+    /// last, so that whoever waits for it finds everything else.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn write_layout(&self, folder: &Path, tag: &str) -> io::Result<()> {
+        let blobs = folder.join("blobs").join("sha256");
+        fs::create_dir_all(&blobs)?;
+        let name = |digest: &str| blobs.join(digest.trim_start_matches("sha256:"));
+        for blob in &self.blobs {
+            fs::write(name(&blob.digest), &blob.bytes)?;
+        }
+        fs::write(name(&self.digest), &self.manifest)?;
+        fs::write(folder.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        let index = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [{
+                "mediaType": self.media_type, "digest": self.digest, "size": self.manifest.len(),
+                "annotations": { "org.opencontainers.image.ref.name": tag },
+            }],
+        });
+        let partial = folder.join(".index.json.partial");
+        fs::write(&partial, index.to_string())?;
+        fs::rename(partial, folder.join("index.json"))
+    }
 }
 
 /// Packs the root file system.

@@ -23,3 +23,19 @@ fn the_maintenance_iso_is_bootable_marked_and_the_same_every_time() {
     let marker: MaintenanceMarker = serde_json::from_slice(&image.read(MARKER_PATH, 4096).unwrap()).unwrap();
     assert_eq!(marker.name, "shoal-simulated-maintenance-os");
 }
+
+#[test]
+fn a_written_layout_holds_every_blob_under_its_digest() {
+    let image = rootfs_image(&RootfsSpec::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    image.write_layout(folder.path(), "22.04").unwrap();
+    let index: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("index.json")).unwrap()).unwrap();
+    assert_eq!(index["manifests"][0]["digest"], image.digest);
+    assert_eq!(index["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"], "22.04");
+    for entry in std::fs::read_dir(folder.path().join("blobs/sha256")).unwrap() {
+        let path = entry.unwrap().path();
+        let found = crate::sim::oci::digest_of(&std::fs::read(&path).unwrap());
+        assert_eq!(found, format!("sha256:{}", path.file_name().unwrap().to_string_lossy()));
+    }
+}

@@ -1,0 +1,140 @@
+//! Who may do what.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::Method;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use shoal::auth::AuthMode;
+
+use crate::kit::{Scene, honest, recipe};
+
+const SECRET: &str = "a secret of the tests with 42 characters..";
+
+/// A JSON Web Token, signed here and not with the product's code.
+fn jwt(claims: &Value) -> String {
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let signed = format!("{}.{}", part(&json!({ "alg": "HS256", "typ": "JWT" })), part(claims));
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(signed.as_bytes());
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes()))
+}
+
+fn soon() -> i64 {
+    jiff::Timestamp::now().as_second() + 300
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_credentials_only_health_and_readiness_answer() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let anonymous = scene.anonymous();
+    let table = include_str!("../../golden/routes.txt");
+    let routes: Vec<&str> = table.lines().collect();
+    assert!(routes.len() >= 11, "the golden table of routes holds all of them");
+    for route in routes {
+        let path = route.replace("{id}", &uuid::Uuid::now_v7().to_string()).replace("{serial}", "S-1");
+        let mut statuses = Vec::new();
+        for method in [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE] {
+            statuses.push(anonymous.send(anonymous.request(method, &path).json(&json!({}))).await.status);
+        }
+        if matches!(route, "/healthz" | "/readyz") {
+            assert_eq!(statuses, [200, 200, 405, 405, 405], "{route}");
+        } else {
+            assert!(statuses.contains(&401), "{route}: {statuses:?}");
+            assert!(statuses.iter().all(|status| matches!(status, 401 | 405)), "{route}: {statuses:?}");
+        }
+    }
+    for path in ["/v2/", "/v2/os-images/ubuntu-rootfs/manifests/22.04", "/v2/_catalog"] {
+        assert_eq!(anonymous.get(path).await.status, 401, "{path}");
+    }
+    let answer = anonymous.get("/api/v1/jobs").await;
+    answer.refused(401, "unauthorized");
+    assert!(answer.header("www-authenticate").unwrap().starts_with("Basic"));
+    anonymous.with_token("not-a-token").get("/api/v1/jobs").await.refused(401, "unauthorized");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_answer_without_credentials_only_when_told_to() {
+    let scene = Scene::bare(vec![], |settings, _| settings.metrics_anonymous = true).await;
+    assert_eq!(scene.anonymous().get("/metrics").await.status, 200);
+    scene.anonymous().get("/api/v1/jobs").await.refused(401, "unauthorized");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_sees_everything_and_changes_nothing() {
+    let scene = Scene::bare(vec![honest("ROLE-1")], |settings, _| {
+        settings.auth_mode = AuthMode::Jwt;
+        settings.jwt_secret = Some(SECRET.parse().unwrap());
+        settings.worker_concurrency = 0;
+    })
+    .await;
+    assert!(scene.running.first_token.is_none());
+    let admin = scene.admin.with_token(&jwt(&json!({ "sub": "ada", "role": "admin", "exp": soon() })));
+    let reader = scene.admin.with_token(&jwt(&json!({ "sub": "rhea", "role": "reader", "exp": soon() })));
+    admin.register(scene.server("ROLE-1")).await;
+    let id = admin.create_job("ROLE-1").await;
+
+    for path in [
+        "/api/v1/jobs".to_owned(),
+        format!("/api/v1/jobs/{id}"),
+        format!("/api/v1/jobs/{id}/events"),
+        "/api/v1/servers".to_owned(),
+        "/api/v1/servers/ROLE-1".to_owned(),
+        "/metrics".to_owned(),
+    ] {
+        assert_eq!(reader.get(&path).await.status, 200, "{path}");
+    }
+    let job = json!({ "server_serial": "ROLE-1", "recipe": recipe() });
+    let body = reader.post("/api/v1/jobs", &job).await.refused(403, "forbidden");
+    assert!(body["message"].as_str().unwrap().contains("rhea"), "{body}");
+    reader.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.refused(403, "forbidden");
+    reader.post("/api/v1/servers", &json!({})).await.refused(403, "forbidden");
+    reader.patch("/api/v1/servers/ROLE-1", &json!({})).await.refused(403, "forbidden");
+    reader.delete("/api/v1/servers/ROLE-1").await.refused(403, "forbidden");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_are_over_forged_or_of_nobody_are_not_valid() {
+    let scene = Scene::bare(vec![], |settings, _| {
+        settings.auth_mode = AuthMode::Jwt;
+        settings.jwt_secret = Some(SECRET.parse().unwrap());
+    })
+    .await;
+    let over = jwt(&json!({ "sub": "ada", "role": "admin", "exp": soon() - 7200 }));
+    let nobody = jwt(&json!({ "role": "admin", "exp": soon() }));
+    let good = jwt(&json!({ "sub": "ada", "role": "reader", "exp": soon() }));
+    let claims = URL_SAFE_NO_PAD.encode(json!({ "sub": "ada", "role": "admin", "exp": soon() }).to_string());
+    let parts: Vec<&str> = good.split('.').collect();
+    let forged = format!("{}.{claims}.{}", parts[0], parts[2]);
+    let unsigned = format!("{}.{claims}.", URL_SAFE_NO_PAD.encode(r#"{"alg":"none"}"#));
+    for token in [over, nobody, forged, unsigned] {
+        scene.admin.with_token(&token).get("/api/v1/jobs").await.refused(401, "unauthorized");
+    }
+    assert_eq!(scene.admin.with_token(&good).get("/api/v1/jobs").await.status, 200);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_configured_user_gets_in_with_the_password_and_no_token_is_made() {
+    let password = secrecy::SecretString::from("correct horse battery staple");
+    let hash = shoal::auth::hash_password(&password).unwrap();
+    let scene = Scene::bare(vec![], move |settings, _| {
+        settings.basic_user = Some("ada".to_owned());
+        settings.basic_pass_hash = Some(hash);
+    })
+    .await;
+    assert!(scene.running.first_token.is_none());
+    let ask = |password: &'static str| {
+        let request =
+            scene.anonymous().request(Method::GET, "/api/v1/jobs").basic_auth("ada", Some(password));
+        let client = scene.anonymous();
+        async move { client.send(request).await }
+    };
+    assert_eq!(ask("correct horse battery staple").await.status, 200);
+    ask("incorrect horse").await.refused(401, "unauthorized");
+    scene.end().await;
+}

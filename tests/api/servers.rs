@@ -1,0 +1,74 @@
+//! Servers: registering, changing and forgetting them.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registration_repeated_is_fine_and_another_one_for_the_same_serial_is_not() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let mut body = json!({
+        "serial": "S-1", "bmc_address": "192.0.2.7", "bmc_username": BMC_USER, "bmc_password": BMC_PASSWORD,
+        "labels": { "rack": "7" },
+    });
+    let server = scene.admin.post("/api/v1/servers", &body).await.expect(201);
+    assert!(server.get("bmc_password").is_none(), "{server}");
+    scene.admin.post("/api/v1/servers", &body).await.expect(200);
+    body["bmc_password"] = json!("another");
+    scene.admin.post("/api/v1/servers", &body).await.refused(409, "conflict.server");
+    let listed = scene.admin.get("/api/v1/servers").await.expect(200);
+    assert_eq!(listed["servers"].as_array().unwrap().len(), 1);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_is_wrong_with_a_server_is_said_at_once() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    let paths = |body: &serde_json::Value| -> Vec<String> {
+        let details = body["details"].as_array().unwrap();
+        details.iter().map(|detail| detail["path"].as_str().unwrap().to_owned()).collect()
+    };
+    let body = scene.admin.post("/api/v1/servers", &json!({})).await.refused(400, "validation_error");
+    assert_eq!(paths(&body), ["/serial", "/bmc_address", "/bmc_username", "/bmc_password"]);
+    let body = json!({
+        "serial": "S-1", "bmc_address": "not an address", "bmc_username": "a:b", "bmc_password": "x",
+        "tls": "maybe", "media_base_url": "http://10.0.0.1/deep/path",
+    });
+    let body = scene.admin.post("/api/v1/servers", &body).await.refused(400, "validation_error");
+    assert_eq!(paths(&body), ["/bmc_address", "/bmc_username", "/tls", "/media_base_url"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_based_on_an_old_version_is_refused() {
+    let scene = Scene::bare(vec![], |_, _| {}).await;
+    scene.admin.register_at("S-1", "192.0.2.7").await;
+    let tag = scene.admin.get("/api/v1/servers/S-1").await.header("etag").unwrap().to_owned();
+    let change = |tag: &str, vendor: &str| {
+        let request = scene.admin.request(Method::PATCH, "/api/v1/servers/S-1");
+        scene.admin.send(request.header("If-Match", tag).json(&json!({ "vendor": vendor })))
+    };
+    assert_eq!(change(&tag, "contoso").await.expect(200)["vendor"], "contoso");
+    change(&tag, "fabrikam").await.refused(412, "precondition_failed");
+    scene
+        .admin
+        .patch("/api/v1/servers/S-1", &json!({ "serial": "S-2" }))
+        .await
+        .refused(400, "validation_error");
+    let server = scene.admin.patch("/api/v1/servers/S-1", &json!({ "vendor": null })).await.expect(200);
+    assert_eq!(server["vendor"], json!(null));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_jobs_is_kept_and_one_without_is_forgotten() {
+    let scene =
+        Scene::start_with(vec![honest("KEPT-1")], |settings, _| settings.worker_concurrency = 0).await;
+    scene.admin.create_job("KEPT-1").await;
+    scene.admin.delete("/api/v1/servers/KEPT-1").await.refused(409, "conflict.jobs");
+    scene.admin.register_at("FREE-1", "192.0.2.7").await;
+    assert_eq!(scene.admin.delete("/api/v1/servers/FREE-1").await.status, 204);
+    scene.admin.delete("/api/v1/servers/FREE-1").await.refused(404, "unknown_server");
+    scene.end().await;
+}

@@ -1,0 +1,274 @@
+//! What BMCs get wrong, and what becomes of the job.
+
+use std::time::Duration;
+
+use redfish::sim::{Effect, Fault, Graceful, Power, ResetType, TwinSnapshot, When};
+use serde_json::{Value, json};
+
+use crate::kit::{BMC_USER, Scene, honest, silent, with_twin};
+
+fn failure(job: &Value) -> (&str, &str) {
+    assert_eq!(job["outcome"], "failed", "{job:#}");
+    (job["failed_step"].as_str().unwrap(), job["failure"]["class"].as_str().unwrap())
+}
+
+fn empty(machine: &TwinSnapshot) -> bool {
+    machine.slots.iter().all(|slot| slot.image.is_none())
+}
+
+fn no(status: u16) -> Effect {
+    Effect::Status {
+        status,
+        message_id: "IDRAC.2.8.SYS518".to_owned(),
+        message: "Virtual Media is detached or the image cannot be used.".to_owned(),
+    }
+}
+
+/// Runs one job against a server that has this fault, skipping pauses; answers the job and the machine.
+async fn with_fault(serial: &str, fault: Fault) -> (Scene, Value, TwinSnapshot) {
+    // What never answers is cut soon, so that the controller sees a broken connection and not a wait of minutes.
+    let spec = with_twin(honest(serial), |twin| twin.hang_limit = Duration::from_millis(200));
+    let scene = Scene::start(vec![spec]).await;
+    scene.twin(serial).inject(fault);
+    let id = scene.admin.create_job(serial).await;
+    let job = scene.complete_skipping(&id).await;
+    let machine = scene.twin(serial).snapshot();
+    (scene, job, machine)
+}
+
+/// The same for a fault that a job must get over.
+async fn gets_over(serial: &str, fault: Fault) {
+    let (scene, job, machine) = with_fault(serial, fault).await;
+    let story = scene.admin.story(job["job_id"].as_str().unwrap()).await;
+    assert_eq!(job["outcome"], "succeeded", "{story}");
+    assert_eq!(job["cleanup"]["state"], "done", "{story}");
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{story}");
+    assert!(empty(&machine) && machine.power == Power::On, "{story}");
+    assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
+    assert!(scene.twin(serial).faults().is_empty(), "the fault has struck");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_changed_on_the_bmc_of_another_machine() {
+    let scene = Scene::bare(vec![honest("THEIRS-1")], |_, _| {}).await;
+    scene.admin.push_image().await;
+    scene.admin.register_at("OURS-1", &scene.server("THEIRS-1").bmc_url).await;
+    let id = scene.admin.create_job("OURS-1").await;
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(failure(&job), ("redfish.discover", "input"));
+    assert!(job["failure"]["summary"].as_str().unwrap().contains("THEIRS-1"), "{job:#}");
+    assert_eq!(job["cleanup"]["state"], "done");
+    let twin = scene.twin("THEIRS-1");
+    assert_eq!(twin.mutations(), []);
+    assert_eq!(twin.snapshot().open_sessions, 0);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_shows_no_serial_is_used_only_when_an_operator_says_so() {
+    let scene = Scene::start(vec![honest("MUTE-1")]).await;
+    let twin = scene.twin("MUTE-1");
+    twin.inject(Fault::always(When::Read, Effect::WrongSerial(String::new())));
+    let id = scene.admin.create_job("MUTE-1").await;
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(failure(&job), ("redfish.discover", "input"));
+    assert!(job["failure"]["next_action"].as_str().unwrap().contains("allow-unverified-serial"), "{job:#}");
+    assert_eq!(twin.mutations(), []);
+
+    let allow = json!({ "allow_unverified_serial": true });
+    scene.admin.patch("/api/v1/servers/MUTE-1", &allow).await.expect(200);
+    let id = scene.admin.create_job("MUTE-1").await;
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    let events = scene.admin.events(&id).await;
+    assert!(events.iter().any(|event| event["type"] == "redfish.serial-unverified"));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
+    let scene = Scene::start_with(vec![honest("AWAY-1")], |settings, _| {
+        settings.redfish_retries = 3;
+        settings.redfish_timeout = Duration::from_secs(1);
+    })
+    .await;
+    scene.twin("AWAY-1").set_reachable(false);
+    let id = scene.admin.create_job("AWAY-1").await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(failure(&job), ("redfish.discover", "bmc_unreachable"));
+    let events = scene.admin.events(&id).await;
+    let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!((count("step.retry"), count("step.gave-up")), (2, 1), "{}", scene.admin.story(&id).await);
+    assert_eq!(job["cleanup"]["state"], "done", "nothing was done, so nothing is left to undo");
+
+    // Reachable again, the next job does it.
+    scene.twin("AWAY-1").set_reachable(true);
+    let id = scene.admin.create_job("AWAY-1").await;
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_bmc_password_is_found_out_without_locking_the_account() {
+    let scene = Scene::start(vec![honest("PASS-1")]).await;
+    scene.admin.patch("/api/v1/servers/PASS-1", &json!({ "bmc_password": "wrong" })).await.expect(200);
+    let id = scene.admin.create_job("PASS-1").await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(failure(&job), ("redfish.discover", "input"));
+    assert_eq!(scene.twin("PASS-1").mutations(), []);
+
+    let right = json!({ "bmc_username": BMC_USER, "bmc_password": crate::kit::BMC_PASSWORD });
+    scene.admin.patch("/api/v1/servers/PASS-1", &right).await.expect(200);
+    let id = scene.admin.create_job("PASS-1").await;
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_with_a_single_slot_is_left_alone() {
+    let spec = with_twin(honest("ONE-1"), |twin| *twin = twin.clone().with_single_cd());
+    let scene = Scene::start(vec![spec]).await;
+    let id = scene.admin.create_job("ONE-1").await;
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(failure(&job), ("redfish.discover", "unsupported"));
+    assert_eq!(scene.twin("ONE-1").mutations(), []);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cd_and_a_usb_slot_do_as_well() {
+    let spec = with_twin(honest("USB-1"), |twin| *twin = twin.clone().with_cd_and_usb());
+    let scene = Scene::start(vec![spec]).await;
+    let id = scene.admin.create_job("USB-1").await;
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_refused_by_one_slot_goes_into_the_next() {
+    let fault = Fault::always(When::InsertInto("CD2".to_owned()), no(400));
+    let (scene, job, machine) = with_fault("NEXT-1", fault).await;
+    let id = job["job_id"].as_str().unwrap();
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(id).await);
+    assert!(scene.admin.events(id).await.iter().any(|event| event["type"] == "redfish.mount-refused"));
+    assert!(empty(&machine));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
+    let (scene, job, machine) = with_fault("NONE-1", Fault::always(When::Insert, no(400))).await;
+    assert_eq!(failure(&job), ("redfish.mount.maintenance", "bmc_refused"));
+    assert!(job["failure"]["summary"].as_str().unwrap().contains("SYS518"), "{job:#}");
+    assert_eq!(job["cleanup"]["state"], "done");
+    assert_eq!((machine.boots_from_media, machine.power, empty(&machine)), (0, Power::Off, true));
+    assert_eq!(machine.open_sessions, 0);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_image_that_no_slot_takes_fails_the_job_and_the_boot_image_comes_out_again() {
+    let fault = Fault::always(When::Insert, no(400)).after(1);
+    let (scene, job, machine) = with_fault("TASK-1", fault).await;
+    assert_eq!(failure(&job), ("redfish.mount.task", "bmc_refused"));
+    assert_eq!((machine.boots_from_media, empty(&machine)), (0, true));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_insert_that_is_accepted_and_forgotten_is_done_again() {
+    gets_over("LIE-1", Fault::once(When::InsertInto("CD1".to_owned()), Effect::AcceptButIgnore)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_on_that_is_accepted_and_forgotten_is_done_again() {
+    gets_over("LIE-2", Fault::once(When::ResetTo(ResetType::On), Effect::AcceptButIgnore)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boot_override_that_is_accepted_and_forgotten_is_done_again() {
+    gets_over("LIE-3", Fault::once(When::PatchBoot, Effect::AcceptButIgnore)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eject_that_is_accepted_and_forgotten_is_done_again() {
+    gets_over("LIE-4", Fault::once(When::Eject, Effect::AcceptButIgnore)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_insert_whose_answer_is_lost_is_not_repeated() {
+    gets_over("LOST-1", Fault::once(When::InsertInto("CD1".to_owned()), Effect::ApplyButTimeout)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_on_whose_answer_is_lost_boots_the_host_once() {
+    gets_over("LOST-2", Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButTimeout)).await;
+    gets_over("LOST-3", Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButDrop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_asks_for_patience_gets_it() {
+    let busy = Effect::RateLimit { retry_after_seconds: Some(1) };
+    gets_over("BUSY-1", Fault::once(When::Mutation, busy.clone())).await;
+    gets_over("BUSY-2", Fault::once(When::Read, busy)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_breaks_now_and_then_is_tried_again() {
+    gets_over("WEAK-1", Fault::once(When::PatchBoot, no(503))).await;
+    gets_over("WEAK-2", Fault::once(When::InsertInto("CD2".to_owned()), Effect::Drop)).await;
+    gets_over("WEAK-3", Fault::once(When::Read, Effect::Truncate(20)).after(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_os_that_ignores_the_shutdown_is_switched_off_before_media_are_taken_out() {
+    let spec = with_twin(honest("DEAF-1"), |twin| twin.power.graceful = Graceful::IgnoredByHost);
+    let scene = Scene::start(vec![spec]).await;
+    let id = scene.admin.create_job("DEAF-1").await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    let machine = scene.twin("DEAF-1").snapshot();
+    assert_eq!((machine.ejected_while_running, machine.boots_from_media, machine.power), (0, 1, Power::On));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_never_reports_fails_at_the_deadline_and_is_left_as_it_was_found() {
+    let scene = Scene::start(vec![silent("QUIET-1")]).await;
+    let id = scene.admin.create_job("QUIET-1").await;
+    let job = scene.admin.awaits_report(&id).await;
+    let deadline: shoal::model::Time = job["wait"]["deadline"].as_str().unwrap().parse().unwrap();
+    let since: shoal::model::Time = job["wait"]["since"].as_str().unwrap().parse().unwrap();
+    scene.skip(deadline.since(since) + Duration::from_secs(1));
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(failure(&job), ("webhook.wait", "deadline"));
+    assert_eq!(job["cleanup"]["state"], "done");
+    let machine = scene.twin("QUIET-1").snapshot();
+    assert_eq!((machine.power, machine.boots_from_media, machine.ejected_while_running), (Power::Off, 1, 0));
+    assert!(empty(&machine));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_cleaned_up_is_shown_and_the_next_job_does_it() {
+    let scene = Scene::start(vec![honest("DEBT-1")]).await;
+    let twin = scene.twin("DEBT-1");
+    twin.inject(Fault::always(When::Eject, no(500)));
+    let id = scene.admin.create_job("DEBT-1").await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "what is left to tidy up does not change the outcome");
+    assert_eq!(job["cleanup"], json!({ "state": "incomplete", "remaining": ["cleanup.eject"] }));
+    let server = scene.admin.get("/api/v1/servers/DEBT-1").await.expect(200);
+    assert_eq!(server["debt"]["remaining"], json!(["cleanup.eject"]), "{server:#}");
+
+    twin.clear_faults();
+    let id = scene.admin.create_job("DEBT-1").await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    let machine = twin.snapshot();
+    assert!(empty(&machine) && machine.boots_from_media == 2, "{machine:?}");
+    let server = scene.admin.get("/api/v1/servers/DEBT-1").await.expect(200);
+    assert_eq!(server["debt"], Value::Null, "{server:#}");
+    scene.end().await;
+}

@@ -1,0 +1,204 @@
+//! The controller as a process that dies, and what its successor makes of it: the job ends as it should, and the host
+//! booted from the medium exactly once.
+
+use std::time::Duration;
+
+use redfish::sim::{Effect, Fault, Power, ResetType, Twin, When};
+use serde_json::{Value, json};
+use shoal::sim::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
+
+use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, struck};
+
+const SERIAL: &str = "CRASH-1";
+
+/// A served data directory with one server registered and the OS image pushed.
+async fn served(spec: ServerSpec) -> (DataDir, Served, Farm) {
+    let mut data = DataDir::new();
+    let controller = data.serve().await;
+    let farm = start_farm(vec![spec], data.path()).await;
+    controller.admin.register(&farm.servers()[0]).await;
+    controller.admin.push_image().await;
+    (data, controller, farm)
+}
+
+/// Reports success in the machine's place, once its job waits for that.
+async fn report(client: &Client, id: &str) {
+    client.awaits_report(id).await;
+    let document = client.job_document(id).await;
+    let token = document["webhook_token"].as_str().unwrap();
+    client.report(SERIAL, token, &json!({ "status": "success", "job_id": id })).await.expect(200);
+}
+
+fn ended_well(job: &Value, twin: &Twin, story: &str) {
+    assert_eq!((&job["outcome"], &job["status"]), (&json!("succeeded"), &json!("complete")), "{story}");
+    assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }), "{story}");
+    let machine = twin.snapshot();
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{machine:?}\n{story}");
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{story}");
+    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{machine:?}\n{story}");
+}
+
+/// Kills the controller while the BMC does something it will answer late or never, and lets the successor end the job.
+async fn killed_during(fault: Fault) {
+    let (mut data, controller, farm) = served(silent(SERIAL)).await;
+    let twin = &farm.servers()[0].twin;
+    twin.inject(fault);
+    let id = controller.admin.create_job(SERIAL).await;
+    struck(twin).await;
+    controller.kill();
+    let successor = data.serve().await;
+    report(&successor.admin, &id).await;
+    let job = successor.admin.complete(&id).await;
+    ended_well(&job, twin, &successor.admin.story(&id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_job_waits_for_its_report() {
+    let (mut data, controller, farm) = served(silent(SERIAL)).await;
+    let id = controller.admin.create_job(SERIAL).await;
+    controller.admin.awaits_report(&id).await;
+    let digest = controller.admin.job(&id).await["task_iso_sha256"].clone();
+    let image = controller.admin.task_image(&id).await;
+    controller.kill();
+
+    let successor = data.serve().await;
+    assert_eq!(successor.admin.job(&id).await["task_iso_sha256"], digest);
+    assert!(successor.admin.task_image(&id).await == image, "the bytes under a mounted medium never change");
+    report(&successor.admin, &id).await;
+    let job = successor.admin.complete(&id).await;
+    ended_well(&job, &farm.servers()[0].twin, &successor.admin.story(&id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_machine_installs_the_report_is_repeated_until_somebody_answers() {
+    let mut spec = honest(SERIAL);
+    spec.behaviour = InstallerBehaviour { pace: Duration::from_millis(300), ..InstallerBehaviour::default() };
+    let (mut data, controller, farm) = served(spec).await;
+    let mut console = farm.console();
+    let mut printed = async |wanted: fn(&ConsoleLine) -> bool| loop {
+        if wanted(&soon("a line on the console", console.recv()).await.unwrap()) {
+            return;
+        }
+    };
+    let id = controller.admin.create_job(SERIAL).await;
+    // From here on the installer needs nothing of the controller but to be heard.
+    printed(|line| line.unit == unit::BOOTLOADER_LINUX && line.text == "started").await;
+    controller.kill();
+    printed(|line| line.unit == unit::REPORT && line.text.ends_with("installed")).await;
+    let successor = data.serve().await;
+    let job = successor.admin.complete(&id).await;
+    ended_well(&job, &farm.servers()[0].twin, &successor.admin.story(&id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_host_is_switched_off() {
+    // A host that is found off gets no such request: start with one that is on.
+    let mut spec = silent(SERIAL);
+    spec = crate::kit::with_twin(spec, |twin| twin.starts_on = true);
+    let (mut data, controller, farm) = served(spec).await;
+    let twin = &farm.servers()[0].twin;
+    twin.inject(Fault::once(When::ResetTo(ResetType::ForceOff), Effect::Delay(Duration::from_secs(1))));
+    let id = controller.admin.create_job(SERIAL).await;
+    struck(twin).await;
+    controller.kill();
+    let successor = data.serve().await;
+    report(&successor.admin, &id).await;
+    let job = successor.admin.complete(&id).await;
+    ended_well(&job, twin, &successor.admin.story(&id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_boot_image_is_inserted() {
+    killed_during(Fault::once(When::InsertInto("CD1".to_owned()), Effect::Delay(Duration::from_secs(1))))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_task_image_is_inserted() {
+    killed_during(Fault::once(When::InsertInto("CD2".to_owned()), Effect::Delay(Duration::from_secs(1))))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_boot_override_is_set() {
+    killed_during(Fault::once(When::PatchBoot, Effect::Delay(Duration::from_secs(1)))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_after_the_bmc_powered_on_and_before_it_said_so() {
+    killed_during(Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButTimeout)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_the_bmc_takes_its_time_to_power_on() {
+    killed_during(Fault::once(When::ResetTo(ResetType::On), Effect::Delay(Duration::from_secs(1)))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_during_cleanup() {
+    for fault in [
+        Fault::once(When::ResetTo(ResetType::GracefulShutdown), Effect::Delay(Duration::from_secs(1))),
+        Fault::once(When::Eject, Effect::Delay(Duration::from_secs(1))),
+        Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButTimeout),
+    ] {
+        let (mut data, controller, farm) = served(silent(SERIAL)).await;
+        let twin = &farm.servers()[0].twin;
+        let id = controller.admin.create_job(SERIAL).await;
+        controller.admin.awaits_report(&id).await;
+        // From here on only cleanup speaks to the BMC.
+        twin.inject(fault);
+        report(&controller.admin, &id).await;
+        struck(twin).await;
+        controller.kill();
+        let successor = data.serve().await;
+        let job = successor.admin.complete(&id).await;
+        ended_well(&job, twin, &successor.admin.story(&id).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_again_and_again_the_job_still_ends_well() {
+    let (mut data, mut controller, farm) = served(silent(SERIAL)).await;
+    let twin = &farm.servers()[0].twin;
+    let id = controller.admin.create_job(SERIAL).await;
+    for when in [
+        When::InsertInto("CD1".to_owned()),
+        When::InsertInto("CD2".to_owned()),
+        When::PatchBoot,
+        When::ResetTo(ResetType::On),
+    ] {
+        twin.inject(Fault::once(when, Effect::Delay(Duration::from_millis(300))));
+        struck(twin).await;
+        controller.kill();
+        controller = data.serve().await;
+    }
+    report(&controller.admin, &id).await;
+    let job = controller.admin.complete(&id).await;
+    ended_well(&job, twin, &controller.admin.story(&id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_politely_it_exits_with_success_and_the_job_goes_on_afterwards() {
+    let (mut data, controller, farm) = served(silent(SERIAL)).await;
+    let id = controller.admin.create_job(SERIAL).await;
+    controller.admin.awaits_report(&id).await;
+    let status = tokio::time::timeout(Duration::from_secs(15), controller.terminate()).await.unwrap();
+    assert!(status.success(), "{status}\n{}", data.logs());
+    let successor = data.serve().await;
+    report(&successor.admin, &id).await;
+    let job = successor.admin.complete(&id).await;
+    ended_well(&job, &farm.servers()[0].twin, &successor.admin.story(&id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_controller_on_the_same_data_is_refused_and_says_why() {
+    let mut data = DataDir::new();
+    let controller = data.serve().await;
+    let mut second = data.command();
+    second.env("CONTROLLER_HTTP_ADDR", "127.0.0.1:0");
+    let output = tokio::task::spawn_blocking(move || second.output().unwrap()).await.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("in use by another controller"), "{said}");
+    assert_eq!(controller.admin.get("/api/v1/jobs").await.status, 200, "the first one is not disturbed");
+}

@@ -1,0 +1,40 @@
+//! The first command of a new user.
+
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::kit::binary;
+
+async fn demo(arguments: &'static [&'static str]) -> Output {
+    tokio::task::spawn_blocking(move || binary(arguments).output().unwrap()).await.unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_installs_three_servers_and_says_so_to_machines() {
+    let output = demo(&["demo", "--json"]).await;
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.last().unwrap();
+    assert_eq!(last["as_expected"], json!(true));
+    let results = last["results"].as_array().unwrap();
+    assert_eq!(results.len(), 3);
+    assert!(results.iter().all(|result| result["outcome"] == "succeeded"), "{last:#}");
+    let told = |kind: &str| lines.iter().filter(|line| line["event"]["type"] == kind).count();
+    assert_eq!((told("job.created"), told("run.ended")), (3, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demo_shows_a_failure_on_purpose_and_counts_it_as_expected() {
+    let output = demo(&["demo", "--fail-one", "--servers", "2"]).await;
+    assert!(output.status.success(), "{}", said(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("2 of 2 jobs ended as expected"), "{text}");
+    assert!(text.contains("bootloader-linux.service"), "{text}");
+    assert!(text.contains("webhook.wait"), "{text}");
+}

@@ -1,0 +1,139 @@
+//! A controller in this process with simulated servers, as `serve` would start it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redfish::sim::Twin;
+use secrecy::ExposeSecret;
+use serde_json::Value;
+use shoal::app::{self, Running};
+use shoal::config::{Settings, Sources};
+use shoal::model::{Clock, Time};
+use shoal::sim::{Farm, ServerSpec, SimulatedServer, images};
+use tempfile::TempDir;
+
+use super::clock::SkippingClock;
+use super::{Client, LOOK, PATIENCE, start_farm};
+
+/// Writes the maintenance ISO that simulated machines boot.
+pub(crate) fn maintenance_iso(folder: &Path) -> PathBuf {
+    let path = folder.join("maintenance.iso");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    images::maintenance_iso().unwrap().write_to(&mut file).unwrap();
+    file.flush().unwrap();
+    path
+}
+
+/// A controller, its servers (registered) and its OS image (pushed).
+pub(crate) struct Scene {
+    /// With the admin token.
+    pub(crate) admin: Client,
+    pub(crate) farm: Farm,
+    pub(crate) running: Running,
+    pub(crate) folder: TempDir,
+    clock: Arc<SkippingClock>,
+}
+
+impl Scene {
+    /// Everything as it is by default.
+    pub(crate) async fn start(specs: Vec<ServerSpec>) -> Self {
+        Self::start_with(specs, |_settings, _folder| {}).await
+    }
+
+    /// The same with settings changed; the folder is for files they name.
+    pub(crate) async fn start_with(
+        specs: Vec<ServerSpec>,
+        change: impl FnOnce(&mut Settings, &Path),
+    ) -> Self {
+        let scene = Self::bare(specs, change).await;
+        for server in scene.farm.servers() {
+            scene.admin.register(server).await;
+        }
+        scene.admin.push_image().await;
+        scene
+    }
+
+    /// Without registering or pushing anything.
+    pub(crate) async fn bare(specs: Vec<ServerSpec>, change: impl FnOnce(&mut Settings, &Path)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let iso = maintenance_iso(folder.path());
+        let flags = [
+            ("STORAGE_ROOT", folder.path().join("data").display().to_string()),
+            ("CONTROLLER_HTTP_ADDR", "127.0.0.1:0".to_owned()),
+            ("MAINTENANCE_ISO_URL", iso.display().to_string()),
+        ];
+        let mut settings = Settings::load(&Sources {
+            flags: flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            environment: &|_| None,
+            file: None,
+        })
+        .unwrap();
+        change(&mut settings, folder.path());
+        let clock = Arc::new(SkippingClock::default());
+        let running = app::start(settings, Arc::clone(&clock) as Arc<dyn Clock>).await.unwrap();
+        let anonymous = Client::anonymous(format!("http://{}", running.api));
+        let admin = match &running.first_token {
+            Some(token) => anonymous.with_token(token.expose_secret()),
+            None => anonymous,
+        };
+        let farm = start_farm(specs, folder.path()).await;
+        Self { admin, farm, running, folder, clock }
+    }
+
+    pub(crate) fn anonymous(&self) -> Client {
+        self.admin.without_token()
+    }
+
+    pub(crate) fn server(&self, serial: &str) -> &SimulatedServer {
+        self.farm.server(serial).unwrap()
+    }
+
+    pub(crate) fn twin(&self, serial: &str) -> &Twin {
+        &self.server(serial).twin
+    }
+
+    /// Puts the controller's clock forward.
+    pub(crate) fn skip(&self, by: Duration) {
+        self.clock.skip(by);
+        self.running.engine.nudge();
+    }
+
+    /// Puts the clock to where the job's wait wants to look again, if it waits for a time.
+    fn skip_wait(&self, job: &Value) {
+        let Some(poll_at) = job["wait"]["poll_at"].as_str() else { return };
+        let poll_at: Time = poll_at.parse().unwrap();
+        let now = self.clock.now();
+        if poll_at > now {
+            self.skip(poll_at.since(now));
+        }
+    }
+
+    /// Waits until a job is as wanted and skips pauses on the way; a wait for a report is no pause.
+    pub(crate) async fn wait_skipping(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let job = self.admin.job(id).await;
+            if wanted(&job) {
+                return job;
+            }
+            if Instant::now() > deadline || job["status"] == "complete" {
+                panic!("{what} did not come; the job is {}\n{}", job["status"], self.admin.story(id).await);
+            }
+            self.skip_wait(&job);
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until a job is over and skips pauses on the way.
+    pub(crate) async fn complete_skipping(&self, id: &str) -> Value {
+        self.wait_skipping(id, "the end", |job| job["status"] == "complete").await
+    }
+
+    /// Ends everything, in good order.
+    pub(crate) async fn end(self) {
+        self.farm.shutdown().await;
+        self.running.stop().await;
+    }
+}

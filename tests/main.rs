@@ -1,0 +1,23 @@
+//! Tests of the whole program through its public surfaces: real sockets, the public API, simulated servers, and where a
+//! process must die the real binary.
+//!
+//! ```text
+//!   kit      Client ----------------------+--> controller, in this process (Scene) or as a process of its own (Process)
+//!            Farm of simulated servers <--+
+//!   jobs     what a good job does               api     what the API refuses, and how
+//!   reports  what the maintenance OS may say    media   what images answer
+//!   bmc      what BMCs get wrong                crash   what survives the death of the process
+//!   secrets  what never leaves                  demo    the first command of a new user
+//! ```
+//! DESIGN sections 5 to 9 and 13.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod api;
+mod bmc;
+mod crash;
+mod demo;
+mod jobs;
+mod kit;
+mod media;
+mod reports;
+mod secrets;

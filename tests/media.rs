@@ -1,0 +1,160 @@
+//! What images answer: to BMCs, to people, and to those who have no right to them.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::kit::{Scene, honest, silent};
+
+/// A job that waits for its report, and the URLs of its task and boot images.
+async fn mounted(serial: &str) -> (Scene, String, String, String) {
+    let scene = Scene::start(vec![silent(serial)]).await;
+    let id = scene.admin.create_job(serial).await;
+    scene.admin.awaits_report(&id).await;
+    let slots = scene.twin(serial).snapshot().slots;
+    let url = |name: &str| {
+        let urls = slots.iter().filter_map(|slot| slot.image.as_ref());
+        urls.map(|url| url.as_str().to_owned()).find(|url| url.contains(name)).unwrap()
+    };
+    let (task, boot) = (url("/task."), url("/boot."));
+    (scene, id, task, boot)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_read_whole_in_ranges_and_not_beyond_their_end() {
+    let (scene, id, task, boot) = mounted("MED-1").await;
+    let client = scene.anonymous();
+    let whole = client.get(&task).await;
+    assert_eq!(whole.status, 200);
+    let length = whole.body.len();
+    assert_eq!(length % 2048, 0);
+    let tag = whole.header("etag").unwrap().to_owned();
+    assert_eq!(
+        tag,
+        format!("\"sha256:{}\"", scene.admin.job(&id).await["task_iso_sha256"].as_str().unwrap())
+    );
+    assert_eq!(whole.header("accept-ranges"), Some("bytes"));
+    assert_eq!(whole.header("content-type"), Some("application/x-iso9660-image"));
+    assert_eq!(whole.header("transfer-encoding"), None);
+
+    let head = client.send(client.request(Method::HEAD, &boot)).await;
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    let boot_length: u64 = head.header("content-length").unwrap().parse().unwrap();
+    let maintenance = std::fs::read(scene.folder.path().join("maintenance.iso")).unwrap();
+    assert_eq!(boot_length, maintenance.len() as u64);
+    assert!(client.get(&boot).await.body == maintenance);
+
+    let range = |range: String| client.send(client.request(Method::GET, &task).header("Range", range));
+    let part = range("bytes=32768-34815".to_owned()).await;
+    assert_eq!((part.status, part.body.as_slice()), (206, &whole.body[32768..34816]));
+    assert_eq!(part.header("content-range").unwrap(), format!("bytes 32768-34815/{length}"));
+    let clamped = range(format!("bytes={}-{}", length - 10, length + 1000)).await;
+    assert_eq!((clamped.status, clamped.body.as_slice()), (206, &whole.body[length - 10..]));
+    let tail = range("bytes=-16".to_owned()).await;
+    assert_eq!((tail.status, tail.body.as_slice()), (206, &whole.body[length - 16..]));
+    let beyond = range(format!("bytes={length}-")).await;
+    assert_eq!(beyond.status, 416);
+    assert_eq!(beyond.header("content-range").unwrap(), format!("bytes */{length}"));
+
+    let conditional = |tag: &str| {
+        let request = client.request(Method::GET, &task).header("Range", "bytes=0-9").header("If-Range", tag);
+        client.send(request)
+    };
+    assert_eq!(conditional(&tag).await.status, 206);
+    assert_eq!(conditional("\"sha256:other\"").await.status, 200);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_is_for_one_image_and_its_token_cannot_be_guessed_from_another() {
+    let (scene, _id, task, boot) = mounted("MED-2").await;
+    let client = scene.anonymous();
+    // The right of one image used for the other.
+    client.get(&task.replace("/task.", "/boot.")).await.refused(404, "not_found");
+    client.get(&boot.replace("/boot.", "/task.")).await.refused(404, "not_found");
+    // A token that was never given.
+    let (start, file) = task.rsplit_once('/').unwrap();
+    let last = if start.ends_with('0') { '1' } else { '0' };
+    let foreign = format!("{}{last}/{file}", &start[..start.len() - 1]);
+    client.get(&foreign).await.refused(404, "not_found");
+    let answer = client.send(client.request(Method::POST, &task)).await;
+    answer.refused(405, "method_not_allowed");
+    assert_eq!(answer.header("allow"), Some("GET, HEAD"));
+    assert!(client.get(&format!("{task}?x=1")).await.status == 200, "a query changes nothing");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grants_end_when_a_job_is_cancelled() {
+    let (scene, id, task, boot) = mounted("MED-3").await;
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.admin.complete(&id).await;
+    for url in [task, boot] {
+        scene.anonymous().get(&url).await.refused(404, "not_found");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_read_a_task_image_by_its_job_and_with_their_credentials() {
+    let (scene, id, task, _boot) = mounted("MED-4").await;
+    let path = format!("/media/tasks/{id}/task.iso");
+    scene.anonymous().get(&path).await.refused(401, "unauthorized");
+    let image = scene.admin.task_image(&id).await;
+    assert!(image == scene.anonymous().get(&task).await.body);
+    let head = scene.admin.send(scene.admin.request(Method::HEAD, &path)).await;
+    assert_eq!(head.status, 200);
+    assert_eq!(head.header("content-length").unwrap(), image.len().to_string());
+    let part = scene.admin.send(scene.admin.request(Method::GET, &path).header("Range", "bytes=0-3")).await;
+    assert_eq!((part.status, part.body.as_slice()), (206, &image[..4]));
+
+    let disc = iso9660::Image::open(image).unwrap();
+    let mut names: Vec<String> = disc.list("").unwrap().into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    assert_eq!(names, ["job.json", "meta-data", "recipe.json", "recipe.schema.json", "user-data"]);
+    assert_eq!(disc.volume_id().len(), 16);
+    assert!(disc.volume_id().starts_with("TASK_"));
+    let document = scene.admin.job_document(&id).await;
+    let keys: std::collections::BTreeSet<&str> =
+        document.as_object().unwrap().keys().map(String::as_str).collect();
+    let contract = [
+        "controller_ca",
+        "controller_url",
+        "created_at",
+        "job_id",
+        "recipe_schema_id",
+        "registry",
+        "server_serial",
+        "shoal_version",
+        "webhook_token",
+        "webhook_url",
+    ];
+    assert_eq!(keys, contract.into());
+    assert_eq!((&document["job_id"], &document["server_serial"]), (&json!(id), &json!("MED-4")));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_has_no_image_yet_says_so() {
+    let scene = Scene::start_with(vec![honest("MED-5")], |settings, _| settings.worker_concurrency = 0).await;
+    let id = scene.admin.create_job("MED-5").await;
+    scene.admin.get(&format!("/media/tasks/{id}/task.iso")).await.refused(404, "no_task_image");
+    let unknown = uuid::Uuid::now_v7();
+    scene.admin.get(&format!("/media/tasks/{unknown}/task.iso")).await.refused(404, "unknown_job");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_are_also_written_as_files_when_asked_for() {
+    let scene = Scene::start_with(vec![silent("MED-6")], |settings, _| {
+        settings.task_iso_mode = shoal::config::TaskIsoMode::File;
+    })
+    .await;
+    let id = scene.admin.create_job("MED-6").await;
+    let job = scene.admin.awaits_report(&id).await;
+    let path = job["task_iso_path"].as_str().unwrap();
+    assert!(std::fs::read(path).unwrap() == scene.admin.task_image(&id).await);
+    let description = std::fs::read(format!("{path}.meta.json")).unwrap();
+    let description: serde_json::Value = serde_json::from_slice(&description).unwrap();
+    assert_eq!(description["sha256"], job["task_iso_sha256"]);
+    scene.end().await;
+}

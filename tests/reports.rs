@@ -1,0 +1,212 @@
+//! What a maintenance OS may say, once and again, and who may say it.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::kit::{Scene, honest, silent};
+
+const SHARED: &str = "a-shared-secret-of-the-tests";
+
+/// A job that waits for its report, and the token to report with.
+async fn waiting(serial: &str) -> (Scene, String, String) {
+    let scene = Scene::start_with(vec![silent(serial)], |settings, _| {
+        settings.webhook_secret = Some(SHARED.parse().unwrap());
+    })
+    .await;
+    let id = scene.admin.create_job(serial).await;
+    scene.admin.awaits_report(&id).await;
+    let token = token(&scene, &id).await;
+    (scene, id, token)
+}
+
+async fn token(scene: &Scene, id: &str) -> String {
+    scene.admin.job_document(id).await["webhook_token"].as_str().unwrap().to_owned()
+}
+
+fn failed(step: &str) -> Value {
+    json!({ "status": "failed", "failed_step": step })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_report_counts_and_repetitions_are_acknowledged_also_after_the_end() {
+    let (scene, id, token) = waiting("REP-1").await;
+    let report = json!({ "status": "success", "job_id": id, "unknown": [1] });
+    let first = scene.admin.report("REP-1", &token, &report).await.expect(200);
+    assert_eq!(first, json!({ "ok": true }));
+    let again = scene.admin.report("REP-1", &token, &report).await.expect(200);
+    assert_eq!(again, json!({ "ok": true, "idempotent": true }));
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(job["outcome"], "succeeded");
+    let late = scene.admin.report("REP-1", &token, &report).await.expect(200);
+    assert_eq!(late, json!({ "ok": true, "idempotent": true }));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_failure_is_a_repetition_and_success_after_failure_a_contradiction() {
+    let (scene, id, token) = waiting("REP-2").await;
+    scene.admin.report("REP-2", &token, &failed("image-linux.service")).await.expect(200);
+    let again = scene.admin.report("REP-2", &token, &failed("bootloader-linux.service")).await.expect(200);
+    assert_eq!(again["idempotent"], json!(true));
+    scene
+        .admin
+        .report("REP-2", &token, &json!({ "status": "success" }))
+        .await
+        .refused(409, "conflict.report");
+    let job = scene.admin.complete(&id).await;
+    assert_eq!((&job["outcome"], &job["failed_step"]), (&json!("failed"), &json!("image-linux.service")));
+    scene
+        .admin
+        .report("REP-2", &token, &json!({ "status": "success" }))
+        .await
+        .refused(409, "conflict.report");
+    let events = scene.admin.events(&id).await;
+    assert_eq!(events.iter().filter(|event| event["type"] == "report.contradiction").count(), 2);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failure_after_success_is_a_contradiction() {
+    let (scene, id, token) = waiting("REP-3").await;
+    scene.admin.report("REP-3", &token, &json!({ "status": "success" })).await.expect(200);
+    scene.admin.report("REP-3", &token, &failed("late.service")).await.refused(409, "conflict.report");
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_that_cannot_be_understood_are_refused_and_change_nothing() {
+    let (scene, id, token) = waiting("REP-4").await;
+    for (body, path) in [
+        (json!({ "status": "failed" }), "/failed_step"),
+        (json!({ "status": "failed", "failed_step": "" }), "/failed_step"),
+        (json!({ "status": "fine" }), "/status"),
+        (json!({}), "/status"),
+        (json!({ "status": "progress" }), "/step"),
+        (json!([]), "/"),
+    ] {
+        let refused = scene.admin.report("REP-4", &token, &body).await.refused(400, "validation_error");
+        assert_eq!(refused["details"][0]["path"], path, "{body}: {refused}");
+    }
+    let request = scene.admin.request(Method::POST, "/api/v1/status-webhook/REP-4");
+    let answer = scene.admin.send(request.header("X-Webhook-Secret", &token).body("not json")).await;
+    answer.refused(400, "validation_error");
+    assert_eq!(scene.admin.job(&id).await["wait"]["reason"], "report");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_becomes_an_event_and_ends_nothing() {
+    let (scene, id, token) = waiting("REP-5").await;
+    let progress = json!({ "status": "progress", "step": "image-linux.service", "percent": 40 });
+    scene.admin.report("REP-5", &token, &progress).await.expect(200);
+    let events = scene.admin.events(&id).await;
+    let event = events.iter().find(|event| event["type"] == "report.progress").unwrap();
+    assert_eq!(event["data"], json!({ "step": "image-linux.service", "percent": 40 }));
+    assert_eq!(scene.admin.job(&id).await["wait"]["reason"], "report");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_secrets_are_refused_and_guessing_is_slowed_down() {
+    let (scene, id, token) = waiting("REP-6").await;
+    let anonymous = scene.anonymous();
+    let success = json!({ "status": "success" });
+    anonymous.post("/api/v1/status-webhook/REP-6", &success).await.refused(401, "unauthorized");
+    let mut guesses = 0;
+    let limited = loop {
+        let answer = anonymous.report("REP-6", &format!("guess-{guesses}"), &success).await;
+        if answer.status == 429 {
+            break answer;
+        }
+        answer.refused(401, "unauthorized");
+        guesses += 1;
+        assert!(guesses < 100, "guessing goes on and on");
+    };
+    limited.refused(429, "rate_limited");
+    assert!(limited.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(scene.admin.job(&id).await["wait"]["reason"], "report");
+    scene.skip(Duration::from_secs(600));
+    scene.admin.report("REP-6", &token, &success).await.expect(200);
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shared_secret_speaks_for_the_server_and_only_for_servers_with_a_job() {
+    let (scene, id, _token) = waiting("REP-7").await;
+    let success = json!({ "status": "success" });
+    scene.admin.report("NOBODY", SHARED, &success).await.refused(404, "no_active_job");
+    let foreign = json!({ "status": "success", "job_id": uuid::Uuid::now_v7() });
+    scene.admin.report("REP-7", SHARED, &foreign).await.refused(404, "no_active_job");
+    scene.admin.report("REP-7", SHARED, &success).await.expect(200);
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_configured_secret_the_shared_way_is_closed() {
+    let scene = Scene::start(vec![silent("REP-8")]).await;
+    let id = scene.admin.create_job("REP-8").await;
+    scene.admin.awaits_report(&id).await;
+    for secret in ["", "null", SHARED] {
+        let answer = scene.admin.report("REP-8", secret, &json!({ "status": "success" })).await;
+        answer.refused(401, "unauthorized");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_before_the_machine_was_started_is_about_nothing() {
+    let scene = Scene::start_with(vec![honest("REP-9")], |settings, _| {
+        settings.webhook_secret = Some(SHARED.parse().unwrap());
+        settings.worker_concurrency = 0;
+    })
+    .await;
+    let id = scene.admin.create_job("REP-9").await;
+    for report in [json!({ "status": "success" }), json!({ "status": "success", "job_id": id })] {
+        scene.admin.report("REP-9", SHARED, &report).await.refused(404, "no_active_job");
+    }
+    assert_eq!(scene.admin.job(&id).await["status"], "queued");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_an_old_job_never_ends_a_newer_one() {
+    let (scene, old, old_token) = waiting("REP-10").await;
+    scene.admin.report("REP-10", &old_token, &json!({ "status": "success" })).await.expect(200);
+    scene.admin.complete(&old).await;
+    let new = scene.admin.create_job("REP-10").await;
+    scene.admin.awaits_report(&new).await;
+
+    let repeated =
+        scene.admin.report("REP-10", &old_token, &json!({ "status": "success" })).await.expect(200);
+    assert_eq!(repeated["idempotent"], json!(true));
+    let named = json!({ "status": "success", "job_id": new });
+    scene.admin.report("REP-10", &old_token, &named).await.refused(409, "conflict.job_id");
+    scene.admin.report("REP-10", &old_token, &failed("old.service")).await.refused(409, "conflict.report");
+    assert_eq!(scene.admin.job(&new).await["wait"]["reason"], "report");
+
+    let new_token = token(&scene, &new).await;
+    assert_ne!(new_token, old_token);
+    scene.admin.report("REP-10", &new_token, &failed("new.service")).await.expect(200);
+    let job = scene.admin.complete(&new).await;
+    assert_eq!(job["failed_step"], "new.service");
+    assert_eq!(scene.admin.job(&old).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_another_server_is_worth_nothing() {
+    let scene = Scene::start(vec![silent("REP-11"), silent("REP-12")]).await;
+    let one = scene.admin.create_job("REP-11").await;
+    let other = scene.admin.create_job("REP-12").await;
+    scene.admin.awaits_report(&one).await;
+    scene.admin.awaits_report(&other).await;
+    let token = token(&scene, &one).await;
+    scene.admin.report("REP-12", &token, &json!({ "status": "success" })).await.refused(401, "unauthorized");
+    assert_eq!(scene.admin.job(&other).await["wait"]["reason"], "report");
+    scene.end().await;
+}

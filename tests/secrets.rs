@@ -1,0 +1,160 @@
+//! Canaries: secrets are planted everywhere, then everything that leaves the program is searched for them.
+
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Method;
+use serde_json::json;
+use shoal::sim::InstallerBehaviour;
+
+use crate::kit::{BMC_PASSWORD, Client, DataDir, honest, recipe, silent, start_farm};
+
+const SHARED: &str = "canary-webhook-secret-9Xk4";
+const USER_DATA: &str = "canary-user-data-3Tz8";
+const UNATTEND: &str = "canary-unattend-6Lp1";
+const GUESS: &str = "canary-guessed-token-2Wd5";
+
+/// Everything that a client can read about jobs and servers.
+async fn answers(client: &Client, ids: &[&str]) -> String {
+    let mut paths: Vec<String> =
+        ["/api/v1/jobs", "/api/v1/servers", "/api/v1/servers/SEC-1", "/metrics", "/healthz", "/readyz"]
+            .map(str::to_owned)
+            .into();
+    for id in ids {
+        paths.push(format!("/api/v1/jobs/{id}"));
+        paths.push(format!("/api/v1/jobs/{id}/events?limit=1000"));
+    }
+    let mut text = String::new();
+    for path in paths {
+        let answer = client.get(&path).await;
+        assert_eq!(answer.status, 200, "{path}");
+        text.push_str(&answer.text());
+        text.push_str(&format!("{:?}", answer.headers));
+    }
+    text
+}
+
+/// Requests that are refused although, or because, they carry secrets.
+async fn refusals(client: &Client) -> String {
+    let mut spoiled = recipe();
+    spoiled["user_data"] = json!({ "nested": USER_DATA });
+    spoiled["unattend_xml"] = json!([UNATTEND]);
+    let mut foreign = recipe();
+    foreign["user_data"] = json!(USER_DATA);
+    foreign["user_data_encoding"] = json!("base64");
+    foreign["media_label"] = json!(UNATTEND);
+    let server = json!({
+        "serial": "SEC-1", "bmc_address": "127.0.0.1:1", "bmc_username": "other", "bmc_password": BMC_PASSWORD,
+    });
+    let misshapen = json!({ "serial": "SEC-9", "bmc_password": { "is": BMC_PASSWORD } });
+    let requests = [
+        client
+            .request(Method::POST, "/api/v1/jobs")
+            .json(&json!({ "server_serial": "SEC-1", "recipe": spoiled })),
+        client
+            .request(Method::POST, "/api/v1/jobs")
+            .json(&json!({ "server_serial": "SEC-1", "recipe": foreign })),
+        client.request(Method::POST, "/api/v1/servers").json(&server),
+        client.request(Method::POST, "/api/v1/servers").json(&misshapen),
+        client.with_token(GUESS).request(Method::GET, "/api/v1/jobs"),
+        client
+            .request(Method::POST, "/api/v1/status-webhook/SEC-1")
+            .header("X-Webhook-Secret", GUESS)
+            .json(&json!({ "status": "success" })),
+        client.request(Method::GET, &format!("/t{}/task.iso", "0123456789abcdef0123456789abcdef")),
+    ];
+    let mut text = String::new();
+    for request in requests {
+        let answer = client.send(request).await;
+        assert!((400..500).contains(&answer.status), "{}", answer.text());
+        text.push_str(&answer.text());
+        text.push_str(&format!("{:?}", answer.headers));
+    }
+    text
+}
+
+fn absent(secrets: &[(&str, String)], place: &str, text: &str) {
+    for (what, secret) in secrets {
+        if let Some(at) = text.find(secret.as_str()) {
+            let mut from = at.saturating_sub(300);
+            while !text.is_char_boundary(from) {
+                from -= 1;
+            }
+            panic!("{what} is in {place}: …{}", &text[from..at + secret.len()]);
+        }
+    }
+}
+
+fn bytes_of_files(folder: &Path, name_starts: &str) -> Vec<u8> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let named = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(name_starts));
+    named.flat_map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_in_anything_that_leaves_the_program() {
+    let mut data = DataDir::new().with("LOG_LEVEL", "trace").with("WEBHOOK_SECRET", SHARED);
+    let controller = data.serve().await;
+    let admin = &controller.admin;
+    let mut failing = honest("SEC-2");
+    failing.behaviour = InstallerBehaviour::failing_at("image-linux.service");
+    let farm = start_farm(vec![silent("SEC-1"), failing], data.path()).await;
+    for server in farm.servers() {
+        admin.register(server).await;
+    }
+    admin.push_image().await;
+    let mut recipe = recipe();
+    recipe["user_data"] = json!(STANDARD.encode(USER_DATA));
+    let body = json!({ "server_serial": "SEC-1", "recipe": recipe });
+    let job = admin.post("/api/v1/jobs", &body).await.expect(202);
+    let id = job["job_id"].as_str().unwrap();
+    let second = admin.create_job("SEC-2").await;
+    admin.awaits_report(id).await;
+
+    // The secrets of the job itself, as its machine has them.
+    let document = admin.job_document(id).await;
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let slots = farm.servers()[0].twin.snapshot().slots;
+    let mut secrets = vec![
+        ("the BMC password", BMC_PASSWORD.to_owned()),
+        ("the shared webhook secret", SHARED.to_owned()),
+        ("user data", USER_DATA.to_owned()),
+        ("user data", STANDARD.encode(USER_DATA)),
+        ("the answer file", UNATTEND.to_owned()),
+        ("a guessed token", GUESS.to_owned()),
+        ("the admin token", admin.token().to_owned()),
+        ("the job's webhook token", text(&document["webhook_token"])),
+        ("the job's pull password", text(&document["registry"]["password"])),
+    ];
+    for slot in &slots {
+        if let Some(url) = &slot.image {
+            let token = url.as_str().rsplit('/').nth(1).unwrap().to_owned();
+            secrets.push(("a grant token", token));
+        }
+    }
+    assert_eq!(secrets.len(), 11);
+
+    let refused = refusals(admin).await;
+    absent(&secrets, "an error", &refused);
+    let while_waiting = answers(admin, &[id, &second]).await;
+    absent(&secrets, "an answer", &while_waiting);
+    admin.report("SEC-1", SHARED, &json!({ "status": "success" })).await.expect(200);
+    admin.complete(id).await;
+    admin.complete(&second).await;
+    absent(&secrets, "an answer", &answers(admin, &[id, &second]).await);
+    assert!(controller.terminate().await.success());
+
+    // The admin token is shown once, on standard output, and nowhere in the log.
+    let logs = data.logs().replacen(&format!("shown only now: {}", secrets[6].1), "", 1);
+    assert!(logs.contains("controller started"));
+    absent(&secrets, "the log", &logs);
+    let at_rest: Vec<(&str, String)> = secrets
+        .iter()
+        .filter(|(what, _)| !matches!(*what, "user data" | "a guessed token"))
+        .cloned()
+        .collect();
+    let database = bytes_of_files(&data.path().join("data"), "provisioner.db");
+    assert!(!database.is_empty());
+    absent(&at_rest, "the database", &String::from_utf8_lossy(&database));
+}

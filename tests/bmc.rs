@@ -19,8 +19,8 @@ fn empty(machine: &TwinSnapshot) -> bool {
 fn no(status: u16) -> Effect {
     Effect::Status {
         status,
-        message_id: "IDRAC.2.8.SYS518".to_owned(),
-        message: "Virtual Media is detached or the image cannot be used.".to_owned(),
+        message_id: "Contoso.1.0.ImageRefused".to_owned(),
+        message: "The image is not one this slot takes.".to_owned(),
     }
 }
 
@@ -160,7 +160,7 @@ async fn an_image_refused_by_one_slot_goes_into_the_next() {
 async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
     let (scene, job, machine) = with_fault("NONE-1", Fault::always(When::Insert, no(400))).await;
     assert_eq!(failure(&job), ("redfish.mount.maintenance", "bmc_refused"));
-    assert!(job["failure"]["summary"].as_str().unwrap().contains("SYS518"), "{job:#}");
+    assert!(job["failure"]["summary"].as_str().unwrap().contains("ImageRefused"), "{job:#}");
     assert_eq!(job["cleanup"]["state"], "done");
     assert_eq!((machine.boots_from_media, machine.power, empty(&machine)), (0, Power::Off, true));
     assert_eq!(machine.open_sessions, 0);
@@ -205,6 +205,26 @@ async fn an_insert_whose_answer_is_lost_is_not_repeated() {
 async fn a_power_on_whose_answer_is_lost_boots_the_host_once() {
     gets_over("LOST-2", Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButTimeout)).await;
     gets_over("LOST-3", Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButDrop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_on_that_fails_or_gets_lost_in_cleanup_is_done_again() {
+    // The first one starts the maintenance OS, the second one what it has installed.
+    let second = |effect| Fault::once(When::ResetTo(ResetType::On), effect).after(1);
+    gets_over("AGAIN-1", second(Effect::AcceptButIgnore)).await;
+    gets_over("AGAIN-2", second(no(503))).await;
+    gets_over("AGAIN-3", second(Effect::Drop)).await;
+    gets_over("AGAIN-4", second(Effect::ApplyButDrop)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_is_not_ready_for_an_image_is_asked_again() {
+    let not_ready = Effect::Status {
+        status: 400,
+        message_id: "IDRAC.2.8.SYS518".to_owned(),
+        message: "Virtual Media is not ready.".to_owned(),
+    };
+    gets_over("READY-1", Fault::once(When::InsertInto("CD1".to_owned()), not_ready)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -148,7 +148,7 @@ async fn the_story_of_a_job_is_read_in_order_and_page_by_page() {
         "run.ended",
     ];
     assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
-    assert!(whole.iter().all(|event| event["job_id"] == json!(id) && event["server_serial"] == "STORY-1"));
+    assert!(whole.iter().all(|event| event["job_id"] == json!(id)));
     assert!(whole.iter().all(|event| event["level"] == "info"), "nothing to warn of: {whole:#?}");
     scene.end().await;
 }

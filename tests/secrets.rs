@@ -43,7 +43,7 @@ async fn refusals(client: &Client) -> String {
     let mut foreign = recipe();
     foreign["user_data"] = json!(USER_DATA);
     foreign["user_data_encoding"] = json!("base64");
-    foreign["media_label"] = json!(UNATTEND);
+    foreign["unattend_xml"] = json!(UNATTEND.repeat(100_000));
     let server = json!({
         "serial": "SEC-1", "bmc_address": "127.0.0.1:1", "bmc_username": "other", "bmc_password": BMC_PASSWORD,
     });

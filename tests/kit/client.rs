@@ -10,8 +10,8 @@ use shoal::sim::{SimulatedServer, http, images, oci};
 use super::{BMC_PASSWORD, BMC_USER, LOOK, PATIENCE};
 
 /// Where the tests' OS image is; the recipe names it.
-pub(crate) const REPOSITORY: &str = "os-images/ubuntu-rootfs";
-pub(crate) const TAG: &str = "22.04";
+const REPOSITORY: &str = "os-images/ubuntu-rootfs";
+const TAG: &str = "22.04";
 
 /// The Linux recipe of the contract's appendix.
 pub(crate) fn recipe() -> Value {

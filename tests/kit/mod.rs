@@ -6,15 +6,16 @@ mod process;
 mod scene;
 mod servers;
 
-pub(crate) use client::{Answer, Client, REPOSITORY, TAG, recipe};
+pub(crate) use client::{Answer, Client, recipe};
 pub(crate) use process::{DataDir, Served, binary};
 pub(crate) use scene::{Scene, maintenance_iso};
 pub(crate) use servers::{BMC_PASSWORD, BMC_USER, honest, silent, start_farm, struck, with_twin};
 
 use std::time::Duration;
 
-/// After this long without what a test waits for, something is wrong.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// After this long without what a test waits for, something is wrong. Longer than the minute a BMC is given to show what it
+/// was told: the process has no clock that could be put forward.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause between two looks at something that has no event.
 pub(crate) const LOOK: Duration = Duration::from_millis(5);
 

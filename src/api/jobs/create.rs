@@ -174,6 +174,9 @@ fn refused(error: OrderError) -> ApiError {
                 .map(|error| {
                     let mut detail = Detail::from(error);
                     detail.path = format!("/recipe{}", detail.path);
+                    if detail.field.is_empty() {
+                        "recipe".clone_into(&mut detail.field);
+                    }
                     detail
                 })
                 .collect(),

@@ -16,7 +16,7 @@ use super::super::evidence::{Discovered, Mounted, PowerAsked};
 use super::super::fault::of_redfish;
 use super::super::site::Site;
 use super::mount::lost;
-use super::power::force_off;
+use super::power::{due, force_off};
 use super::{bmc_policy, input, known_host, own_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::model::{Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord};
@@ -175,8 +175,8 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
     if state != PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
     }
-    if asked.sent == 0 {
-        asked.sent = 1;
+    if due(context, &asked) {
+        asked.sent += 1;
         asked.sent_at = Some(context.now());
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
         let reset = host.bmc.reset(system, ResetType::On).await.map_err(|error| of_redfish(STEP, &error))?;

@@ -46,6 +46,13 @@ async fn off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     force_off(STEP, context, &host, &found.discovery.system).await
 }
 
+/// Whether a power request that has no effect yet is to be sent (again): never sent, sent long ago, or sent by an owner that
+/// died before it was answered, so that nobody knows whether it ever left.
+pub(super) fn due(context: &StepContext, asked: &PowerAsked) -> bool {
+    let orphaned = context.reentered && context.waited.is_none();
+    orphaned || asked.sent_at.is_none_or(|sent| context.now().since(sent) >= ASK_AGAIN)
+}
+
 /// Forces the host off and reads it back.
 pub(super) async fn force_off(
     step: &str,
@@ -62,10 +69,8 @@ pub(super) async fn force_off(
         };
         return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
     }
-    let now = context.now();
-    let due = asked.sent_at.is_none_or(|sent| now.since(sent) >= ASK_AGAIN);
-    if due {
-        asked.sent_at = Some(now);
+    if due(context, &asked) {
+        asked.sent_at = Some(context.now());
         asked.sent += 1;
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(step))?;
         let reset =
@@ -103,11 +108,8 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
             NewEvent::info("redfish.power", format!("host was started: {sign}; its BMC reports off as yet"));
         return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
     }
-    let now = context.now();
-    let due = asked.sent_at.is_none_or(|sent| now.since(sent) >= ASK_AGAIN)
-        || context.reentered && context.waited.is_none();
-    if due {
-        asked.sent_at = Some(now);
+    if due(context, &asked) {
+        asked.sent_at = Some(context.now());
         asked.sent += 1;
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
         let reset = host.bmc.reset(system, ResetType::On).await.map_err(|error| of_redfish(STEP, &error))?;

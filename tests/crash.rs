@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, Power, ResetType, Twin, When};
+use redfish::sim::{Effect, Fault, Power, ResetType, Twin, TwinSnapshot, When};
 use serde_json::{Value, json};
 use shoal::sim::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 
 use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, struck, with_twin};
 
 const SERIAL: &str = "CRASH-1";
+
+/// A state of a machine to wait for.
+type Reached = fn(&TwinSnapshot) -> bool;
 
 /// A served data directory with one server registered and the OS image pushed.
 async fn served(spec: ServerSpec) -> (DataDir, Served, Farm) {
@@ -38,18 +41,28 @@ fn ended_well(job: &Value, twin: &Twin, story: &str) {
     assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{machine:?}\n{story}");
 }
 
-/// Kills the controller while the BMC does something it will answer late or never, and lets the successor end the job.
-async fn killed_during(spec: ServerSpec, fault: Fault) {
+/// Kills the controller while the BMC does something it will answer late or never, as soon as the machine is as said, and
+/// lets the successor end the job.
+async fn killed_during(spec: ServerSpec, fault: Fault, machine: impl Fn(&TwinSnapshot) -> bool) {
     let (mut data, controller, farm) = served(spec).await;
     let twin = &farm.servers()[0].twin;
     twin.inject(fault);
     let id = controller.admin.create_job(SERIAL).await;
     struck(twin).await;
+    soon("the effect", twin.wait_for(machine)).await;
     controller.kill();
     let successor = data.serve().await;
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
     ended_well(&job, twin, &successor.admin.story(&id).await);
+}
+
+fn any(_: &TwinSnapshot) -> bool {
+    true
+}
+
+fn holds(machine: &TwinSnapshot, slot: &str) -> bool {
+    machine.slot(slot).is_some_and(|slot| slot.image.is_some())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,41 +115,49 @@ fn undone(when: When) -> Fault {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_host_is_switched_off() {
-    for fault in [unsaid(When::ResetTo(ResetType::ForceOff)), undone(When::ResetTo(ResetType::ForceOff))] {
-        // A host that is found off gets no such request: start with one that is on.
-        killed_during(with_twin(silent(SERIAL), |twin| twin.starts_on = true), fault).await;
-    }
+    // A host that is found off gets no such request: start with one that is on.
+    let spec = || with_twin(silent(SERIAL), |twin| twin.starts_on = true);
+    let off = || When::ResetTo(ResetType::ForceOff);
+    killed_during(spec(), unsaid(off()), |machine| machine.power == Power::Off).await;
+    killed_during(spec(), undone(off()), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_boot_image_was_inserted_and_before_the_bmc_said_so() {
-    killed_during(silent(SERIAL), unsaid(When::InsertInto("CD1".to_owned()))).await;
+    killed_during(silent(SERIAL), unsaid(When::InsertInto("CD1".to_owned())), |machine| {
+        holds(machine, "CD1")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_task_image_was_inserted_and_before_the_bmc_said_so() {
-    killed_during(silent(SERIAL), unsaid(When::InsertInto("CD2".to_owned()))).await;
+    killed_during(silent(SERIAL), unsaid(When::InsertInto("CD2".to_owned())), |machine| {
+        holds(machine, "CD2")
+    })
+    .await;
 }
 
 /// Takes a minute: an insert may be under way that long without a trace, and it must not be sent twice meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_bmc_began_an_insert_it_is_sent_again_when_it_cannot_be_under_way_any_more() {
-    killed_during(silent(SERIAL), undone(When::InsertInto("CD2".to_owned()))).await;
+    killed_during(silent(SERIAL), undone(When::InsertInto("CD2".to_owned())), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_boot_override_is_set() {
-    killed_during(silent(SERIAL), undone(When::PatchBoot)).await;
+    killed_during(silent(SERIAL), undone(When::PatchBoot), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_bmc_powered_on_and_before_it_said_so() {
-    killed_during(silent(SERIAL), unsaid(When::ResetTo(ResetType::On))).await;
+    killed_during(silent(SERIAL), unsaid(When::ResetTo(ResetType::On)), |machine| machine.power == Power::On)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_bmc_takes_its_time_to_power_on() {
-    killed_during(silent(SERIAL), undone(When::ResetTo(ResetType::On))).await;
+    killed_during(silent(SERIAL), undone(When::ResetTo(ResetType::On)), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,14 +189,16 @@ async fn killed_again_and_again_the_job_still_ends_well() {
     let (mut data, mut controller, farm) = served(silent(SERIAL)).await;
     let twin = &farm.servers()[0].twin;
     let id = controller.admin.create_job(SERIAL).await;
-    for when in [
-        When::InsertInto("CD1".to_owned()),
-        When::InsertInto("CD2".to_owned()),
-        When::PatchBoot,
-        When::ResetTo(ResetType::On),
-    ] {
+    let reached: [(When, Reached); 4] = [
+        (When::InsertInto("CD1".to_owned()), |machine| holds(machine, "CD1")),
+        (When::InsertInto("CD2".to_owned()), |machine| holds(machine, "CD2")),
+        (When::PatchBoot, any),
+        (When::ResetTo(ResetType::On), |machine| machine.power == Power::On),
+    ];
+    for (when, machine) in reached {
         twin.inject(unsaid(when));
         struck(twin).await;
+        soon("the effect", twin.wait_for(machine)).await;
         controller.kill();
         controller = data.serve().await;
     }

@@ -1,11 +1,13 @@
 //! What a job does when nothing is in its way, when an operator ends it, and when its installer fails.
 
+use std::time::Duration;
+
 use redfish::sim::{Effect, Fault, Power, When};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use shoal::sim::{InstallerBehaviour, maintenance_os::unit};
 
-use crate::kit::{Scene, honest, recipe, silent, soon, struck, with_twin};
+use crate::kit::{Answer, Scene, honest, recipe, silent, soon, struck, with_twin};
 
 /// Steps of a job and how they ended, in order.
 fn steps(job: &Value) -> Vec<(String, String)> {
@@ -97,7 +99,10 @@ async fn what_a_machine_was_given_to_read_and_pull_ends_with_its_job() {
     scene.admin.report("END-1", token, &json!({ "status": "success" })).await.expect(200);
     scene.admin.complete(&id).await;
     for url in &urls {
-        anonymous.get(url).await.refused(404, "not_found");
+        anonymous
+            .until(url, "the end of the grant", |answer| answer.status == 404)
+            .await
+            .refused(404, "not_found");
     }
     scene.admin.get(&format!("/media/tasks/{id}/task.iso")).await.refused(404, "not_found");
     assert_eq!(pull().await.status, 401);
@@ -158,6 +163,10 @@ async fn servers_are_installed_side_by_side_and_counted() {
     let serials = ["SIDE-1", "SIDE-2", "SIDE-3"];
     let mut specs: Vec<_> = serials.map(honest).into();
     specs[2].behaviour = InstallerBehaviour::failing_at(unit::PARTITION);
+    for spec in &mut specs {
+        // Slow enough to be waited for: only then there is a latency to count.
+        spec.behaviour.pace = Duration::from_millis(200);
+    }
     let scene = Scene::start(specs).await;
     let mut ids = Vec::new();
     for serial in serials {
@@ -172,20 +181,17 @@ async fn servers_are_installed_side_by_side_and_counted() {
         scene.admin.get("/api/v1/jobs?failure_class=installer&server_serial=SIDE-3").await.expect(200);
     assert_eq!(failed["jobs"][0]["job_id"], json!(ids[2]));
 
-    let metrics = scene.admin.get("/metrics").await;
-    assert_eq!(metrics.status, 200);
-    let metrics = metrics.text();
-    for line in [
+    let lines = [
         "job_total{status=\"complete\"} 3",
         "job_duration_seconds_count{outcome=\"succeeded\"} 2",
         "job_duration_seconds_count{outcome=\"failed\"} 1",
         "webhook_latency_seconds_count 3",
         "iso_build_duration_seconds_count 3",
         "iso_size_bytes_count 3",
-    ] {
-        assert!(metrics.contains(line), "{line} is missing in\n{metrics}");
-    }
-    assert!(metrics.contains("redfish_request_duration_seconds_count{op="), "{metrics}");
+        "redfish_request_duration_seconds_count{op=",
+    ];
+    let counted = |metrics: &Answer| lines.iter().all(|line| metrics.text().contains(line));
+    scene.admin.until("/metrics", "the count of three jobs", counted).await;
     scene.end().await;
 }
 
@@ -257,10 +263,7 @@ async fn a_job_cancelled_while_its_machine_works_is_cleaned_up() {
 async fn a_job_cancelled_in_the_middle_of_an_insert_empties_the_slots_it_was_filling() {
     let scene = Scene::start(vec![honest("HALF-1")]).await;
     let twin = scene.twin("HALF-1");
-    twin.inject(Fault::once(
-        When::InsertInto("CD2".into()),
-        Effect::Delay(std::time::Duration::from_secs(1)),
-    ));
+    twin.inject(Fault::once(When::InsertInto("CD2".into()), Effect::Delay(Duration::from_secs(1))));
     let id = scene.admin.create_job("HALF-1").await;
     struck(twin).await;
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);

@@ -89,7 +89,9 @@ async fn grants_end_when_a_job_is_cancelled() {
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.admin.complete(&id).await;
     for url in [task, boot] {
-        scene.anonymous().get(&url).await.refused(404, "not_found");
+        let ended =
+            scene.anonymous().until(&url, "the end of the grant", |answer| answer.status == 404).await;
+        ended.refused(404, "not_found");
     }
     scene.end().await;
 }

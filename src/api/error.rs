@@ -207,3 +207,48 @@ pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
         format!("{method} is not possible on {}; see Allow", uri.path()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn shown(error: ApiError) -> serde_json::Value {
+        let response = error.render("request-1");
+        let status = response.status().as_u16();
+        let headers: std::collections::BTreeMap<String, String> = response
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        serde_json::json!({ "status": status, "headers": headers, "body": body })
+    }
+
+    #[tokio::test]
+    async fn every_error_has_the_one_shape() {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path("../../golden/snapshots");
+        settings.set_prepend_module_to_snapshot(false);
+        let _bound = settings.bind_to_scope();
+        let detail = Detail::new("/recipe/target_disk", "pattern", "write it as /dev/sda");
+        let errors = serde_json::json!([
+            shown(ApiError::invalid(vec![detail.clone()])).await,
+            shown(ApiError::invalid(vec![detail.clone(), detail])).await,
+            shown(ApiError::from(AuthFailure::Missing)).await,
+            shown(too_many(std::time::Duration::from_millis(1500))).await,
+            shown(unknown_path(&Uri::from_static("/api/v2/jobs"))).await,
+            shown(wrong_method(Method::PUT, Uri::from_static("/healthz")).await).await,
+            shown(busy()).await,
+        ]);
+        insta::assert_json_snapshot!("api-errors", errors);
+    }
+
+    #[tokio::test]
+    async fn what_the_database_said_stays_in_the_log() {
+        let error = ApiError::from(StoreError::Closed);
+        let shown = shown(error).await;
+        assert_eq!(shown["status"], 503);
+        assert!(!shown.to_string().contains("closed"), "{shown}");
+    }
+}

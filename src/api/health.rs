@@ -19,7 +19,8 @@ pub(super) async fn healthz() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// The process can do its work: the database can be written, the disk has room. Says what is wrong when not.
+/// The process can do its work: the database can be written, the disk has room, the registry takes
+/// images. Says what is wrong when not.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
         Ok(()) => json!({ "ok": true }),
@@ -34,10 +35,19 @@ pub(super) async fn readyz(State(api): State<Api>) -> Response {
             json!({ "ok": false, "message": format!("the data folder cannot be looked at: {error}") })
         }
     };
-    let ready = [&database, &disk].iter().all(|check| check["ok"] == json!(true));
+    let registry = match api.site.images.ready().await {
+        Ok(()) => json!({ "ok": true }),
+        Err(why) => json!({ "ok": false, "message": why.to_string() }),
+    };
+    let ready = [&database, &disk, &registry].iter().all(|check| check["ok"] == json!(true));
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let word = if ready { "ready" } else { "not ready" };
-    (status, Json(json!({ "status": word, "checks": { "database": database, "disk": disk } })))
+    (
+        status,
+        Json(
+            json!({ "status": word, "checks": { "database": database, "disk": disk, "registry": registry } }),
+        ),
+    )
         .into_response()
 }
 

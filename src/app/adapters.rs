@@ -94,6 +94,15 @@ impl Images for RegistryImages {
             Err(error) => Err(Unavailable(chain(&error).to_string())),
         }
     }
+
+    async fn ready(&self) -> Result<(), Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(()) };
+        match registry.accepts_pushes().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Unavailable("the registry's disk has no room for another image".to_owned())),
+            Err(error) => Err(Unavailable(chain(&error).to_string())),
+        }
+    }
 }
 
 /// Media grants out of the database; their reads become events.

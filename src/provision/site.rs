@@ -28,6 +28,8 @@ pub trait Directory: Send + Sync {
 pub trait Images: Send + Sync {
     /// Whether our own registry holds this image (`reference` is a tag or a digest).
     async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable>;
+    /// Whether images can be stored right now.
+    async fn ready(&self) -> Result<(), Unavailable>;
 }
 
 /// Counts what happens.

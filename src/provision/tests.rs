@@ -11,7 +11,9 @@ use super::*;
 use crate::engine::{
     Created, Creation, Engine, EngineConfig, Kinds, StepContext, StepPolicy, StepReport, Verdict, WaitRequest,
 };
-use crate::media::{GrantLedger, GrantRecord, Grants, LedgerUnavailable, Library, LibraryOptions, ReadSummary};
+use crate::media::{
+    GrantLedger, GrantRecord, Grants, LedgerUnavailable, Library, LibraryOptions, ReadSummary,
+};
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{
     Clock, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Serial, Server, Time, TlsMode,
@@ -81,6 +83,9 @@ struct Nothing;
 impl Images for Nothing {
     async fn holds(&self, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)
+    }
+    async fn ready(&self) -> Result<(), Unavailable> {
+        Ok(())
     }
 }
 
@@ -207,7 +212,11 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
         created_at: now,
         input: json!({ "server_serial": "XF-1", "recipe": RECIPE }),
         plan: Plan {
-            forward: vec![StepInstance { name: "ask".to_owned(), key: String::new(), queue: QUEUE.to_owned() }],
+            forward: vec![StepInstance {
+                name: "ask".to_owned(),
+                key: String::new(),
+                queue: QUEUE.to_owned(),
+            }],
             finish: Vec::new(),
         },
         locks: vec![lock],
@@ -217,7 +226,8 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     assert!(matches!(engine.create(Creation { run: parent }).await.unwrap(), Created::New(_)));
 
     // While the family works on the server, a job of somebody else is refused, naming the family's head.
-    let order: JobOrder = serde_json::from_value(json!({ "server_serial": "XF-1", "recipe": RECIPE })).unwrap();
+    let order: JobOrder =
+        serde_json::from_value(json!({ "server_serial": "XF-1", "recipe": RECIPE })).unwrap();
     let other = site.accept(order, RunId::new(), "somebody", now).unwrap().run;
     assert_eq!(engine.create(Creation { run: other }).await.unwrap(), Created::Conflict { holder: id });
 

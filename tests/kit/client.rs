@@ -200,6 +200,19 @@ impl Client {
         events.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
+    /// Asks again until the answer is as wanted, bounded: what follows from the end of a job follows a moment after it.
+    pub(crate) async fn until(&self, place: &str, what: &str, wanted: impl Fn(&Answer) -> bool) -> Answer {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.get(place).await;
+            if wanted(&answer) {
+                return answer;
+            }
+            assert!(Instant::now() < deadline, "{what} did not come: {}\n{}", answer.status, answer.text());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// The bytes of a job's task image, by the path for people.
     pub(crate) async fn task_image(&self, id: &str) -> Vec<u8> {
         let answer = self.get(&format!("/media/tasks/{id}/task.iso")).await;

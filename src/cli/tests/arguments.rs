@@ -125,3 +125,32 @@ fn statuses_become_exit_codes() {
         assert_eq!(Exit::of_status(status), exit, "{status}");
     }
 }
+
+#[test]
+fn the_help_of_every_command_is_the_golden_one() {
+    fn help(command: &mut clap::Command, path: &str, all: &mut String) {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        all.push_str(&format!("==== {path}\n{}\n", command.render_long_help()));
+        let names: Vec<String> = command
+            .get_subcommands()
+            .map(|sub| sub.get_name().to_owned())
+            .filter(|name| name != "help")
+            .collect();
+        for name in names {
+            if let Some(sub) = command.find_subcommand_mut(&name) {
+                help(sub, &path, all);
+            }
+        }
+    }
+    let mut all = String::new();
+    let mut command = Cli::command().term_width(100);
+    command.build();
+    help(&mut command, "", &mut all);
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path("../../../golden/snapshots");
+    settings.set_prepend_module_to_snapshot(false);
+    // What the environment of the test run happens to hold is no part of the help.
+    settings.add_filter(r"\[env: (\w+)=[^\]]*\]", "[env: $1]");
+    let _bound = settings.bind_to_scope();
+    insta::assert_snapshot!("cli-help", all);
+}

@@ -8,6 +8,7 @@
 //!   reports  what the maintenance OS may say    media   what images answer
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
+//!   guards   what must not be possible
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -16,6 +17,7 @@ mod api;
 mod bmc;
 mod crash;
 mod demo;
+mod guards;
 mod jobs;
 mod kit;
 mod media;

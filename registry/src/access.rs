@@ -64,6 +64,9 @@ pub enum Denied {
     /// The caller is known and may not do this: 403.
     #[error("requested access to the resource is denied")]
     Forbidden,
+    /// Access cannot be checked right now, or too many tries failed: 503, worth another try.
+    #[error("access cannot be checked right now; try again")]
+    Unavailable,
 }
 
 /// Lets everybody do everything; for tests and closed networks.

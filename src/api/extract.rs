@@ -1,17 +1,22 @@
 //! What handlers take out of a request: who calls, a bounded JSON body, a path part.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use super::Api;
 use super::error::{ApiError, Detail};
 use crate::auth::{Permission, Principal};
 use crate::model::{RunId, Serial};
+
+/// How long a request body may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
 
 /// A caller who may read.
 pub(super) struct Reader;
@@ -101,18 +106,33 @@ impl FromRequest<Api> for Body {
                 "send the body as Content-Type: application/json",
             ));
         }
-        let limit = api.settings.max_body_bytes;
-        Bytes::from_request(request, api).await.map(Self).map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                ApiError::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    "body_too_large",
-                    format!("the body is over the limit of {limit} bytes"),
-                )
-            } else {
-                ApiError::new(StatusCode::BAD_REQUEST, "bad_body", "the body broke off")
-            }
-        })
+        read_body(request, api.settings.max_body_bytes).await.map(Self)
+    }
+}
+
+/// A whole body within a limit and a time.
+pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, ApiError> {
+    let too_large = || {
+        ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("the body is over the limit of {limit} bytes"),
+        )
+    };
+    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if announced.and_then(|text| text.parse::<u64>().ok()).is_some_and(|length| length > limit as u64) {
+        return Err(too_large());
+    }
+    let collected = Limited::new(request.into_body(), limit).collect();
+    match tokio::time::timeout(BODY_WITHIN, collected).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_broken)) => Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_body", "the body broke off")),
+        Err(_elapsed) => Err(ApiError::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "body_timeout",
+            format!("the body did not arrive within {} s", BODY_WITHIN.as_secs()),
+        )),
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Api;
 use super::error::{ApiError, unknown_path};
 use super::extract::{JobId, Reader, unknown_job};
-use crate::media::{GrantError, MediaPath, MediaToken, OpenGrant, respond};
+use crate::media::{GrantError, MediaPath, MediaToken, OpenGrant, ReadObserver, respond};
 use crate::model::{Artifact, NewEvent, RunId};
 
 /// Everything that is no route: a media grant, or a path that is not there.
@@ -46,8 +46,19 @@ pub(super) async fn task_image(
     })?;
     let token = api.site.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
     match api.site.grants.open_token(&token).await {
-        Ok(grant) => Ok(serve(&grant, &method, &headers)),
+        Ok(grant) => Ok(respond(&grant.body, &method, &headers, Arc::new(Unseen(grant.observer)))),
         Err(error) => Err(refused(&api, &token, error).await),
+    }
+}
+
+/// Reads by people and tools: they end with the grant, but are no evidence that a machine reads its medium.
+struct Unseen(Arc<dyn ReadObserver>);
+
+impl ReadObserver for Unseen {
+    fn read(&self, _offset: u64, _len: u64) {}
+
+    fn ended(&self) -> bool {
+        self.0.ended()
     }
 }
 
@@ -63,12 +74,15 @@ fn no_grant() -> ApiError {
 async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
     match error {
         GrantError::Unknown | GrantError::Ended => no_grant(),
-        GrantError::Unavailable(_) => ApiError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "unavailable",
-            "media cannot be served right now; see /readyz, then try again",
-        )
-        .header(axum::http::header::RETRY_AFTER, "5"),
+        error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
+            tracing::warn!(error = %crate::model::chain(&error), "a medium cannot be served right now");
+            ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "media cannot be served right now; see /readyz, then try again",
+            )
+            .header(axum::http::header::RETRY_AFTER, "5")
+        }
         error => {
             let sentence = crate::model::chain(&error).to_string();
             if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {

@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::routing::{MethodRouter, get, post};
 
 use crate::auth::{Authenticator, RateLimiter, WebhookSecrets};
@@ -99,14 +98,12 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
 
 /// The whole API, with the registry when it is on, and media.
 pub fn router(api: Api, registry: Option<Router>) -> Router {
-    let limit = DefaultBodyLimit::max(api.settings.max_body_bytes);
     let table = routes()
         .into_iter()
         .fold(Router::new(), |router, (path, handlers)| {
             router.route(path, handlers.fallback(error::wrong_method))
         })
-        .fallback(media::grant_or_unknown)
-        .layer(limit);
+        .fallback(media::grant_or_unknown);
     let table = middleware::wrap(table, &api).with_state(api);
     match registry {
         // The registry speaks its own error format and has its own limits.

@@ -4,14 +4,13 @@
 //! under a job's token speaks for that job only, so one of an old job never finishes a newer one (lock L12).
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::Api;
 use super::error::{ApiError, Detail, too_many};
-use super::extract::{Peer, SerialPath};
+use super::extract::{Peer, SerialPath, read_body};
 use crate::auth::{WebhookAuth, verify_webhook};
 use crate::model::{Job, Serial};
 use crate::provision::{Report, ReportOutcome, parse_report};
@@ -26,10 +25,9 @@ pub(super) async fn report(
     Peer(peer): Peer,
     SerialPath(serial): SerialPath,
     headers: HeaderMap,
-    body: Bytes,
+    request: Request,
 ) -> Result<Json<Value>, ApiError> {
     let now = api.now().timestamp();
-    api.webhook_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
     let presented = headers.get("x-webhook-secret").and_then(|value| value.to_str().ok());
     let own = match presented {
         Some(token) => api.store().job_of_token(&serial, &token_hash(token)).await?,
@@ -38,6 +36,8 @@ pub(super) async fn report(
     let stored = own.as_ref().map(|job| job.webhook_token_hash.as_str());
     let auth = verify_webhook(presented, stored, &api.webhook_secrets);
     if matches!(auth, WebhookAuth::Missing | WebhookAuth::Wrong) {
+        // Only wrong secrets are limited: one misled installer must not silence the machines behind the same address.
+        api.webhook_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
         api.webhook_failures.record_failure(peer, now);
         return Err(ApiError::new(
             StatusCode::UNAUTHORIZED,
@@ -45,13 +45,7 @@ pub(super) async fn report(
             "X-Webhook-Secret must be the webhook_token of the job's job.json (or the configured shared secret)",
         ));
     }
-    if body.len() > MAX_REPORT {
-        return Err(ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
-            "a report has at most 64 KiB",
-        ));
-    }
+    let body = read_body(request, MAX_REPORT).await?;
     let report = parse_report(&body).map_err(|why| {
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), "report", why.to_string())])
     })?;

@@ -208,13 +208,14 @@ impl registry::Authorizer for RegistryAccess {
         access: registry::Access<'_>,
     ) -> Result<(), registry::Denied> {
         let peer = caller.peer.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
-        let principal =
-            self.auth.authenticate(caller.authorization, peer, self.clock.now().timestamp()).await.map_err(
-                |failure| match failure {
-                    AuthFailure::Missing | AuthFailure::Invalid => registry::Denied::Unauthorized,
-                    AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Forbidden,
-                },
-            )?;
+        let principal = self
+            .auth
+            .authenticate(caller.authorization, peer, self.clock.now().timestamp())
+            .await
+            .map_err(|failure| match failure {
+                AuthFailure::Missing | AuthFailure::Invalid => registry::Denied::Unauthorized,
+                AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Unavailable,
+            })?;
         let permission = match access.action {
             registry::Action::Pull => Permission::RegistryPull,
             registry::Action::Push | registry::Action::Delete => Permission::RegistryPush,

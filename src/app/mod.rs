@@ -203,7 +203,6 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             grace: settings.redfish_timeout,
         },
     );
-    let first_token = first_token(&settings, &store, clock.now()).await?;
     let auth = Arc::new(authenticator(&settings, &store)?);
     let api = Api {
         engine: engine.clone(),
@@ -219,6 +218,8 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             metrics_anonymous: settings.metrics_anonymous,
         },
     };
+    // The last thing that can fail: a token that is stored is also shown.
+    let first_token = first_token(&settings, &store, clock.now()).await?;
     let (stop_work, stop_api, stop_media) =
         (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let connections = TaskTracker::new();

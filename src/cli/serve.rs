@@ -33,13 +33,19 @@ pub(super) async fn run(settings: Settings) -> ExitCode {
     if let Some(token) = &running.first_token {
         let mut out = std::io::stdout();
         // The only time this token is seen: the database holds its hash.
-        let _closed = writeln!(
+        let shown = writeln!(
             out,
             "admin token, shown only now: {}\nuse it with:  export SHOAL_URL=http://{} SHOAL_TOKEN=<token>",
             token.expose_secret(),
             reachable(running.api),
         );
-        let _closed = out.flush();
+        if let Err(error) = shown.and_then(|()| out.flush()) {
+            let _closed = writeln!(
+                err,
+                "error: the admin token could not be shown ({error}): set BASIC_USER and BASIC_PASS_HASH, or begin with an \
+                 empty data directory"
+            );
+        }
     }
     stop_signal().await;
     tracing::info!("stopping");

@@ -297,6 +297,9 @@ pub(super) fn give_up_finishing(snapshot: &Snapshot, circumstances: &Circumstanc
         ahead.run.phase = change.run.phase;
     }
     while let Next::Run(at) = next(&ahead) {
+        if always(&ahead, at, circumstances.kind) {
+            break;
+        }
         let Some(mut record) = ahead.record(at).cloned().or_else(|| intent(&ahead, at, now)) else { break };
         record.phase = StepPhase::Failed;
         record.ended_at = Some(now);
@@ -310,6 +313,14 @@ pub(super) fn give_up_finishing(snapshot: &Snapshot, circumstances: &Circumstanc
         write(&mut change, &mut ahead, record);
     }
     advance(change, ahead, circumstances)
+}
+
+/// Whether the step at a place of the finish list is carried out however late it is.
+pub(super) fn always(snapshot: &Snapshot, at: Position, kind: &dyn Kind) -> bool {
+    at.stage == Stage::Finish
+        && instance(snapshot, at)
+            .and_then(|instance| kind.step(&instance.name))
+            .is_some_and(|step| step.policy().always)
 }
 
 /// The change that stops a run until an operator decides.

@@ -108,6 +108,9 @@ pub struct StepPolicy {
     pub backoff_cap: Duration,
     /// Whether a cancel may drop a call half way; what it did is observed later.
     pub interruptible: bool,
+    /// Whether it is carried out even when the time for finishing is over: for steps of the finish list that need nothing
+    /// of the outside world.
+    pub always: bool,
 }
 
 impl Default for StepPolicy {
@@ -119,6 +122,7 @@ impl Default for StepPolicy {
             backoff: Duration::from_millis(500),
             backoff_cap: Duration::from_secs(8),
             interruptible: true,
+            always: false,
         }
     }
 }

@@ -136,10 +136,10 @@ impl Worker {
                 .commit(snapshot, lease, &mut |snapshot| Some(self.cancelled(&*kind, snapshot)))
                 .await;
         }
-        if self.past_deadline(snapshot) {
+        if self.past_deadline(&*kind, snapshot) {
             return self
                 .commit(snapshot, lease, &mut |snapshot| {
-                    self.past_deadline(snapshot).then(|| self.deadline(&*kind, snapshot))
+                    self.past_deadline(&*kind, snapshot).then(|| self.deadline(&*kind, snapshot))
                 })
                 .await;
         }
@@ -175,9 +175,10 @@ impl Worker {
 
     /// Whether the stage's time is over. What was told in time and not yet looked at comes first, but for a run that never
     /// began: that one is not started any more.
-    fn past_deadline(&self, snapshot: &Snapshot) -> bool {
+    fn past_deadline(&self, kind: &dyn Kind, snapshot: &Snapshot) -> bool {
         let waiting_is_over = !snapshot.steps.is_empty() && decide::told(snapshot);
-        self.clock.now() >= snapshot.run.deadline_at && !waiting_is_over
+        let always = matches!(decide::next(snapshot), Next::Run(at) if decide::always(snapshot, at, kind));
+        self.clock.now() >= snapshot.run.deadline_at && !waiting_is_over && !always
     }
 
     async fn hold(&self, snapshot: &Snapshot, lease: &LeaseGuard, hold: Hold) -> Result<Then, StoreError> {
@@ -426,15 +427,24 @@ impl Worker {
         }
         let at = run.wait.as_ref().map_or(String::new(), |wait| format!(", waiting: {}", wait.detail));
         let step = run.step.clone().unwrap_or_else(|| "queued".to_owned());
-        let failure = Failure {
+        let failure = self.overdue(kind, snapshot).unwrap_or_else(|| Failure {
             class: class::DEADLINE.to_owned(),
             summary: format!("the deadline {} has passed{at}", run.deadline_at),
             step,
             evidence: None,
             next_action: "read the last events to see where the time went, then start the job again"
                 .to_owned(),
-        };
+        });
         decide::conclude(snapshot, Outcome::Failed, Some(failure), &circumstances)
+    }
+
+    /// What the step a run is parked in says of passing its deadline, if that is a failure.
+    fn overdue(&self, kind: &dyn Kind, snapshot: &Snapshot) -> Option<Failure> {
+        let wait = snapshot.run.wait.as_ref().filter(|wait| self.clock.now() >= wait.deadline)?;
+        match kind.step(&wait.step)?.overdue(snapshot, wait).verdict {
+            Verdict::Fail(failure) => Some(failure),
+            _ => None,
+        }
     }
 
     fn circumstances<'a>(&'a self, kind: &'a dyn Kind, policy: Option<StepPolicy>) -> Circumstances<'a> {

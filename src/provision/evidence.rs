@@ -55,6 +55,8 @@ impl SlotPlan {
 /// Left by `redfish.discover`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Discovered {
+    /// The address of the BMC whose serial was compared.
+    pub(super) bmc_address: String,
     /// What the BMC showed.
     pub(super) discovery: Discovery,
     /// The chosen plan.

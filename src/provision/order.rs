@@ -53,6 +53,27 @@ pub enum OrderError {
         "no maintenance ISO: set MAINTENANCE_ISO_URL on the controller or give maintenance_iso_url with the job"
     )]
     NoMaintenanceIso,
+    /// Its location cannot be used.
+    #[error("{0}")]
+    MaintenanceIso(String),
+}
+
+/// A location the library can import from, without credentials: it is stored and shown.
+fn checked_location(location: &str) -> Result<(), String> {
+    if location.starts_with('/') {
+        return Ok(());
+    }
+    let url =
+        url::Url::parse(location).map_err(|why| format!("not an absolute path and not a URL: {why}"))?;
+    match url.scheme() {
+        "file" | "http" | "https" if url.username().is_empty() && url.password().is_none() => Ok(()),
+        "file" | "http" | "https" => {
+            Err("credentials do not belong into this URL: it is stored and shown".to_owned())
+        }
+        other => {
+            Err(format!("{other}: is not imported from; give an absolute path, a file:, http: or https: URL"))
+        }
+    }
 }
 
 /// What is stored as a run's input.
@@ -78,6 +99,9 @@ impl Site {
             .clone()
             .or_else(|| self.settings.maintenance_iso_url.clone())
             .ok_or(OrderError::NoMaintenanceIso)?;
+        if order.maintenance_iso_url.is_some() {
+            checked_location(&maintenance_iso_url).map_err(OrderError::MaintenanceIso)?;
+        }
         let lints = recipe.lints();
         let run = self.run_of(order, recipe, maintenance_iso_url, id, created_by, now);
         Ok(ReadyOrder { run, lints })

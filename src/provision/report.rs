@@ -36,6 +36,8 @@ pub enum Report {
         step: String,
         /// How far it is.
         percent: Option<u8>,
+        /// The job it speaks for.
+        job_id: Option<String>,
     },
 }
 
@@ -108,6 +110,7 @@ pub fn parse(body: &[u8]) -> Result<Report, ReportError> {
         Some("progress") => Ok(Report::Progress {
             step: filled(body.step).ok_or(ReportError::NoStep)?,
             // A percentage outside of its range says nothing.
+            job_id: details.job_id,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
         }),
         _ => Err(ReportError::Status),
@@ -135,7 +138,7 @@ impl Report {
     pub fn job_id(&self) -> Option<&str> {
         match self {
             Self::Success(details) | Self::Failed { details, .. } => details.job_id.as_deref(),
-            Self::Progress { .. } => None,
+            Self::Progress { job_id, .. } => job_id.as_deref(),
         }
     }
 
@@ -143,7 +146,13 @@ impl Report {
     pub async fn deliver(self, engine: &Engine, job: &Job) -> Result<ReportOutcome, DeliverError> {
         let id = job.run.id;
         let (status, event, payload) = match self {
-            Self::Progress { step, percent } => {
+            Self::Progress { step, percent, .. } => {
+                if job.run.outcome.is_some() {
+                    return Ok(ReportOutcome::Duplicate);
+                }
+                if !started(engine, job).await? {
+                    return Ok(ReportOutcome::NotStarted);
+                }
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
                 let event = NewEvent::info("report.progress", format!("{step}{done}"))
                     .by("maintenance-os")
@@ -233,7 +242,7 @@ mod tests {
         let progress = parse(br#"{"status":"progress","step":"image-linux.service","percent":41.7}"#);
         assert_eq!(
             progress,
-            Ok(Report::Progress { step: "image-linux.service".to_owned(), percent: Some(41) })
+            Ok(Report::Progress { step: "image-linux.service".to_owned(), percent: Some(41), job_id: None })
         );
     }
 

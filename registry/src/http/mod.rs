@@ -128,6 +128,10 @@ impl Api {
                     .with_header(header::WWW_AUTHENTICATE, challenge)
             }
             Denied::Forbidden => ApiError::new(StatusCode::FORBIDDEN, Code::Denied, denied.to_string()),
+            Denied::Unavailable => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::TooManyRequests, denied.to_string())
+                    .with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! `POST /api/v1/jobs`.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -39,8 +39,18 @@ pub(in crate::api) async fn create(
     State(api): State<Api>,
     Writer(principal): Writer,
     headers: HeaderMap,
+    uri: Uri,
     body: Body,
 ) -> Result<Response, ApiError> {
+    if let Some(query) = uri.query().filter(|query| !query.is_empty()) {
+        // A parameter that is not understood may have meant "do not really do it".
+        let name = query.split(['=', '&']).next().unwrap_or_default();
+        return Err(ApiError::invalid(vec![Detail::new(
+            name,
+            "unknown",
+            "this route takes no query parameters",
+        )]));
+    }
     let key = idempotency_key(&headers)?;
     let request: Request = body.read()?;
     let order = order(request, key)?;
@@ -146,7 +156,8 @@ fn order(request: Request, idempotency_key: Option<String>) -> Result<JobOrder, 
     }
 }
 
-/// Tells one request from another under the same key. Parts are separated by their lengths.
+/// Tells one request from another under the same key, by what it says and not by its white space or the order of its
+/// keys: clients repeat a request in a form of their own. Parts are separated by their lengths.
 fn digest(
     serial: &Serial,
     recipe: &RawValue,
@@ -156,8 +167,11 @@ fn digest(
 ) -> String {
     let labels = labels.to_string();
     let priority = priority.to_string();
+    // A recipe that cannot be read at all is refused a moment later; until then its text stands for it.
+    let recipe = serde_json::from_str::<Value>(recipe.get())
+        .map_or_else(|_| recipe.get().to_owned(), |recipe| recipe.to_string());
     let parts =
-        [serial.as_str(), recipe.get(), maintenance.as_deref().unwrap_or_default(), &labels, &priority];
+        [serial.as_str(), recipe.as_str(), maintenance.as_deref().unwrap_or_default(), &labels, &priority];
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -181,6 +195,9 @@ fn refused(error: OrderError) -> ApiError {
                 })
                 .collect(),
         ),
+        OrderError::MaintenanceIso(why) => {
+            ApiError::invalid(vec![Detail::new("/maintenance_iso_url", "format", why)])
+        }
         OrderError::NoMaintenanceIso => {
             ApiError::new(StatusCode::BAD_REQUEST, "config.no_maintenance_iso", error.to_string())
         }

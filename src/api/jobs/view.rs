@@ -23,7 +23,7 @@ pub(super) fn job(job: &Job) -> Value {
         "recipe_schema_id": job.recipe_schema_id,
         "task_iso_sha256": job.task_iso_sha256,
         "task_iso_path": job.task_iso_path,
-        "maintenance_iso_url": job.maintenance_iso_url,
+        "maintenance_iso_url": shown_location(&job.maintenance_iso_url),
         "labels": job.labels,
         "priority": run.priority,
         "cleanup": { "state": cleanup(job), "remaining": job.cleanup_remaining },
@@ -54,4 +54,9 @@ fn cleanup(job: &Job) -> &'static str {
         (Phase::Unwinding | Phase::Finishing, _) => "running",
         _ => "pending",
     }
+}
+
+/// A location without its query, which may carry a signature.
+fn shown_location(location: &str) -> &str {
+    location.split('?').next().unwrap_or(location)
 }

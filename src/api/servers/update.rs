@@ -10,7 +10,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, SerialPath, Writer, unknown_server};
 use super::change::Fields;
 use super::view;
-use crate::model::{NewEvent, Server};
+use crate::model::{JobStatus, NewEvent, Server};
 use crate::store::UpdatedServer;
 
 /// Changes what an operator may change of a server. `If-Match` with the `ETag` of GET guards against somebody else's change.
@@ -37,6 +37,16 @@ pub(in crate::api) async fn update(
     let mut server = existing;
     fields.apply(&mut server, &api.resolver)?;
     server.updated_at = api.now();
+    let moves = server.bmc_address != address || server.tls_fingerprint != given_fingerprint;
+    if moves
+        && let Some(job) = api.store().newest_job(&serial).await?
+        && job.status != JobStatus::Complete
+    {
+        return Err(ApiError::conflict(
+            "conflict.active_job",
+            format!("job {} works on server {serial}; its BMC cannot be exchanged meanwhile", job.run.id),
+        ));
+    }
     if server.bmc_address != address && server.tls_fingerprint == given_fingerprint {
         // Another address is another BMC: the certificate met at the old one says nothing about it.
         server.tls_fingerprint = None;

@@ -90,7 +90,7 @@ async fn demo(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
         }
     };
     if args.keep {
-        keep(&running, &farm, &password).await?;
+        keep(&running, &farm, &password, json).await?;
     }
     stop(running, farm).await;
     Ok(good)
@@ -261,9 +261,24 @@ async fn verdict(candidate: &Candidate, job: &Value, server: &SimulatedServer) -
 }
 
 /// Stays up and says how to look around.
-async fn keep(running: &Running, farm: &Farm, password: &SecretString) -> anyhow::Result<()> {
+async fn keep(running: &Running, farm: &Farm, password: &SecretString, json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let token = running.first_token.as_ref().map_or("", |token| token.expose_secret());
+    if json {
+        let bmcs: Vec<Value> = farm
+            .servers()
+            .iter()
+            .map(|server| json!({ "server_serial": server.serial, "bmc_address": server.bmc_url }))
+            .collect();
+        let open = json!({
+            "url": format!("http://{}", running.api), "token": token, "bmcs": bmcs, "bmc_user": BMC_USER,
+            "bmc_password": password.expose_secret(),
+        });
+        writeln!(out, "{}", json!({ "keep": open }))?;
+        out.flush()?;
+        stop_signal().await;
+        return Ok(());
+    }
     writeln!(out, "\nStill running; Ctrl-C ends it. Look around:")?;
     writeln!(out, "  export SHOAL_URL=http://{} SHOAL_TOKEN={token}", running.api)?;
     writeln!(out, "  shoal job list")?;

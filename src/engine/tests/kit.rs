@@ -152,6 +152,7 @@ impl Step for Scripted {
             backoff: Duration::from_secs(1),
             backoff_cap: Duration::from_secs(4),
             interruptible: !self.name.starts_with("solid"),
+            always: self.name.starts_with("always"),
         }
     }
 

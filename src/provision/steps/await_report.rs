@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use redfish::PowerState;
 use serde_json::{Value, json};
 
 use super::super::class;
 use super::super::fault::failure;
 use super::super::report::SIGNAL;
 use super::super::site::Site;
+use super::{known_host, reading_policy};
 use crate::engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
-use crate::model::{Failure, Signal, Snapshot, Wait};
+use crate::model::{Failure, NewEvent, Signal, Snapshot, Wait};
 
 const STEP: &str = "webhook.wait";
 
@@ -20,20 +22,27 @@ pub(in crate::provision) struct AwaitReport(pub(in crate::provision) Arc<Site>);
 #[async_trait]
 impl Step for AwaitReport {
     fn policy(&self) -> StepPolicy {
-        StepPolicy::default()
+        reading_policy(&self.0)
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return conclude(report);
         }
-        StepReport::new(Verdict::Wait(WaitRequest {
+        let seen = match context.waited {
+            // Woken without a report: the controller has started anew. One look, read-only (DESIGN section 6).
+            Some(_) => self.observe(context).await,
+            None => Vec::new(),
+        };
+        let mut report = StepReport::new(Verdict::Wait(WaitRequest {
             reason: "report",
             signals: vec![SIGNAL],
             poll: None,
             within: self.0.settings.job_timeout,
-            detail: "the maintenance OS is at work and has not reported yet".to_owned(),
-        }))
+            detail: "the host was powered on; the maintenance OS has not reported yet".to_owned(),
+        }));
+        report.events = seen;
+        report
     }
 
     fn receive(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
@@ -50,6 +59,51 @@ impl Step for AwaitReport {
                 .to_owned(),
         })
     }
+}
+
+impl AwaitReport {
+    /// What became of media and power while nobody looked; told, never acted on.
+    async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
+        let (host, found) = match known_host(STEP, &self.0, context).await {
+            Ok(known) => known,
+            Err(report) => return vec![unseen(&report.verdict)],
+        };
+        let mut seen = Vec::new();
+        for uri in std::iter::once(&found.boot_slot).chain(found.task_slots.first()) {
+            match host.bmc.slot(uri).await {
+                Ok(slot) if slot.is_empty() => seen.push(NewEvent::warn(
+                    "redfish.medium-lost",
+                    format!(
+                        "slot {} no longer holds its medium; an installation under way may miss it",
+                        slot.id
+                    ),
+                )),
+                Ok(_) => {}
+                Err(error) => return vec![NewEvent::warn("redfish.unseen", error.to_string())],
+            }
+        }
+        match host.bmc.power_state(&found.discovery.system).await {
+            Ok(PowerState::Off) => seen.push(NewEvent::warn(
+                "redfish.host-off",
+                "the host is off although it has not reported; nothing is done about it",
+            )),
+            Ok(_) => {}
+            Err(error) => seen.push(NewEvent::warn("redfish.unseen", error.to_string())),
+        }
+        if seen.is_empty() {
+            seen.push(NewEvent::info("redfish.observed", "looked after a start: host on, media in place"));
+        }
+        seen
+    }
+}
+
+/// The BMC could not be looked at; the job goes on waiting all the same.
+fn unseen(verdict: &Verdict) -> NewEvent {
+    let why = match verdict {
+        Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary.clone(),
+        _ => "the BMC could not be looked at".to_owned(),
+    };
+    NewEvent::warn("redfish.unseen", why)
 }
 
 /// What follows from a report.

@@ -12,48 +12,51 @@ use std::time::Duration;
 use redfish::{PowerState, ResetType};
 use serde_json::{Value, json};
 
-use super::super::evidence::{Discovered, Mounted, PowerAsked};
-use super::super::fault::of_redfish;
+use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
+use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
 use super::mount::lost;
 use super::power::{due, force_off};
-use super::{bmc_policy, input, known_host, own_policy, settled, settling, step};
+use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
-use crate::model::{Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord};
+use crate::media::{Suffix, media_url};
+use crate::model::{Artifact, Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord};
 
 /// How long an OS may take to shut down before it is forced.
 const GRACE: Duration = Duration::from_secs(60);
+/// How long after a power-on an "off" may be stale.
+const STALE: Duration = Duration::from_secs(60);
 /// How long the host may take to come on again.
 const POWER_WITHIN: Duration = Duration::from_secs(180);
 
 step!(
     /// Makes the host off, so that media can be taken out under no running OS.
     CleanupPowerOff,
-    bmc_policy,
+    cleanup_policy,
     power_off
 );
 step!(
     /// Empties the slots this job filled.
     CleanupEject,
-    bmc_policy,
+    cleanup_policy,
     eject
 );
 step!(
     /// Takes back a one-time boot that was not consumed.
     CleanupBootOverride,
-    bmc_policy,
+    cleanup_policy,
     boot_override
 );
 step!(
     /// Makes the host on: it boots its new system.
     CleanupPowerOn,
-    bmc_policy,
+    cleanup_policy,
     power_on
 );
 step!(
     /// Ends the grants, closes the BMC session, and records what could not be undone.
     CleanupGrant,
-    own_policy,
+    last_policy,
     grant
 );
 
@@ -92,6 +95,10 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
         return force_off(STEP, context, &host, system).await;
     }
     let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    if state == PowerState::Off && coming_up(context) {
+        let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
+        return Ok(settling("power_off", POWER_WITHIN, detail).leaving(json!(asked)));
+    }
     if state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
     }
@@ -113,17 +120,49 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
         .leaving(json!(asked)))
 }
 
+/// Whether this job told the host to power on so recently that an "off" of its BMC may be stale.
+fn coming_up(context: &StepContext) -> bool {
+    context.snapshot.evidence("redfish.power-on").any(|record| {
+        let sent_at = serde_json::from_value::<PowerAsked>(record.evidence.clone())
+            .ok()
+            .and_then(|asked| asked.sent_at);
+        record.phase != StepPhase::Done && sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
+    })
+}
+
+/// A cleanup step that must not be done because an earlier one is not true.
+fn not_now(step: &str, summary: &str) -> StepReport {
+    StepReport::fail(failure(
+        class::BMC_REFUSED,
+        step,
+        summary,
+        "look at the machine; the next job on it cleans up first",
+    ))
+}
+
 async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.eject";
     let slots = filled(&context.snapshot);
     if slots.is_empty() {
         return Ok(StepReport::skipped());
     }
-    let (host, _) = known_host(STEP, site, context).await?;
+    let (host, found) = known_host(STEP, site, context).await?;
+    let state =
+        host.bmc.power_state(&found.discovery.system).await.map_err(|error| of_redfish(STEP, &error))?;
+    if state != PowerState::Off {
+        return Err(not_now(STEP, "the host is not off; media are not taken from under a running system"));
+    }
+    let ours = our_urls(site, context);
     let mut ejected = 0;
+    let mut report = StepReport::done();
     for uri in &slots {
         let slot = host.bmc.slot(uri).await.map_err(|error| of_redfish(STEP, &error))?;
         if slot.is_empty() {
+            continue;
+        }
+        if slot.image.as_ref().is_some_and(|image| !ours.iter().any(|url| image.is(url))) {
+            let message = format!("slot {} holds a medium of somebody else; left as it is", slot.id);
+            report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
         }
         let applied = host.bmc.eject(uri).await.map_err(|error| of_redfish(STEP, &error))?;
@@ -133,8 +172,24 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
         }
         ejected += 1;
     }
-    let message = format!("{ejected} of {} slots emptied, all read back empty", slots.len());
-    Ok(StepReport::done().event(NewEvent::info("redfish.ejected", message)))
+    let message = format!("{ejected} of {} slots emptied and read back", slots.len());
+    Ok(report.event(NewEvent::info("redfish.ejected", message)))
+}
+
+/// The URLs under which this job's images were inserted.
+fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
+    let (Some(validated), Some(built)) =
+        (context.earlier::<Validated>("validate"), context.earlier::<Built>("iso.build"))
+    else {
+        return Vec::new();
+    };
+    [(Artifact::Boot, &validated.boot_digest), (Artifact::Task, &built.task_digest)]
+        .into_iter()
+        .filter_map(|(artifact, digest)| {
+            let token = site.media_token(context.snapshot.run.id, artifact, digest)?;
+            media_url(&validated.media_base, &token, artifact, Suffix::Iso).ok()
+        })
+        .collect()
 }
 
 async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
@@ -165,8 +220,10 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
         return Ok(StepReport::skipped());
     }
     if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) {
-        let event = NewEvent::info("redfish.power", "host left off, as it was found");
-        return Ok(StepReport::skipped().event(event));
+        let off = snapshot.evidence("cleanup.power-off").any(|record| record.phase == StepPhase::Done);
+        let message =
+            if off { "host left off, as it was found" } else { "host not powered on: it was found off" };
+        return Ok(StepReport::skipped().event(NewEvent::info("redfish.power", message)));
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
@@ -176,6 +233,7 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
     }
     if due(context, &asked) {
+        still_mounted(STEP, site, context, &host).await?;
         asked.sent += 1;
         asked.sent_at = Some(context.now());
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
@@ -187,6 +245,23 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
     }
     Ok(settling("power_on", POWER_WITHIN, "the host was told to power on, a read does not show it yet")
         .leaving(json!(asked)))
+}
+
+/// Refuses to power a host on that would boot our medium a second time.
+async fn still_mounted(
+    step: &str,
+    site: &Site,
+    context: &StepContext,
+    host: &Host,
+) -> Result<(), StepReport> {
+    let ours = our_urls(site, context);
+    for uri in filled(&context.snapshot) {
+        let slot = host.bmc.slot(&uri).await.map_err(|error| of_redfish(step, &error))?;
+        if ours.iter().any(|url| slot.holds(url)) {
+            return Err(not_now(step, "a medium of this job is still mounted; the host would boot it again"));
+        }
+    }
+    Ok(())
 }
 
 async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::evidence::{Discovered, SlotPlan};
 use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
-use super::{bmc_policy, class, host, settled, step};
+use super::{class, host, reading_policy, settled, step};
 use crate::engine::{StepContext, StepReport};
 use crate::model::{Effect, NewEvent, Server};
 
@@ -17,7 +17,7 @@ const STEP: &str = "redfish.discover";
 step!(
     /// Finds out what this BMC is and can, and whether it is the right one.
     Discover,
-    bmc_policy,
+    reading_policy,
     run
 );
 
@@ -50,7 +50,8 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         "slots": discovery.slots.iter().map(|slot| slot.id.as_str()).collect::<Vec<_>>(),
     });
     let serial = host.server.serial.clone();
-    let found = Discovered { discovery, plan, boot_slot, task_slots, found_off };
+    let bmc_address = host.server.bmc_address.clone();
+    let found = Discovered { bmc_address, discovery, plan, boot_slot, task_slots, found_off };
     let mut report = StepReport::done()
         .leaving(json!(found))
         .event(NewEvent::info("redfish.discovered", message).with(observed.clone()))

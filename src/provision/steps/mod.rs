@@ -43,7 +43,28 @@ use crate::model::{Effect, Serial, Server};
 /// Pause between two looks at a BMC that has not caught up yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// The policy of steps that talk to a BMC.
+/// The policy of steps that only read a BMC.
+fn reading_policy(site: &Site) -> StepPolicy {
+    StepPolicy { interruptible: true, ..bmc_policy(site) }
+}
+
+/// The policy of cleanup: a BMC that restarts itself meanwhile is waited for.
+fn cleanup_policy(site: &Site) -> StepPolicy {
+    StepPolicy {
+        attempts: site.settings.bmc_tries.saturating_mul(4),
+        backoff_cap: Duration::from_secs(30),
+        budget: site.settings.cleanup_timeout,
+        ..bmc_policy(site)
+    }
+}
+
+/// The policy of what must happen at every end and needs nothing but this program.
+fn last_policy(_site: &Site) -> StepPolicy {
+    StepPolicy { always: true, interruptible: false, ..StepPolicy::default() }
+}
+
+/// The policy of steps that change a BMC. A change under way is not dropped half way: it would land after the cleanup
+/// has looked.
 fn bmc_policy(site: &Site) -> StepPolicy {
     StepPolicy {
         // An insert may take the BMC two minutes inside one request.
@@ -52,7 +73,8 @@ fn bmc_policy(site: &Site) -> StepPolicy {
         attempts: site.settings.bmc_tries,
         backoff: Duration::from_millis(500),
         backoff_cap: Duration::from_secs(8),
-        interruptible: true,
+        interruptible: false,
+        always: false,
     }
 }
 
@@ -152,7 +174,20 @@ async fn known_host(
     context: &StepContext,
 ) -> Result<(Host, Discovered), StepReport> {
     let found = left::<Discovered>(step, context, "redfish.discover")?;
-    Ok((host(step, site, context).await?, found))
+    let host = host(step, site, context).await?;
+    if host.server.bmc_address != found.bmc_address {
+        // Another address is another machine until its serial says otherwise (lock L3a), and this job began on the first.
+        return Err(StepReport::fail(failure(
+            class::INPUT,
+            step,
+            format!(
+                "the BMC address of {} was changed during this job, from {} to {}; nothing is done at the new one",
+                host.server.serial, found.bmc_address, host.server.bmc_address
+            ),
+            "look at the machine behind the old address: media and power may be as this job left them",
+        )));
+    }
+    Ok((host, found))
 }
 
 /// A wait for a BMC to catch up.

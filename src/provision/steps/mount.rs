@@ -77,6 +77,10 @@ async fn mount(
     what: &str,
 ) -> Result<StepReport, StepReport> {
     let mut refusals = Vec::new();
+    // A slot that was tried before this call (and is settling) comes first again; those before it have refused.
+    let began =
+        context.own::<Mounted>().and_then(|mounted| slots.iter().position(|uri| *uri == mounted.slot));
+    let slots = &slots[began.unwrap_or(0)..];
     for (place, uri) in slots.iter().enumerate() {
         let last = place + 1 == slots.len();
         match mount_into(step, context, host, uri, url, what).await {

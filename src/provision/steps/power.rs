@@ -15,10 +15,11 @@ use serde_json::json;
 
 use super::super::evidence::{Built, Discovered, PowerAsked};
 use super::super::fault::{failure, of_redfish};
+use super::super::report::SIGNAL;
 use super::super::site::Site;
 use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
-use crate::engine::{StepContext, StepReport};
+use crate::engine::{StepContext, StepReport, Verdict};
 use crate::model::NewEvent;
 
 /// How long a host may take to show a power state it was told to take.
@@ -89,6 +90,11 @@ pub(super) async fn force_off(
 
 async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.power-on";
+    if context.snapshot.pending().any(|signal| signal.name == SIGNAL) {
+        // A machine that reports was started, whatever its BMC says or whether it answers.
+        return Ok(StepReport::done()
+            .event(NewEvent::info("redfish.power", "the machine has reported: it was started")));
+    }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
     let mut asked: PowerAsked = context.own().unwrap_or_default();
@@ -121,8 +127,12 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
             ));
         }
     }
-    Ok(settling("power_on", POWER_WITHIN, "the host was told to power on, a read does not show it yet")
-        .leaving(json!(asked)))
+    let mut waiting =
+        settling("power_on", POWER_WITHIN, "the host was told to power on, a read does not show it yet");
+    if let Verdict::Wait(wait) = &mut waiting.verdict {
+        wait.signals.push(SIGNAL);
+    }
+    Ok(waiting.leaving(json!(asked)))
 }
 
 /// A sign that the host was started since we asked for it, although the BMC says off.

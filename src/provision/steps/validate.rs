@@ -8,8 +8,8 @@ use serde_json::json;
 use super::super::evidence::Validated;
 use super::super::fault::{failure, unavailable};
 use super::super::site::Site;
-use super::{bmc_address, class, input, own_policy, server, settled, settling, step};
-use crate::engine::{StepContext, StepReport, Verdict};
+use super::{bmc_address, class, input, server, settled, settling, step};
+use crate::engine::{StepContext, StepPolicy, StepReport, Verdict};
 use crate::media::ImportError;
 use crate::model::NewEvent;
 use crate::model::recipe::Recipe;
@@ -23,9 +23,14 @@ const IMPORT_WITHIN: Duration = Duration::from_secs(2 * 3600);
 step!(
     /// Checks all that can be checked before a machine is touched.
     Validate,
-    own_policy,
+    import_policy,
     run
 );
+
+/// Waiting for an import counts as time spent; it must leave room for a retry.
+fn import_policy(_site: &Site) -> StepPolicy {
+    StepPolicy { budget: IMPORT_WITHIN * 2, ..StepPolicy::default() }
+}
 
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let asked = input(STEP, context)?;

@@ -1,0 +1,127 @@
+//! What must not be possible: the wrong machine, a medium under a running system, a grant that outlives its job.
+
+use std::time::Duration;
+
+use redfish::sim::{Effect, Fault, When};
+use reqwest::Method;
+use serde_json::json;
+
+use crate::kit::{Scene, recipe, silent};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bmc_of_a_server_is_not_exchanged_while_a_job_works_on_it() {
+    let scene = Scene::start(vec![silent("GUARD-1"), silent("GUARD-2")]).await;
+    let id = scene.admin.create_job("GUARD-1").await;
+    scene.admin.awaits_report(&id).await;
+    let other = json!({ "bmc_address": scene.server("GUARD-2").bmc_url });
+    scene.admin.patch("/api/v1/servers/GUARD-1", &other).await.refused(409, "conflict.active_job");
+    let label = json!({ "labels": { "rack": "7" } });
+    scene.admin.patch("/api/v1/servers/GUARD-1", &label).await.expect(200);
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&id).await;
+    scene.admin.patch("/api/v1/servers/GUARD-1", &other).await.expect(200);
+    assert!(scene.twin("GUARD-2").mutations().is_empty(), "nobody asked for anything there");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_parameter_nobody_understands_never_wipes_a_machine() {
+    let scene = Scene::start(vec![silent("GUARD-3")]).await;
+    let body = json!({ "server_serial": "GUARD-3", "recipe": recipe() });
+    scene.admin.post("/api/v1/jobs?dry_run=true", &body).await.refused(400, "validation_error");
+    assert_eq!(scene.admin.get("/api/v1/jobs").await.expect(200)["jobs"], json!([]));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_in_the_location_of_the_maintenance_iso_are_refused_and_a_query_is_not_shown() {
+    let scene =
+        Scene::start_with(vec![silent("GUARD-4")], |settings, _| settings.worker_concurrency = 0).await;
+    let order = |location: &str| json!({ "server_serial": "GUARD-4", "recipe": recipe(), "maintenance_iso_url": location });
+    let refused = scene.admin.post("/api/v1/jobs", &order("https://u:hobbes@iso.example/x.iso")).await;
+    let refused = refused.refused(400, "validation_error");
+    assert_eq!(refused["details"][0]["path"], "/maintenance_iso_url");
+    assert!(!refused.to_string().contains("hobbes"), "{refused}");
+    scene.admin.post("/api/v1/jobs", &order("oci:x")).await.refused(400, "validation_error");
+    let accepted =
+        scene.admin.post("/api/v1/jobs", &order("https://iso.example/x.iso?sig=hobbes")).await.expect(202);
+    let job = scene.admin.job(accepted["job_id"].as_str().unwrap()).await;
+    assert_eq!(job["maintenance_iso_url"], "https://iso.example/x.iso");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_order_in_another_form_of_json_is_the_same_order() {
+    let scene =
+        Scene::start_with(vec![silent("GUARD-5")], |settings, _| settings.worker_concurrency = 0).await;
+    let send = |body: String| {
+        let request = scene.admin.request(Method::POST, "/api/v1/jobs").header("Idempotency-Key", "form");
+        scene.admin.send(request.header("content-type", "application/json").body(body))
+    };
+    let first = send(format!(r#"{{"server_serial":"GUARD-5","recipe":{:#}}}"#, recipe())).await.expect(202);
+    let again =
+        send(format!(r#"{{ "recipe": {}, "server_serial": "GUARD-5" }}"#, recipe())).await.expect(200);
+    assert_eq!(first["job_id"], again["job_id"]);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_medium_is_taken_from_under_a_host_that_will_not_go_off_nor_is_it_booted_again() {
+    let scene = Scene::start(vec![silent("GUARD-6")]).await;
+    let twin = scene.twin("GUARD-6");
+    let id = scene.admin.create_job("GUARD-6").await;
+    scene.admin.awaits_report(&id).await;
+    for reset in [redfish::sim::ResetType::GracefulShutdown, redfish::sim::ResetType::ForceOff] {
+        twin.inject(Fault::always(When::ResetTo(reset), Effect::AcceptButIgnore));
+    }
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({ "reason": "test" })).await.expect(202);
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "cancelled");
+    assert_eq!(job["cleanup"]["state"], "incomplete");
+    let remaining = job["cleanup"]["remaining"].to_string();
+    assert!(remaining.contains("cleanup.power-off") && remaining.contains("cleanup.eject"), "{remaining}");
+    assert_eq!(twin.ejected_while_running(), 0);
+    assert_eq!(twin.boots_from_media(), 1);
+    let server = scene.admin.get("/api/v1/servers/GUARD-6").await.expect(200);
+    assert_eq!(server["debt"]["job_id"], json!(id), "what is left is known of the server");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_the_time_for_cleaning_up_is_over_the_grants_end_all_the_same_and_the_debt_is_kept() {
+    let scene = Scene::start(vec![silent("GUARD-7")]).await;
+    let twin = scene.twin("GUARD-7");
+    let id = scene.admin.create_job("GUARD-7").await;
+    scene.admin.awaits_report(&id).await;
+    let medium = twin.snapshot().slots.iter().find_map(|slot| slot.image.clone()).unwrap();
+    let medium = medium.as_str().to_owned();
+    scene.anonymous().get(&medium).await;
+    twin.set_reachable(false);
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    let cleaning = |job: &serde_json::Value| job["status"] == "failed" && job["wait"]["reason"] == "retry";
+    scene.admin.wait(&id, "cleanup waits for the BMC", cleaning).await;
+    scene.skip(Duration::from_secs(3600));
+    let job = scene.admin.complete(&id).await;
+    assert_eq!(job["cleanup"]["state"], "incomplete");
+    scene.admin.until(&medium, "the medium is gone", |answer| answer.status == 404).await;
+    let server = scene.admin.get("/api/v1/servers/GUARD-7").await.expect(200);
+    assert_eq!(server["debt"]["job_id"], json!(id));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_secret_is_heard_although_wrong_ones_came_from_the_same_address() {
+    let scene = Scene::start(vec![silent("GUARD-8")]).await;
+    let id = scene.admin.create_job("GUARD-8").await;
+    scene.admin.awaits_report(&id).await;
+    let mut limited = false;
+    for _ in 0..40 {
+        limited |=
+            scene.admin.report("GUARD-8", "wrong", &json!({ "status": "success" })).await.status == 429;
+    }
+    assert!(limited, "guessing is slowed down");
+    let token = scene.admin.job_document(&id).await["webhook_token"].as_str().unwrap().to_owned();
+    scene.admin.report("GUARD-8", &token, &json!({ "status": "success" })).await.expect(200);
+    assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}

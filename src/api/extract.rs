@@ -7,7 +7,8 @@ use axum::body::Bytes;
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
 use super::Api;
@@ -17,6 +18,8 @@ use crate::model::{RunId, Serial};
 
 /// How long a request body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// How much of a body beyond the limit is read before the connection is given up.
+const DRAIN: usize = 16 << 20;
 
 /// A caller who may read.
 pub(super) struct Reader;
@@ -110,30 +113,44 @@ impl FromRequest<Api> for Body {
     }
 }
 
-/// A whole body within a limit and a time.
+/// A whole body within a limit and a time. Of one that is too long the rest is read and thrown away, as far as [`DRAIN`]
+/// goes: a client that is still sending would otherwise see a broken connection instead of the answer.
 pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, ApiError> {
-    let too_large = || {
+    let timed_out = |_elapsed| {
         ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
-            format!("the body is over the limit of {limit} bytes"),
-        )
-    };
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if announced.and_then(|text| text.parse::<u64>().ok()).is_some_and(|length| length > limit as u64) {
-        return Err(too_large());
-    }
-    let collected = Limited::new(request.into_body(), limit).collect();
-    match tokio::time::timeout(BODY_WITHIN, collected).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_broken)) => Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_body", "the body broke off")),
-        Err(_elapsed) => Err(ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
             format!("the body did not arrive within {} s", BODY_WITHIN.as_secs()),
+        )
+    };
+    match tokio::time::timeout(BODY_WITHIN, collect(request.into_body(), limit)).await.map_err(timed_out)? {
+        Ok(Some(body)) => Ok(body),
+        Ok(None) => Err(ApiError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            format!("the body is over the limit of {limit} bytes"),
         )),
+        Err(_broken) => Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_body", "the body broke off")),
     }
+}
+
+/// The body; `None` when it is longer than the limit.
+async fn collect(mut body: axum::body::Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
+    let mut kept = BytesMut::new();
+    let mut seen = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        seen = seen.saturating_add(data.len());
+        if seen <= limit {
+            kept.extend_from_slice(&data);
+        } else {
+            kept = BytesMut::new();
+        }
+        if seen > limit.saturating_add(DRAIN) {
+            break;
+        }
+    }
+    Ok((seen <= limit).then(|| kept.freeze()))
 }
 
 /// A job's id out of the path; one that cannot be an id is a job that is not there.

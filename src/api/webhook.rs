@@ -50,13 +50,12 @@ pub(super) async fn report(
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), "report", why.to_string())])
     })?;
     let job = addressed(&api, &serial, own, &report).await?;
-    let waiting_since = job.run.wait.as_ref().filter(|wait| wait.signals.iter().any(|name| name == "report"));
-    let waiting_since = waiting_since.map(|wait| wait.since);
     let is_final = !matches!(report, Report::Progress { .. });
     match report.deliver(&api.engine, &job).await? {
         ReportOutcome::Accepted => {
-            if let Some(since) = waiting_since.filter(|_| is_final) {
-                api.metrics.reported(api.now().since(since));
+            if is_final && let Some(snapshot) = api.store().snapshot(job.run.id).await? {
+                let powered_on = snapshot.evidence("redfish.power-on").map(|record| record.started_at).max();
+                powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
             }
             Ok(Json(json!({ "ok": true })))
         }

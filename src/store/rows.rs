@@ -273,7 +273,8 @@ pub(super) fn append_events(
             connection,
             operation,
             "INSERT INTO events (time, run, server, type, level, step, attempt, actor, message, data)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             VALUES (?1, ?2, coalesce(?3, (SELECT runs.server FROM runs WHERE runs.id = ?2)),
+                     ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             params![
                 now.to_string(),
                 run.map(|run| run.to_string()),

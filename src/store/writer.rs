@@ -107,7 +107,7 @@ fn run(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>) {
 }
 
 fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
-    if let Err(source) = connection.execute_batch("BEGIN IMMEDIATE") {
+    if let Err(source) = step(connection, "BEGIN IMMEDIATE") {
         let why = StoreError::sqlite("begin a transaction", source);
         batch.drain(..).for_each(|job| job.refuse(why.clone()));
         return;
@@ -122,9 +122,9 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
     }
     let committed = match broken {
         Some(why) => Err(why),
-        None => connection
-            .execute_batch("COMMIT")
-            .map_err(|source| StoreError::sqlite("commit a transaction", source)),
+        None => {
+            step(connection, "COMMIT").map_err(|source| StoreError::sqlite("commit a transaction", source))
+        }
     };
     if committed.is_err() && !connection.is_autocommit() {
         let _best_effort = connection.execute_batch("ROLLBACK");
@@ -141,12 +141,20 @@ fn in_savepoint(
     answers: &mut Vec<Answer>,
 ) -> Result<(), StoreError> {
     let broke = |source| StoreError::sqlite("use a savepoint", source);
-    if let Err(source) = connection.execute_batch("SAVEPOINT job") {
+    if let Err(source) = step(connection, "SAVEPOINT job") {
         let why = broke(source);
         job.refuse(why.clone());
         return Err(why);
     }
     let (keep, answer) = job.run(connection);
     answers.push(answer);
-    connection.execute_batch(if keep { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" }).map_err(broke)
+    if !keep {
+        step(connection, "ROLLBACK TO job").map_err(broke)?;
+    }
+    step(connection, "RELEASE job").map_err(broke)
+}
+
+/// Carries out a statement of the transaction itself, parsed once.
+fn step(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(drop)
 }

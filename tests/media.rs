@@ -160,3 +160,76 @@ async fn images_are_also_written_as_files_when_asked_for() {
     assert_eq!(description["sha256"], job["task_iso_sha256"]);
     scene.end().await;
 }
+
+/// Runs a foreign program; a missing one, a failure and a complaint are failures of the test.
+fn foreign(program: &str, arguments: &[&str]) -> Vec<u8> {
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
+    let complaints = String::from_utf8_lossy(&output.stderr).to_lowercase();
+    assert!(output.status.success(), "{program} {arguments:?}: {complaints}");
+    for word in ["warn", "error", "fail", "sorry"] {
+        assert!(!complaints.contains(word), "{program} complains: {complaints}");
+    }
+    output.stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs isoinfo, xorriso, bsdtar and 7z, run by .ci/run"]
+async fn foreign_programs_read_the_task_image_of_a_job_byte_for_byte() {
+    let scene = Scene::start(vec![silent("FOREIGN-1")]).await;
+    let id = scene.admin.create_job("FOREIGN-1").await;
+    scene.admin.awaits_report(&id).await;
+    let bytes = scene.admin.task_image(&id).await;
+    let folder = scene.folder.path();
+    let image = folder.join("task.iso");
+    std::fs::write(&image, &bytes).unwrap();
+    let ours = iso9660::Image::open(bytes).unwrap();
+    let files: Vec<(String, Vec<u8>)> = ours
+        .list("")
+        .unwrap()
+        .into_iter()
+        .map(|entry| (entry.name.clone(), ours.read(&entry.name, 8 << 20).unwrap()))
+        .collect();
+    assert!(files.iter().any(|(name, _)| name == "recipe.json"), "{files:?}");
+    let image = image.to_str().unwrap();
+    for program in ["bsdtar", "7z", "xorriso"] {
+        let target = folder.join(program);
+        std::fs::create_dir(&target).unwrap();
+        let target_text = target.to_str().unwrap();
+        match program {
+            "bsdtar" => foreign("bsdtar", &["-x", "-f", image, "-C", target_text]),
+            "7z" => foreign("7z", &["x", "-y", &format!("-o{target_text}"), image]),
+            _ => foreign(
+                "xorriso",
+                &[
+                    "-report_about",
+                    "WARNING",
+                    "-osirrox",
+                    "on",
+                    "-indev",
+                    image,
+                    "-extract",
+                    "/",
+                    target_text,
+                ],
+            ),
+        };
+        for (name, content) in &files {
+            let found = std::fs::read(target.join(name));
+            assert_eq!(found.as_ref().ok(), Some(content), "{program} returns {name} otherwise");
+        }
+    }
+    let listing = String::from_utf8(foreign("isoinfo", &["-i", image, "-R", "-f"])).unwrap();
+    for (name, content) in &files {
+        assert!(listing.lines().any(|line| line == format!("/{name}")), "isoinfo does not list {name}");
+        assert_eq!(
+            &foreign("isoinfo", &["-i", image, "-R", "-x", &format!("/{name}")]),
+            content,
+            "isoinfo: {name}"
+        );
+    }
+    scene.end().await;
+}

@@ -77,6 +77,32 @@ pub struct Server {
     pub debt: Option<Value>,
 }
 
+impl Server {
+    /// A server as it is before anybody says more of it than its serial. Without a CA of its own, a BMC's certificate is
+    /// trusted as it is first met, and only that one from then on.
+    pub fn unknown(serial: Serial, now: Time) -> Self {
+        Self {
+            id: Uuid::now_v7(),
+            serial,
+            bmc_address: String::new(),
+            bmc_username: String::new(),
+            bmc_password: String::new(),
+            vendor: None,
+            labels: BTreeMap::new(),
+            tls: TlsMode::Pinned,
+            tls_fingerprint: None,
+            allow_unverified_serial: false,
+            media_base_url: None,
+            revision: 1,
+            created_at: now,
+            updated_at: now,
+            last_seen: None,
+            observed: None,
+            debt: None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")

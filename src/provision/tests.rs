@@ -1,6 +1,5 @@
 //! The workflow inside the engine: another kind starts it by name, and it inherits that kind's lock.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::media::{
 };
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{
-    Clock, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Serial, Server, Time, TlsMode,
+    Clock, LockRequest, ManualClock, NewEvent, OnConflict, Outcome, RunId, Serial, Server, Time,
 };
 use crate::secrets::{JobTokens, MasterKey, Resolver};
 use crate::store::Store;
@@ -121,24 +120,11 @@ impl redfish::Observer for Nothing {
 fn server(now: Time, key: &MasterKey) -> Server {
     let password = Resolver::new(key).seal("XF-1", &"calvin-and-hobbes".into()).unwrap();
     Server {
-        id: uuid::Uuid::now_v7(),
-        serial: "XF-1".parse().unwrap(),
         // Nobody listens there, so the installation fails at its first look at the BMC.
         bmc_address: "http://127.0.0.1:1".to_owned(),
         bmc_username: "root".to_owned(),
         bmc_password: password.to_string(),
-        vendor: None,
-        labels: BTreeMap::new(),
-        tls: TlsMode::Pinned,
-        tls_fingerprint: None,
-        allow_unverified_serial: false,
-        media_base_url: None,
-        revision: 1,
-        created_at: now,
-        updated_at: now,
-        last_seen: None,
-        observed: None,
-        debt: None,
+        ..Server::unknown("XF-1".parse().unwrap(), now)
     }
 }
 

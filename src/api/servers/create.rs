@@ -1,19 +1,16 @@
 //! `POST /api/v1/servers`.
 
-use std::collections::BTreeMap;
-
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use secrecy::{ExposeSecret, SecretString};
-use uuid::Uuid;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer};
 use super::change::Fields;
 use super::view;
-use crate::model::{NewEvent, Serial, Server, TlsMode};
+use crate::model::{NewEvent, Serial, Server};
 use crate::secrets::{CredentialRef, same_secret};
 use crate::store::ServerChange;
 
@@ -35,7 +32,7 @@ pub(in crate::api) async fn create(
     };
     let Some(serial) = serial.filter(|_| wrong.is_empty()) else { return Err(ApiError::invalid(wrong)) };
     let password = fields.password();
-    let mut server = blank(serial, api.now());
+    let mut server = Server::unknown(serial, api.now());
     fields.apply(&mut server, &api.resolver)?;
     let event =
         NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
@@ -53,29 +50,6 @@ pub(in crate::api) async fn create(
                 existing.serial, existing.serial
             ),
         )),
-    }
-}
-
-fn blank(serial: Serial, now: crate::model::Time) -> Server {
-    Server {
-        id: Uuid::now_v7(),
-        serial,
-        bmc_address: String::new(),
-        bmc_username: String::new(),
-        bmc_password: String::new(),
-        vendor: None,
-        labels: BTreeMap::new(),
-        // Without a CA of its own, a BMC's certificate is trusted as it is first met, and only that one from then on.
-        tls: TlsMode::Pinned,
-        tls_fingerprint: None,
-        allow_unverified_serial: false,
-        media_base_url: None,
-        revision: 1,
-        created_at: now,
-        updated_at: now,
-        last_seen: None,
-        observed: None,
-        debt: None,
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::kit::{Act, Kit, new_run};
 use crate::engine::{Verb, VerbError, VerbFailure};
-use crate::model::{LockRequest, NewRun, OnConflict, Outcome, Phase, RunId};
+use crate::model::{LockRequest, NewRun, OnConflict, Outcome, Phase, RunId, StepInstance};
 
 async fn cancel(kit: &Kit, id: RunId) {
     kit.engine.verb(id, Verb::Cancel, "ann", "wrong machine").await.unwrap();
@@ -250,4 +250,22 @@ async fn cleaning_up_has_an_end_and_says_what_it_leaves() {
         assert!(last.message.contains(&format!("left undone: {left}")), "{}", last.message);
         assert_eq!(kit.count(id, "run.finish-deadline").await, 1);
     }
+}
+
+#[tokio::test]
+async fn what_must_happen_at_every_end_happens_however_late_it_is() {
+    let kit = Kit::new();
+    kit.script("b", [Act::Fail]);
+    kit.script("clean", [Act::Await("never")]);
+    let mut run = new_run("drill", &["a", "b"], kit.now());
+    let always = StepInstance { name: "always".to_owned(), ..run.plan.finish[0].clone() };
+    run.plan.finish.push(always);
+    let id = kit.start_run(run).await;
+    kit.settle().await;
+    kit.clock.advance(Duration::from_secs(6000));
+    kit.settle().await;
+    assert_eq!(kit.ended(id).await, Some(Outcome::Failed));
+    assert!(kit.calls().ends_with("always"), "{}", kit.calls());
+    let last = kit.engine.store().last_events(id, 1).await.unwrap().remove(0);
+    assert!(last.message.ends_with("left undone: clean"), "{}", last.message);
 }

@@ -10,7 +10,14 @@ use super::StartError;
 
 /// Held as long as the process lives; the kernel frees it with the process, however it dies.
 pub(super) struct DataLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for DataLock {
+    fn drop(&mut self) {
+        // Said and not left to the closing of the file: a child process that is just being started holds a copy of it.
+        let _closing_frees_it_too = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl DataLock {
@@ -24,7 +31,7 @@ impl DataLock {
             .open(&path)
             .map_err(|source| StartError::Lock { path: path.clone(), source })?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(Errno::WOULDBLOCK) => Err(StartError::InUse { path }),
             Err(errno) => Err(StartError::Lock { path, source: errno.into() }),
         }

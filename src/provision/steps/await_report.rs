@@ -30,7 +30,7 @@ impl Step for AwaitReport {
             return conclude(report);
         }
         let seen = match context.waited {
-            // Woken without a report: the controller has started anew. One look, read-only (DESIGN section 6).
+            // Woken without a report: a new start of the controller, or the deadline. One look, read-only (DESIGN section 6).
             Some(_) => self.observe(context).await,
             None => Vec::new(),
         };
@@ -91,7 +91,7 @@ impl AwaitReport {
             Err(error) => seen.push(NewEvent::warn("redfish.unseen", error.to_string())),
         }
         if seen.is_empty() {
-            seen.push(NewEvent::info("redfish.observed", "looked after a start: host on, media in place"));
+            seen.push(NewEvent::info("redfish.observed", "looked at the BMC: host on, media in place"));
         }
         seen
     }

@@ -85,7 +85,7 @@ CREATE TABLE jobs (
     webhook_token_hash  TEXT NOT NULL,
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
     labels              TEXT NOT NULL DEFAULT '{}'
-) STRICT;
+, retry_of TEXT REFERENCES jobs (id) ON DELETE SET NULL) STRICT;
 
 CREATE TABLE locks (
     resource TEXT NOT NULL,

@@ -8,7 +8,7 @@
 //!   reports  what the maintenance OS may say    media   what images answer
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
-//!   guards   what must not be possible
+//!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -21,5 +21,6 @@ mod guards;
 mod jobs;
 mod kit;
 mod media;
+mod operators;
 mod reports;
 mod secrets;

@@ -20,6 +20,7 @@
 mod decide;
 mod deliver;
 mod dispatcher;
+mod explain;
 mod kind;
 mod verbs;
 mod worker;
@@ -29,8 +30,9 @@ mod tests;
 
 pub use deliver::{DeliverError, Delivery, VerbFailure};
 pub use dispatcher::{Engine, EngineConfig};
+pub use explain::{Condition, Explanation, InLine, explain};
 pub use kind::{
-    AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Refusal, Step, StepContext, StepPolicy,
+    AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Reason, Refusal, Step, StepContext, StepPolicy,
     StepReport, Verdict, WaitRequest,
 };
 pub use verbs::{Verb, VerbError};

@@ -83,6 +83,8 @@ pub struct NewJob {
     pub webhook_token_hash: String,
     /// Operator's labels.
     pub labels: Value,
+    /// The ended job it tries again.
+    pub retry_of: Option<RunId>,
 }
 
 /// A write that belongs to a step's result.

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::site::Site;
 use super::{KIND, Provision, VERSION};
+use crate::engine::Refusal;
 use crate::model::recipe::{FieldError, Lint, Recipe};
-use crate::model::{Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time};
+use crate::model::{Effect, Job, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time};
 use crate::secrets::token_hash;
 
 /// What a client asks for; also a run's input, and what another workflow orders.
@@ -31,6 +32,30 @@ pub struct JobOrder {
     /// SHA-256 of the request, to tell a replay from another request under the same key.
     #[serde(default)]
     pub request_sha256: String,
+    /// The ended job this one tries again.
+    #[serde(default)]
+    pub retry_of: Option<RunId>,
+}
+
+impl JobOrder {
+    /// The order that asks once more for what an ended job was asked for.
+    ///
+    /// # Errors
+    /// When the job's input is not one this program wrote.
+    pub fn again(job: &Job, input: &Value, idempotency_key: Option<String>) -> Result<Self, Refusal> {
+        let input: JobInput = serde_json::from_value(input.clone())
+            .map_err(|why| Refusal(format!("the order of job {} cannot be read: {why}", job.run.id)))?;
+        Ok(Self {
+            server_serial: input.server,
+            recipe: input.recipe,
+            maintenance_iso_url: Some(input.maintenance_iso_url),
+            labels: job.labels.clone(),
+            priority: job.run.priority,
+            idempotency_key,
+            request_sha256: format!("retry of {}", job.run.id),
+            retry_of: Some(job.run.id),
+        })
+    }
 }
 
 /// An order that can be made a run.
@@ -123,6 +148,7 @@ impl Site {
             recipe_schema_id: recipe.schema_id.clone(),
             request_sha256: order.request_sha256,
             idempotency_key: order.idempotency_key,
+            retry_of: order.retry_of,
             maintenance_iso_url: maintenance_iso_url.clone(),
             webhook_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
             labels: if order.labels.is_object() { order.labels } else { json!({}) },

@@ -8,7 +8,7 @@ use crate::model::{Job, JobStatus, NewJob, Outcome, RunId, Serial, Time};
 
 /// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
 const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
-     jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, \
+     jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, jobs.retry_of, \
      (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id AND stage = 'finish' \
       AND phase = 'failed') AS cleanup_remaining";
 
@@ -162,6 +162,7 @@ fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {
         maintenance_iso_url: columns.get("maintenance_iso_url")?,
         webhook_token_hash: columns.get("webhook_token_hash")?,
         labels: columns.json("labels")?,
+        retry_of: columns.parse_opt("retry_of", str::parse)?,
         cleanup_remaining: columns.json("cleanup_remaining")?,
         run,
     })
@@ -174,8 +175,8 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
         connection,
         OPERATION,
         "INSERT INTO jobs (id, server_serial, status, recipe_json, created_at, updated_at, maintenance_iso_url,
-                           recipe_schema_id, request_sha256, idempotency_key, webhook_token_hash, labels)
-         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                           recipe_schema_id, request_sha256, idempotency_key, webhook_token_hash, labels, retry_of)
+         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         params![
             id.to_string(),
             job.server.as_str(),
@@ -186,7 +187,8 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
             job.request_sha256,
             job.idempotency_key,
             job.webhook_token_hash,
-            rows::to_json(OPERATION, &job.labels)?
+            rows::to_json(OPERATION, &job.labels)?,
+            job.retry_of.map(|id| id.to_string())
         ],
     )
     .map(drop)

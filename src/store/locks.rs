@@ -13,9 +13,30 @@
 
 use rusqlite::{Connection, params};
 
-use super::StoreError;
 use super::rows::{all, execute, first};
+use super::{Store, StoreError};
 use crate::model::{NewRun, Run, RunId, Time};
+
+impl Store {
+    /// The resource a family of runs stands in line for, and who holds it.
+    pub async fn in_line_for(&self, root: RunId) -> Result<Option<(String, Option<RunId>)>, StoreError> {
+        const OPERATION: &str = "see what a family stands in line for";
+        self.read(OPERATION, move |connection| {
+            let resource = first(
+                connection,
+                OPERATION,
+                "SELECT wanted.resource FROM locks AS wanted WHERE wanted.root = ?1 AND wanted.held = 0
+                 ORDER BY EXISTS (SELECT 1 FROM locks AS other WHERE other.resource = wanted.resource AND other.held = 1)
+                          DESC, wanted.resource LIMIT 1",
+                &[&root.to_string()],
+                |columns| columns.get::<String>("resource"),
+            )?;
+            resource.map(|resource| Ok((holder(connection, &resource)?, resource))).transpose()
+        })
+        .await
+        .map(|found: Option<(Option<RunId>, String)>| found.map(|(holder, resource)| (resource, holder)))
+    }
+}
 
 /// A run and everything below it, found through the index on `parent`.
 const FAMILY: &str = "WITH RECURSIVE family (id) AS

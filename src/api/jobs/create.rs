@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer, unknown_server};
+use crate::auth::Principal;
 use crate::engine::{Created, Creation};
 use crate::model::{JobStatus, RunId, Serial, Time};
 use crate::provision::{JobOrder, OrderError};
@@ -53,7 +54,15 @@ pub(in crate::api) async fn create(
     }
     let key = idempotency_key(&headers)?;
     let request: Request = body.read()?;
-    let order = order(request, key)?;
+    submit(&api, &principal, order(request, key)?).await.map(|(_new, response)| response)
+}
+
+/// Hands an order in; answers the id of the job when it is a new one, and what to say.
+pub(super) async fn submit(
+    api: &Api,
+    principal: &Principal,
+    order: JobOrder,
+) -> Result<(Option<RunId>, Response), ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
     let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
@@ -67,13 +76,13 @@ pub(in crate::api) async fn create(
                 .collect();
             let mut body = accepted(id, JobStatus::Queued, &serial, now);
             body["warnings"] = json!(warnings);
-            Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
+            Ok((Some(id), (StatusCode::ACCEPTED, axum::Json(body)).into_response()))
         }
         Created::Replay(id) => {
             let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
             let mut body = accepted(id, job.status, &serial, job.run.created_at);
             body["warnings"] = json!([]);
-            Ok((StatusCode::OK, axum::Json(body)).into_response())
+            Ok((None, (StatusCode::OK, axum::Json(body)).into_response()))
         }
         Created::KeyReused(id) => Err(ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -95,7 +104,7 @@ fn accepted(id: RunId, status: JobStatus, serial: &Serial, created_at: Time) -> 
     json!({ "job_id": id, "status": status, "server_serial": serial, "created_at": created_at })
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key").or_else(|| headers.get("idempotency_key")) else {
         return Ok(None);
     };
@@ -150,6 +159,7 @@ fn order(request: Request, idempotency_key: Option<String>) -> Result<JobOrder, 
                 priority,
                 idempotency_key,
                 request_sha256,
+                retry_of: None,
             })
         }
         _ => Err(ApiError::invalid(wrong)),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::explain::sane;
 use super::kit::{Act, Kit, new_run};
 use super::matrix::work_and_die;
 use crate::engine::Verb;
@@ -117,6 +118,9 @@ async fn scenario(
     for event in events {
         play(&kit, &runs, event).await;
         check(&kit)?;
+        for run in &runs {
+            sane(&kit.explain(*run).await);
+        }
     }
     kit.forget_script();
     for _ in 0..12 {

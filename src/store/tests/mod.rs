@@ -172,6 +172,7 @@ fn new_job(name: &str, created: Time, key: Option<&str>, request: &str) -> NewRu
         maintenance_iso_url: "file:m.iso".to_owned(),
         webhook_token_hash: "hash".to_owned(),
         labels: json!({ "team": "blue" }),
+        retry_of: None,
     };
     NewRun {
         server: Some(serial(name)),

@@ -8,6 +8,7 @@
 //!   reports  what the maintenance OS may say    media   what images answer
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
+//!   stream   events as they happen
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
@@ -24,3 +25,4 @@ mod media;
 mod operators;
 mod reports;
 mod secrets;
+mod stream;

@@ -9,7 +9,9 @@
 //! health, readiness and media grants answer (and reports, which carry their own secret).
 
 mod error;
+mod events;
 mod extract;
+mod feed;
 mod health;
 mod jobs;
 mod media;
@@ -32,6 +34,7 @@ use crate::store::Store;
 use crate::telemetry::Metrics;
 
 pub use error::{ApiError, Detail};
+pub use feed::Feed;
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -48,6 +51,8 @@ pub struct Api {
     pub webhook_failures: Arc<RateLimiter>,
     /// Seals BMC passwords.
     pub resolver: Arc<Resolver>,
+    /// Events as they happen.
+    pub feed: Feed,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// The folder whose disk must have room.
@@ -90,6 +95,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/hold", post(jobs::hold)),
         ("/api/v1/jobs/{id}/resume", post(jobs::resume)),
         ("/api/v1/jobs/{id}/retry", post(jobs::retry)),
+        ("/api/v1/events", get(events::events)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),

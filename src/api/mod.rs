@@ -8,6 +8,7 @@
 //! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
 //! health, readiness and media grants answer (and reports, which carry their own secret).
 
+mod batches;
 mod error;
 mod events;
 mod extract;
@@ -95,6 +96,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs/{id}/hold", post(jobs::hold)),
         ("/api/v1/jobs/{id}/resume", post(jobs::resume)),
         ("/api/v1/jobs/{id}/retry", post(jobs::retry)),
+        ("/api/v1/batches", post(batches::create).get(batches::list)),
+        ("/api/v1/batches/{id}", get(batches::show)),
+        ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
         ("/api/v1/events", get(events::events)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),

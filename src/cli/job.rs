@@ -88,6 +88,9 @@ pub(super) struct Create {
     /// The maintenance image, if not the controller's
     #[arg(long, value_name = "URL")]
     maintenance_iso: Option<String>,
+    /// When it must be over, as RFC 3339; a job that has not begun by then fails
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<String>,
     /// Asking again with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -111,6 +114,9 @@ pub(super) struct List {
     /// Only those that failed like this, such as media or bmc_unreachable
     #[arg(long, value_name = "CLASS")]
     failure_class: Option<String>,
+    /// Only those of this batch
+    #[arg(long, value_name = "BATCH")]
+    batch: Option<String>,
     /// How many at most
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = rows)]
     limit: usize,
@@ -123,6 +129,8 @@ struct NewJob<'a> {
     recipe: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     maintenance_iso_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<&'a str>,
 }
 
 /// A number of rows.
@@ -229,6 +237,7 @@ impl Create {
             server_serial: &self.server,
             recipe: &recipe,
             maintenance_iso_url: self.maintenance_iso.as_deref(),
+            deadline: self.deadline.as_deref(),
         };
         let answer = client.post(&["jobs"], &body, headers).await?;
         let Some(job) = answer.body["job_id"].as_str() else {
@@ -254,6 +263,7 @@ impl List {
             ("outcome", self.outcome),
             ("server_serial", self.server),
             ("failure_class", self.failure_class),
+            ("batch", self.batch),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
@@ -279,7 +289,7 @@ impl List {
 }
 
 /// The recipe as its author wrote it.
-fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
+pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
     let bytes = input::read(path, MAX_RECIPE_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|error| {
         CliError::failed(format!(

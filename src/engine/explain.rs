@@ -15,7 +15,8 @@ use serde::Serialize;
 use super::decide::{self, Next, RETRY};
 use super::kind::{Kind, Kinds, Reason};
 use super::verbs;
-use crate::model::{Hold, Lease, Outcome, Phase, Run, RunId, Snapshot, StepPhase, Time, Wait};
+use crate::model::{Hold, Lease, Outcome, Phase, Run, Snapshot, StepPhase, Time, Wait};
+use crate::store::StandsInLine;
 
 /// What kind of state a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -43,15 +44,6 @@ pub enum Condition {
     Ended,
 }
 
-/// Who holds what a run stands in line for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InLine {
-    /// What it waits for.
-    pub resource: String,
-    /// The first run of the family that holds it; `None` when it is being handed over.
-    pub holder: Option<RunId>,
-}
-
 /// Why a run is where it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
@@ -76,7 +68,7 @@ pub struct Explanation {
 }
 
 /// Explains a run at a moment.
-pub fn explain(snapshot: &Snapshot, kinds: &Kinds, line: Option<&InLine>, now: Time) -> Explanation {
+pub fn explain(snapshot: &Snapshot, kinds: &Kinds, line: Option<&StandsInLine>, now: Time) -> Explanation {
     let run = &snapshot.run;
     let kind = kinds.get(&run.kind).map(|kind| &**kind);
     match (run.phase, &run.hold, &run.lease, &run.wait) {
@@ -251,8 +243,16 @@ fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait) -> Explanation {
     }
 }
 
-fn unclaimed(run: &Run, line: Option<&InLine>) -> Explanation {
-    if let Some(InLine { resource, holder }) = line {
+fn unclaimed(run: &Run, line: Option<&StandsInLine>) -> Explanation {
+    if let Some(StandsInLine { resource, places, holder: _ }) = line.filter(|line| line.places > 1) {
+        return Explanation {
+            summary: format!("{resource} has {places} places, and all are taken"),
+            ends_by: "the end of one that has a place; then by priority and age".to_owned(),
+            next_action: "nothing: it is its turn when others are done; or cancel some of them".to_owned(),
+            ..of(run, Condition::InLine, run.created_at)
+        };
+    }
+    if let Some(StandsInLine { resource, holder, .. }) = line {
         let by = holder.map_or_else(|| "being handed over".to_owned(), |holder| format!("held by {holder}"));
         return Explanation {
             summary: format!("it needs {resource} for itself, which is {by}"),

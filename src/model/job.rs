@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::batch::BatchId;
 use super::ids::{RunId, Serial};
 use super::run::{Outcome, Run};
 use super::transition::Phase;
@@ -81,6 +82,8 @@ pub struct Job {
     pub labels: Value,
     /// The ended job it tries again.
     pub retry_of: Option<RunId>,
+    /// The batch it was ordered with.
+    pub batch: Option<BatchId>,
     /// The cleanup steps that gave up.
     pub cleanup_remaining: Vec<String>,
 }

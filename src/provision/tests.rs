@@ -196,7 +196,11 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     };
     let engine = Engine::new(store.clone(), kinds, clock, config);
     let id = RunId::new();
-    let lock = LockRequest { resource: format!("server/{}", server.serial), on_conflict: OnConflict::Refuse };
+    let lock = LockRequest {
+        resource: format!("server/{}", server.serial),
+        places: 1,
+        on_conflict: OnConflict::Refuse,
+    };
     let parent = NewRun {
         id,
         kind: "installs".to_owned(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{JobId, Reader, unknown_job};
-use crate::engine::{self, InLine};
+use crate::engine;
 
 /// The events shown as the last evidence.
 const EVIDENCE: u32 = 5;
@@ -21,7 +21,6 @@ pub(in crate::api) async fn explain(
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
     let line = api.store().in_line_for(snapshot.run.root).await?;
-    let line = line.map(|(resource, holder)| InLine { resource, holder });
     let explanation = engine::explain(&snapshot, api.engine.kinds(), line.as_ref(), api.now());
     let evidence = api.store().last_events(id, EVIDENCE).await?;
     let mut answer = json!(explanation);

@@ -9,7 +9,7 @@ mod show;
 mod verbs;
 mod view;
 
-pub(super) use create::create;
+pub(super) use create::{JobRequest, create, idempotency_key, made, refused};
 pub(super) use events::events;
 pub(super) use explain::explain;
 pub(super) use list::list;

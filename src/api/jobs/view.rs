@@ -27,6 +27,7 @@ pub(super) fn job(job: &Job) -> Value {
         "labels": job.labels,
         "priority": run.priority,
         "retry_of": job.retry_of,
+        "batch": job.batch,
         "cleanup": { "state": cleanup(job), "remaining": job.cleanup_remaining },
     })
 }

@@ -112,7 +112,8 @@ async fn scenario(
     }
     let mut runs = Vec::new();
     for kind in kinds {
-        let locks = vec![LockRequest { resource: "rack".to_owned(), on_conflict: OnConflict::Wait }];
+        let locks =
+            vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
         runs.push(kit.start_run(NewRun { locks, ..new_run(kind, &["a", "b"], kit.now()) }).await);
     }
     for event in events {

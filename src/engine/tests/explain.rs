@@ -135,7 +135,8 @@ async fn every_condition_has_words_and_they_are_the_golden_ones() {
     book.write(&kit, "a step of another version", third).await;
 
     kit.script("e", [Act::Await("report")]);
-    let alone = || vec![LockRequest { resource: "rack".to_owned(), on_conflict: OnConflict::Wait }];
+    let alone =
+        || vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
     let holder = NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) };
     let holder = kit.start_run(holder).await;
     kit.settle().await;

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use crate::engine::{
-    Engine, EngineConfig, Explanation, InLine, Kind, Kinds, Order, Reason, Refusal, Step, StepContext,
-    StepPolicy, StepReport, Verdict, WaitRequest, explain,
+    Engine, EngineConfig, Explanation, Kind, Kinds, Order, Reason, Refusal, Step, StepContext, StepPolicy,
+    StepReport, Verdict, WaitRequest, explain,
 };
 use crate::model::{
     Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Plan, Run, RunId,
@@ -118,9 +118,11 @@ impl Kind for Drill {
         }
         let names = order.input["forward"].as_array().cloned().unwrap_or_default();
         let forward: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-        let locks = order.input["lock"]
-            .as_str()
-            .map(|resource| LockRequest { resource: resource.to_owned(), on_conflict: OnConflict::Refuse });
+        let locks = order.input["lock"].as_str().map(|resource| LockRequest {
+            resource: resource.to_owned(),
+            places: 1,
+            on_conflict: OnConflict::Refuse,
+        });
         Ok(NewRun {
             id: order.id,
             parent: Some(order.parent),
@@ -406,7 +408,6 @@ impl Kit {
     pub(super) async fn explain(&self, id: RunId) -> Explanation {
         let snapshot = self.snapshot(id).await;
         let line = self.engine.store().in_line_for(snapshot.run.root).await.unwrap();
-        let line = line.map(|(resource, holder)| InLine { resource, holder });
         explain(&snapshot, self.engine.kinds(), line.as_ref(), self.now())
     }
 

@@ -51,6 +51,7 @@ pub mod partition;
 mod plan;
 mod rockridge;
 mod source;
+mod splice;
 mod tree;
 
 pub use ecma119::Hierarchy;
@@ -60,6 +61,7 @@ pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, 
 pub use options::{BiosBoot, Boot, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use source::{FileSource, ReadAt, Window};
+pub use splice::{Existing, Note, Splice, SpliceError, SpliceOptions, Spliced, Table};
 pub use tree::{Content, Tree};
 
 /// The size of a logical sector and of a logical block: the only one in use, and the only one supported.

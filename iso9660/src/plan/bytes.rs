@@ -135,13 +135,14 @@ impl Plan {
         Ok(self.len)
     }
 
-    fn data(&self, body: &Body) -> SegmentData<'_> {
+    fn data<'a>(&'a self, body: &'a Body) -> SegmentData<'a> {
         match body {
             Body::Metadata(range) => SegmentData::Bytes(&self.metadata[range.clone()]),
             Body::File(file) => match self.content(*file) {
                 Content::Bytes(bytes) => SegmentData::Bytes(bytes),
                 Content::Source(source) => SegmentData::Source(source),
             },
+            Body::Source(source) => SegmentData::Source(source),
         }
     }
 

@@ -11,6 +11,7 @@
 //! Invariants: planning reads no content, only lengths; what is in memory is the metadata and one small piece per
 //! file; gaps between pieces are zeros; the same tree and options give the same bytes.
 
+mod assembled;
 mod bytes;
 mod emit;
 mod hierarchy;
@@ -18,14 +19,17 @@ mod layout;
 mod order;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::ecma119::Hierarchy;
 use crate::error::PlanError;
 use crate::options::Options;
+use crate::source::ReadAt;
 use crate::tree::{Content, Tree};
 
 use order::Nodes;
 
+pub(crate) use assembled::NewPiece;
 pub use bytes::{Segment, SegmentData};
 
 /// An image of which every byte is decided.
@@ -50,6 +54,8 @@ enum Body {
     Metadata(Range<usize>),
     /// The content of a file: an index into `Nodes::files`.
     File(usize),
+    /// All bytes of a source.
+    Source(Arc<dyn ReadAt>),
 }
 
 /// What a segment of an image is.
@@ -76,6 +82,10 @@ pub enum Part {
     BootCatalog,
     /// The content of a file, by its number: see [`Plan::file_path`].
     File(usize),
+    /// Bytes of the image that a splice adds to.
+    Original,
+    /// The backup of a GUID Partition Table.
+    BackupGpt,
     /// Zeros to the end of a sector or of the image.
     Padding,
 }

@@ -125,7 +125,7 @@ impl Descriptor {
 
 impl Original {
     pub(crate) fn read(source: &Budget<'_>) -> Result<Original, SpliceError> {
-        let (mut trees, mut sectors, mut catalog): (Vec<Tree>, u32, Option<u32>) = (Vec::new(), 0, None);
+        let (mut descriptors, mut catalog) = (Vec::new(), None);
         let mut next = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;
         let end = next + u64::from(MAX_DESCRIPTORS) * SECTOR_SIZE;
         loop {
@@ -153,15 +153,17 @@ impl Original {
                 None => return Err(unterminated.into()),
             };
             if let Some(kind) = kind {
-                let descriptor = Descriptor::parse(next, sector, kind)?;
-                sectors =
-                    sectors.max(descriptor.number(80, "both byte orders of the volume space size agree")?);
-                add(&mut trees, source, descriptor)?;
+                descriptors.push(Descriptor::parse(next, sector, kind)?);
             }
             next += SECTOR_SIZE;
         }
         if has_udf(source, next + SECTOR_SIZE)? {
             return Err(SpliceError::Udf);
+        }
+        let (mut trees, mut sectors) = (Vec::new(), 0);
+        for descriptor in descriptors {
+            sectors = sectors.max(descriptor.number(80, "both byte orders of the volume space size agree")?);
+            add(&mut trees, source, descriptor)?;
         }
         if !trees.iter().any(|tree| tree.kind == Kind::Primary) {
             let offset = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;

@@ -235,7 +235,7 @@ struct New {
 
 impl Change<'_, '_> {
     fn make(mut self, original: Original) -> Result<New, SpliceError> {
-        let Change { ref budget, .. } = self;
+        let budget = self.budget;
         let located: Vec<Vec<Located>> = (self.added.replaced.iter())
             .map(|file| replace::locate(&original, file.name, budget))
             .collect::<Result<_, _>>()?;

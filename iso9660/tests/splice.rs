@@ -387,7 +387,7 @@ fn hostile_images_end_in_an_error_or_in_an_image_that_shows_what_was_added() {
 
 fn bootable(image: &mut Options, path: &str) {
     image.profile = Profile::Boot;
-    let bios = Some(BiosBoot { path: path.to_owned(), load_units: 4 });
+    let bios = Some(BiosBoot { path: path.to_owned(), load_units: 4, boot_info_table: false });
     image.boot = Some(Boot { bios, uefi: None });
 }
 

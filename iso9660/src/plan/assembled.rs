@@ -1,15 +1,16 @@
 //! A plan of pieces that somebody else laid out: the splice.
 //!
 //! ```text
-//! pieces in order:  source | bytes | (zeros) | bytes | source | ... | file | file       no overlap; gaps are zeros
+//! front:  source | bytes | (zeros) | bytes | source ...   files:  file | file ...   back:  bytes      gaps are zeros
 //! ```
 
 use std::sync::Arc;
 
+use crate::error::PlanError;
 use crate::source::ReadAt;
 use crate::tree::Tree;
 
-use super::order::Nodes;
+use super::order::{Child, Nodes};
 use super::{Body, Part, Piece, Plan};
 
 /// A piece of an image.
@@ -39,39 +40,39 @@ impl NewPiece {
             NewBody::Source(source) => source.len(),
         }
     }
+
+    fn keep(self, metadata: &mut Vec<u8>) -> Piece {
+        let body = match self.body {
+            NewBody::Bytes(bytes) => {
+                let start = metadata.len();
+                metadata.extend_from_slice(&bytes);
+                Body::Metadata(start..metadata.len())
+            }
+            NewBody::Source(source) => Body::Source(source),
+        };
+        Piece { offset: self.offset, part: self.part, body }
+    }
 }
 
 impl Plan {
-    /// The plan of an image of `len` bytes that has these pieces, in the order of their offsets, and the files of a tree,
-    /// which come after them at the offsets that `place` says for their paths.
+    /// The plan of an image of `len` bytes: pieces in the order of their offsets, none empty, then the files of a tree
+    /// in the sectors that `place` says for their paths, then perhaps one piece more.
     pub(crate) fn assembled(
         tree: &Tree,
-        pieces: Vec<NewPiece>,
-        place: impl Fn(&str) -> Option<u64>,
+        front: Vec<NewPiece>,
+        place: impl Fn(&str) -> u32,
+        back: Option<NewPiece>,
         len: u64,
-    ) -> Plan {
-        let nodes = Nodes::new(tree);
+    ) -> Result<Plan, PlanError> {
+        let nodes = Nodes::new(tree)?;
         let mut metadata = Vec::new();
-        let mut laid: Vec<Piece> = Vec::with_capacity(pieces.len() + nodes.files.len());
-        for piece in pieces {
-            let (offset, len, part) = (piece.offset, piece.len(), piece.part);
-            let body = match piece.body {
-                NewBody::Bytes(bytes) => {
-                    let start = metadata.len();
-                    metadata.extend_from_slice(&bytes);
-                    Body::Metadata(start..metadata.len())
-                }
-                NewBody::Source(source) => Body::Source(source),
-            };
-            laid.push(Piece { offset, len, part, body });
-        }
-        let files = (0..nodes.files.len()).filter_map(|file| {
-            let (offset, len) = (place(&nodes.file_path(file))?, nodes.files[file].len);
-            (len > 0).then_some(Piece { offset, len, part: Part::File(file), body: Body::File(file) })
-        });
-        laid.extend(files);
-        laid.sort_by_key(|piece| piece.offset);
-        debug_assert!(laid.windows(2).all(|pair| pair[0].offset + pair[0].len <= pair[1].offset));
-        Plan { nodes, metadata, pieces: laid, len }
+        let front: Vec<Piece> = front.into_iter().map(|piece| piece.keep(&mut metadata)).collect();
+        let back = back.map(|piece| piece.keep(&mut metadata));
+        debug_assert!(front.windows(2).all(|pair| pair[0].offset < pair[1].offset));
+        let all = (0..).take(nodes.files.len());
+        let sectors: Vec<u32> = all.clone().map(|file| place(&nodes.path(Child::File(file)))).collect();
+        let mut files: Vec<u32> = all.filter(|file| nodes.files[*file as usize].len > 0).collect();
+        files.sort_by_key(|file| sectors[*file as usize]);
+        Ok(Plan { nodes, metadata, front, files, sectors, back, patched: None, len })
     }
 }

@@ -296,8 +296,9 @@ impl Kind {
     /// The hierarchy that segments of the plan are said to be of.
     pub(crate) fn hierarchy(self) -> Hierarchy {
         match self {
-            Kind::Primary | Kind::Enhanced => Hierarchy::Primary,
+            Kind::Primary => Hierarchy::Primary,
             Kind::Joliet => Hierarchy::Joliet,
+            Kind::Enhanced => Hierarchy::Enhanced,
         }
     }
 }

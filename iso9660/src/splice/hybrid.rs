@@ -129,7 +129,11 @@ impl Disk {
         overlay.replace(gpt.entries_sector * partition::SECTOR_SIZE, gpt.table(), Part::SystemArea)?;
         let backup = gpt.backup();
         let bytes = [backup.table(), backup.header().to_vec()].concat();
-        Ok(Some(NewPiece::bytes(backup.entries_sector * partition::SECTOR_SIZE, Part::BackupGpt, bytes)))
+        Ok(Some(NewPiece::bytes(
+            backup.entries_sector * partition::SECTOR_SIZE,
+            Part::BackupPartitionTable,
+            bytes,
+        )))
     }
 }
 

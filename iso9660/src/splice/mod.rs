@@ -149,15 +149,11 @@ impl Added<'_> {
 }
 
 impl Added<'_> {
-    /// The offsets of all contents by their paths.
-    fn places(&self) -> BTreeMap<String, u64> {
-        let offset = |file: &File<'_>| u64::from(file.sector) * SECTOR_SIZE;
-        let files = self.files.iter().map(|file| (format!("{}/{}", self.directory, file.name), offset(file)));
-        let replaced = self
-            .replaced
-            .iter()
-            .map(|file| (file.name.strip_prefix('/').unwrap_or(file.name).to_owned(), offset(file)));
-        files.chain(replaced).collect()
+    /// The sectors of all contents by their paths.
+    fn places(&self) -> BTreeMap<String, u32> {
+        let files = self.files.iter().map(|file| (format!("{}/{}", self.directory, file.name), file.sector));
+        let path = |file: &File<'_>| file.name.strip_prefix('/').unwrap_or(file.name).to_owned();
+        files.chain(self.replaced.iter().map(|file| (path(file), file.sector))).collect()
     }
 }
 
@@ -209,7 +205,8 @@ impl Splice {
         let mut pieces =
             overlay.pieces(&source).map_err(|source| ReadError::Io { offset: 0, length: 0, source })?;
         pieces.extend(new.pieces);
-        let plan = Plan::assembled(&contents, pieces, |path| new.places.get(path).copied(), new.len);
+        let place = |path: &str| new.places.get(path).copied().unwrap_or(0);
+        let plan = Plan::assembled(&contents, pieces, place, new.backup, new.len)?;
         Ok(Spliced { plan, notes, bytes_read: budget.used() })
     }
 }
@@ -227,8 +224,9 @@ struct Change<'a, 'b> {
 /// What comes behind the original.
 struct New {
     pieces: Vec<NewPiece>,
-    /// The offsets of the files by their paths.
-    places: BTreeMap<String, u64>,
+    /// The sectors of the files by their paths.
+    places: BTreeMap<String, u32>,
+    backup: Option<NewPiece>,
     /// The length of the image.
     len: u64,
 }
@@ -264,8 +262,8 @@ impl Change<'_, '_> {
         for graft in grafts {
             pieces.extend(graft.apply(&self.added, sectors, self.budget, self.overlay, self.notes)?);
         }
-        pieces.extend(self.disk.grow(end, len, self.overlay, self.notes)?);
-        Ok(New { pieces, places: self.added.places(), len })
+        let backup = self.disk.grow(end, len, self.overlay, self.notes)?;
+        Ok(New { pieces, places: self.added.places(), backup, len })
     }
 }
 

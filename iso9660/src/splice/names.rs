@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use crate::ecma119::identifier;
 use crate::error::PlanError;
 use crate::joliet;
+use crate::options::{JolietNames, Level};
 
 use super::error::SpliceError;
 use super::original::Kind;
@@ -50,15 +51,15 @@ fn check_name(name: &str) -> Result<(), SpliceError> {
     if name == "." || name == ".." || name.contains('/') {
         return error("a name is one component of a path; give files without directories");
     }
-    joliet::identifier(name, || name.to_owned())?;
+    joliet::identifier(name, JolietNames::Long, || name.to_owned())?;
     Ok(())
 }
 
 /// The identifier of the directory.
 pub(crate) fn directory(name: &str, kind: Kind) -> Result<Vec<u8>, PlanError> {
     match kind {
-        Kind::Primary => Ok(identifier::assign(&[(name, true)]).pop().unwrap_or_default()),
-        Kind::Joliet => joliet::identifier(name, || name.to_owned()),
+        Kind::Primary => Ok(identifier::assign(&[(name, true)], Level::Three).pop().unwrap_or_default()),
+        Kind::Joliet => joliet::identifier(name, JolietNames::Long, || name.to_owned()),
         Kind::Enhanced => Ok(name.as_bytes().to_vec()),
     }
 }
@@ -66,9 +67,12 @@ pub(crate) fn directory(name: &str, kind: Kind) -> Result<Vec<u8>, PlanError> {
 /// The identifiers of files with an index into `names`, in the order of their records. `names` are sorted.
 pub(crate) fn files(names: &[&str], kind: Kind) -> Result<Vec<(Vec<u8>, usize)>, PlanError> {
     let identifiers = match kind {
-        Kind::Primary => identifier::assign(&names.iter().map(|name| (*name, false)).collect::<Vec<_>>()),
+        Kind::Primary => {
+            identifier::assign(&names.iter().map(|name| (*name, false)).collect::<Vec<_>>(), Level::Three)
+        }
         Kind::Joliet => {
-            let identifiers = names.iter().map(|name| joliet::identifier(name, || (*name).to_owned()));
+            let identifiers =
+                names.iter().map(|name| joliet::identifier(name, JolietNames::Long, || (*name).to_owned()));
             identifiers.collect::<Result<_, _>>()?
         }
         Kind::Enhanced => names.iter().map(|name| name.as_bytes().to_vec()).collect(),

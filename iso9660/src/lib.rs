@@ -48,6 +48,7 @@ pub mod fuzz;
 mod image;
 mod joliet;
 mod options;
+pub mod partition;
 mod plan;
 mod rockridge;
 mod source;

@@ -103,7 +103,7 @@ pub fn check(source: &dyn ReadAt, options: &CheckOptions) -> Result<Report, Read
     }
     walk::compare(&mut checker, &hierarchies);
     boot::check(&mut checker, &volume, &hierarchies)?;
-    let partitioned = hybrid::check(&mut checker)?;
+    let partitioned = hybrid::check(&mut checker, &volume)?;
     extents::check(&mut checker, &volume, partitioned)?;
     Ok(checker.findings.finish(checker.counts))
 }

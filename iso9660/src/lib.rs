@@ -39,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod ecma119;
 mod eltorito;
 mod error;
@@ -55,6 +56,7 @@ mod source;
 mod splice;
 mod tree;
 
+pub use check::{CheckOptions, Counts, Finding, NameFinding, Report, Rule, Severity, check, check_names};
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
 pub use error::{PlanError, ReadError, ScanError, SourceError};

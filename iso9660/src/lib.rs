@@ -50,13 +50,18 @@ mod options;
 pub mod partition;
 mod plan;
 mod rockridge;
+mod runs;
 mod source;
 mod tree;
+mod udf;
+mod zisofs;
 
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
 pub use error::{PlanError, ReadError, SourceError};
-pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume};
+pub use image::{
+    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume,
+};
 pub use options::{BiosBoot, Boot, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use source::{FileSource, ReadAt, Window};

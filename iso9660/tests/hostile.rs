@@ -112,7 +112,7 @@ fn records_that_share_a_chain_of_areas_are_a_limit() {
 fn a_tree_that_is_too_deep_is_a_limit_and_not_a_stack_or_a_path_without_end() {
     let mut tree = Tree::new();
     tree.add_file(&"d/".repeat(7), "").unwrap_err();
-    tree.add_directory(&vec!["d"; 7].join("/")).unwrap();
+    tree.add_directory(&["d"; 7].join("/")).unwrap();
     let plan = Plan::new(&tree, &Options::new(Profile::Task, "DEEP", common::EPOCH)).unwrap();
     let limits = iso9660::Limits { depth: 5, ..iso9660::Limits::default() };
     let image = Image::open_with(plan, None, limits).unwrap();

@@ -9,7 +9,7 @@
 //!                     |
 //!                     `--> the same bytes for the same input, on every machine
 //!
-//!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
+//!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //! ```
 //!
 //! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
@@ -18,11 +18,13 @@
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop bounded.
+//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop and every
+//! call's reading bounded.
 //!
-//! Not here: UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
+//! Not here: writing UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
 //!
-//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0.
+//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0,
+//! ECMA-167 and OSTA UDF 1.02 to 2.60 (read), zisofs (read).
 //!
 //! ```
 //! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};

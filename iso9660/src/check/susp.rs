@@ -54,21 +54,13 @@ type Next = Option<(u64, u64, u64)>;
 
 impl Susp {
     /// SUSP, if the area of the root's record of itself says that it is in use.
-    pub(super) fn start(checker: &mut Checker<'_>, area: &[u8], offset: u64) -> Option<Susp> {
+    pub(super) fn start(area: &[u8]) -> Option<Susp> {
         for start in [0, 15] {
             let Some(entry) = area.get(start..start + SP) else { continue };
             if entry.starts_with(b"SP\x07\x01\xBE\xEF") {
                 let skip = usize::from(entry[6]);
                 return Some(Susp { start, skip, announced: false, used: None, bytes: 0, exhausted: false });
             }
-        }
-        let entry = area.len() >= 4 && area[3] == 1 && area[..2].iter().all(u8::is_ascii_uppercase);
-        if entry || area.starts_with(b"SP") {
-            let message = format_args!("the area begins with {}", shown(&area[..area.len().min(SP)]));
-            checker.find(Rule::SuspStart, offset, message);
-        } else if area.iter().any(|byte| *byte != 0) {
-            let message = format_args!("{} bytes", area.len());
-            checker.find(Rule::SystemUseUnknown, offset, message);
         }
         None
     }
@@ -189,6 +181,11 @@ impl Susp {
         }
         self.used.is_some()
     }
+}
+
+/// Whether an area without a usable SP entry was meant to be one of SUSP.
+pub(super) fn resembles(area: &[u8]) -> bool {
+    area.starts_with(b"SP") || area.len() >= 4 && area[3] == 1 && area[..2].iter().all(u8::is_ascii_uppercase)
 }
 
 /// CE: where the entries continue, and where it was said.

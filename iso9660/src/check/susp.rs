@@ -118,7 +118,7 @@ impl Susp {
         offset: u64,
         position: Position,
     ) -> Next {
-        let mut next = None;
+        let (mut next, mut ended) = (None, false);
         let mut at = 0;
         while area.len() - at >= 4 && area[at..at + 2] != [0, 0] {
             let place = offset + at as u64;
@@ -140,7 +140,10 @@ impl Susp {
                     checker.find(Rule::SuspEntry, place, message);
                 }
                 b"CE" => next = continuation(checker, entry, place),
-                b"ST" => break,
+                b"ST" => {
+                    ended = true;
+                    break;
+                }
                 b"SP" => {
                     let first = position == Position::Root && at == length;
                     if !first || length != SP {
@@ -156,6 +159,10 @@ impl Susp {
                     }
                 }
             }
+        }
+        if area.len() - at >= 4 && !ended {
+            let message = format_args!("{} bytes are left without an ST entry", area.len() - at);
+            checker.find(Rule::SuspPadding, offset + at as u64, message);
         }
         checker.zeros(Rule::SuspPadding, offset + at as u64, &area[at..], "the rest of a system use area");
         next

@@ -306,7 +306,7 @@ impl Walk<'_> {
     ) -> Result<Rock, ReadError> {
         let (area, offset) = record.system_use(bytes);
         let Some(susp) = &mut self.susp else {
-            if !self.unknown && area.iter().any(|byte| *byte != 0) {
+            if !self.unknown && !area.is_empty() {
                 let message = format_args!("{} bytes from {}", area.len(), shown(&area[..area.len().min(4)]));
                 checker.find(Rule::SystemUseUnknown, offset, message);
                 self.unknown = true;

@@ -525,6 +525,9 @@ fn in_boot() -> Vec<Fault> {
         "a boot section for nobody" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 65, 0x33)
         };
+        "a last boot section that is not the last" [BootCatalogEntry] |b| {
+            b.set(b.start_of(Part::BootCatalog) + 64, 0x90)
+        };
         "bytes behind the boot entries" [BootCatalogEntry] |b| {
             b.set(b.start_of(Part::BootCatalog) + 2000, 1)
         };

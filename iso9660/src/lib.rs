@@ -10,6 +10,8 @@
 //!                     `--> the same bytes for the same input, on every machine
 //!
 //!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
+//!
+//!  ReadAt -> check -> Report: findings (offset, rule, severity, message) of what no reader would mention
 //! ```
 //!
 //! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
@@ -18,8 +20,9 @@
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop and every
-//! call's reading bounded.
+//! image. Reader and checker treat their input as hostile: no recursion, no allocation from a claimed size, every loop and
+//! every call's reading bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about
+//! images of ours; [`check_names`] finds names in a tree that some reader takes for one.
 //!
 //! Not here: writing UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
 //!

@@ -2,8 +2,9 @@
 
 import os
 import selectors
+import shutil
 import subprocess
-import threading
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -67,11 +68,10 @@ def firmware(kind, media, path, work):
     # With nothing to boot SeaBIOS says so on the screen only, but asked to, it resets at once: the machine ends.
     arguments += ["-boot", "reboot-timeout=0"]
     if kind == "uefi":
-        with open(f"{OVMF}/OVMF_VARS_4M.fd", "rb") as file:
-            variables = file.read()
-        copy = os.path.join(work, f"variables-{threading.get_ident()}.fd")
-        with open(copy, "wb") as file:
-            file.write(variables)
+        # Firmware remembers what it booted: every machine gets its own variables, as new.
+        handle, variables = tempfile.mkstemp(dir=work)
+        os.close(handle)
+        shutil.copyfile(f"{OVMF}/OVMF_VARS_4M.fd", variables)
         arguments += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={OVMF}/OVMF_CODE_4M.fd"]
-        arguments += ["-drive", f"if=pflash,format=raw,unit=1,file={copy}"]
+        arguments += ["-drive", f"if=pflash,format=raw,unit=1,file={variables}"]
     return arguments

@@ -150,7 +150,7 @@ fn name_entries(name: &[u8]) -> Vec<u8> {
 }
 
 /// SL entries (RRIP 4.1.3). A component is its flags, the length of its text and the text. The target goes on in another
-/// entry inside a component if at all possible: between two, libarchive forgets the slash.
+/// entry inside a component, unless that is `..` or `.`: between two, libarchive forgets the slash.
 fn link_entries(target: &[u8]) -> Vec<u8> {
     let mut pieces: Vec<Vec<u8>> = Vec::new();
     let mut piece = Vec::new();
@@ -167,13 +167,13 @@ fn link_entries(target: &[u8]) -> Vec<u8> {
         loop {
             let room = PIECE - piece.len();
             let needed = COMPONENT + text.len();
-            // What is left must take one byte of the next component.
-            let suffices = names.peek().is_none() || needed + COMPONENT < room || text.len() < 2;
-            if needed <= room && suffices {
+            // Behind a component that is not the last one there is room for the beginning of the next, be it empty.
+            let behind = if names.peek().is_some() { COMPONENT } else { 0 };
+            if needed + behind <= room {
                 component(&mut piece, flags, text);
                 break;
             }
-            if text.len() >= 2 && room > COMPONENT {
+            if !text.is_empty() {
                 let (now, later) = text.split_at((text.len() - 1).min(room - COMPONENT));
                 component(&mut piece, CONTINUE, now);
                 text = later;
@@ -238,8 +238,8 @@ mod tests {
         assert_eq!(long[..7], [b'S', b'L', 255, 1, CONTINUE, CONTINUE, 248]);
         assert_eq!(long[255..262], [b'S', b'L', 14, 1, 0, 0, 7]);
         // `b` would fit into the first entry, but the slash behind it would get lost.
-        let between = link_entries(&[&[b'a'; 244], b"/bb/c".as_slice()].concat());
-        assert_eq!(&between[251..], b"\x01\x01bSL\x0b\x01\x00\x00\x01b\x00\x01c");
+        let between = link_entries(&[&[b'a'; 244], b"/b/c".as_slice()].concat());
+        assert_eq!(&between[251..], b"\x01\x00SL\x0b\x01\x00\x00\x01b\x00\x01c");
     }
 
     #[test]

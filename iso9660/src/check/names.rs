@@ -53,18 +53,18 @@ impl fmt::Display for NameFinding {
 /// The names of a tree that some reader takes for one, in the order of their paths. Not an error: readers of Rock Ridge
 /// tell names apart that differ in case. An image made of a tree without any is without findings.
 pub fn check_names(tree: &Tree) -> Vec<NameFinding> {
-    let mut paths: Vec<(usize, String)> = vec![(0, String::new())];
+    let mut paths: Vec<(u32, String)> = vec![(0, String::new())];
     let mut found = Vec::new();
     while let Some((directory, path)) = paths.pop() {
-        let children = &tree.directories[directory];
-        let names: Vec<&str> = children.keys().map(|name| &**name).collect();
+        let children = tree.directories[directory as usize].in_order(&tree.names);
+        let names: Vec<&str> = children.iter().map(|child| child.name.of(&tree.names)).collect();
         for (left, right, rule) in pairs(&names, Folding::All) {
             let path = format!("{path}{}", names[right]);
             found.push(NameFinding { path, other: names[left].to_owned(), rule });
         }
-        for (name, node) in children {
-            if let Node::Directory(index) = node {
-                paths.push((*index, format!("{path}{name}/")));
+        for (child, name) in children.iter().zip(&names) {
+            if let Node::Directory(index) = child.node {
+                paths.push((index, format!("{path}{name}/")));
             }
         }
     }

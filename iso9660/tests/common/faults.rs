@@ -35,7 +35,7 @@ pub(crate) fn bench() -> Bench {
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
     let mut options = Options::new(Profile::Boot, "FAULTS", EPOCH);
     options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }),
+        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
     });
     let plan = Plan::new(&tree, &options).unwrap();

@@ -51,16 +51,21 @@ mod options;
 pub mod partition;
 mod plan;
 mod rockridge;
+mod runs;
 mod scan;
 mod source;
 mod splice;
 mod tree;
+mod udf;
+mod zisofs;
 
 pub use check::{CheckOptions, Counts, Finding, NameFinding, Report, Rule, Severity, check, check_names};
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
 pub use error::{PlanError, ReadError, ScanError, SourceError};
-pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume};
+pub use image::{
+    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume,
+};
 pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use scan::ScannedFile;

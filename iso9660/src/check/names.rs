@@ -62,9 +62,9 @@ pub fn check_names(tree: &Tree) -> Vec<NameFinding> {
             let path = format!("{path}{}", names[right]);
             found.push(NameFinding { path, other: names[left].to_owned(), rule });
         }
-        for (child, name) in children.iter().zip(&names) {
+        for child in &children {
             if let Node::Directory(index) = child.node {
-                paths.push((index, format!("{path}{name}/")));
+                paths.push((index, format!("{path}{}/", child.name.of(&tree.names))));
             }
         }
     }

@@ -161,11 +161,6 @@ impl Findings {
         }
     }
 
-    /// How often a rule was broken so far.
-    pub(super) fn total(&self, rule: Rule) -> u64 {
-        self.report.totals.get(&rule).copied().unwrap_or(0)
-    }
-
     pub(super) fn finish(mut self, counts: Counts) -> Report {
         self.report.counts = counts;
         self.report.findings.sort_unstable();

@@ -201,7 +201,7 @@ rules! {
     SuspEntry "susp-entry" Error "SUSP 4.1"
         "A system use entry has a known version and ends inside its area."
     SuspPadding "susp-padding" Error "SUSP 4"
-        "What the entries leave of a system use area is zero."
+        "The entries fill a system use area, but for less than four bytes that are zero, or end with ST."
     SuspByteOrders "susp-byte-orders" Error "SUSP 2.2"
         "Both byte orders of a system use entry's number agree."
     SuspUnknown "susp-unknown" Note "SUSP 4.1"

@@ -121,7 +121,7 @@ fn find(tree: &Tree, path: &str, source: &Budget<'_>) -> Result<Located, SpliceE
             return Err(refuse("it has several extents"));
         }
         let attributes = attributes(tree, &record, source)?;
-        if attributes.compressed {
+        if attributes.compressed.is_some() {
             return Err(refuse("it is compressed with zisofs"));
         }
         if attributes.symlink.is_some() || attributes.relocated_to.is_some() {

@@ -4,7 +4,9 @@
 pub(crate) mod annotate;
 pub(crate) mod faults;
 pub(crate) mod hostile;
+pub(crate) mod hostile_udf;
 pub(crate) mod strict;
+pub(crate) mod udf;
 
 use iso9660::{BiosBoot, Boot, Hybrid, Options, Plan, Profile, Tree, UefiBoot};
 

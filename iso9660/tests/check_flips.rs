@@ -107,7 +107,7 @@ fn plan_of(profile: Profile) -> Plan {
     let mut options = Options { min_size: 0, ..Options::new(profile, "FLIPS", EPOCH) };
     if profile == Profile::Boot {
         options.boot = Some(Boot {
-            bios: Some(BiosBoot { path: "a-b".into(), load_units: 1 }),
+            bios: Some(BiosBoot { path: "a-b".into(), load_units: 1, boot_info_table: false }),
             uefi: Some(UefiBoot { path: "a_b".into() }),
         });
     }

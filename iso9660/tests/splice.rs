@@ -4,8 +4,10 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -105,8 +107,9 @@ fn full_root() -> Vec<u8> {
     for entries in 10..60 {
         let mut tree = Tree::new();
         for index in 0..entries {
-            tree.add_file(&format!("directory-{index:02}/file"), format!("{index}")).unwrap();
+            tree.add_file(&format!("file-{index:02}"), "").unwrap();
         }
+        tree.add_file("one/two/file", "three\n").unwrap().add_file("zwei/drei/file", "vier\n").unwrap();
         // A name that needs a continuation area.
         tree.add_file(&"long".repeat(50), "long\n").unwrap();
         let options = Options { joliet: false, ..Options::new(Profile::Task, "FULL", EPOCH) };
@@ -457,6 +460,80 @@ proptest! {
     }
 }
 
+fn existing() -> Plan {
+    let mut tree = Tree::new();
+    tree.add_file("task/old", "old\n").unwrap().add_file("zulu/file", "kept\n").unwrap();
+    Plan::new(&tree, &Options::new(Profile::Task, "EXISTING", EPOCH)).unwrap()
+}
+
+/// Images to begin fuzzing with, by name: small ones of every kind.
+fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let mut media_check = stream(&deep());
+    put(&mut media_check, 16 * 2048 + 883, b"ISO MD5SUM = 0123456789abcdef0123456789abcdef");
+    let mut udf = stream(&deep());
+    let after = start_of(&deep(), Part::Terminator) + 2048;
+    put(&mut udf, after, b"\0NSR02\x01");
+    let mut tree = Tree::new();
+    tree.add_file("bios.img", vec![0xB1; 3000])
+        .unwrap()
+        .add_file("1/2/3/4/5/6/7/8/9/leaf", "deep\n")
+        .unwrap();
+    let mut options = Options { enhanced: true, ..Options::new(Profile::Tree, "BIOS", EPOCH) };
+    bootable(&mut options, Firmware::Bios, "bios.img", true);
+    vec![
+        ("deep", stream(&deep())),
+        ("boot", stream(&boot_plan())),
+        ("full_root", full_root()),
+        ("existing", stream(&existing())),
+        ("media_check", media_check),
+        ("udf", udf),
+        ("relocated_enhanced_disk", stream(&Plan::new(&tree, &options).unwrap())),
+        ("gpt", hybrid::hybrid(false, 1 << 20, 200, 300)),
+        ("gpt_appended", hybrid::hybrid(true, 1 << 20, 200, 300)),
+    ]
+}
+
+/// A seed as `fuzz::splice` wants it.
+fn seed(image: &[u8]) -> Vec<u8> {
+    let end = image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    [&image[..2048], &image[32 * 1024..end]].concat()
+}
+
+#[test]
+fn the_seeds_of_the_fuzz_target_are_these_images_and_replay_without_a_finding() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/iso_splice");
+    for (name, image) in seeds() {
+        let path = corpus.join(name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(&corpus).unwrap();
+            fs::write(&path, seed(&image)).unwrap();
+        }
+        let stored = fs::read(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}; run with UPDATE_GOLDEN=1", path.display()));
+        assert!(
+            stored == seed(&image),
+            "{name} differs from its file; run with UPDATE_GOLDEN=1 if that is meant"
+        );
+        assert_eq!(iso9660::fuzz::splice(&stored), name != "udf", "{name}");
+    }
+}
+
+#[test]
+fn single_byte_changes_never_break_a_promise() {
+    for (_, image) in seeds() {
+        let good = seed(&image);
+        let (mut planned, mut refused) = (0, 0);
+        // Every byte once would take minutes: a stride reaches all structures.
+        let bytes: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
+        for at in bytes.iter().step_by(bytes.len() / 100) {
+            let mut changed = good.clone();
+            changed[*at] = changed[*at].wrapping_add(1 + (at % 254) as u8);
+            if iso9660::fuzz::splice(&changed) { planned += 1 } else { refused += 1 }
+        }
+        assert!(refused > 0, "{planned} planned, {refused} refused");
+    }
+}
+
 /// What a partition of a table says now.
 fn grown(notes: &[Note], wanted: Table) -> Vec<(usize, u64)> {
     let found = notes.iter().filter_map(|note| match note {
@@ -472,19 +549,18 @@ mod hybrid {
 
     /// A boot image with partition tables: an MBR partition over everything, a GPT with one for the volume and perhaps
     /// one behind it.
-    fn hybrid(appended: bool) -> Vec<u8> {
+    /// The image has `len` bytes, of which `sectors` are a disk and `volume` are before the second partition.
+    pub(crate) fn hybrid(appended: bool, len: usize, volume: u64, sectors: u64) -> Vec<u8> {
         let mut image = stream(&boot_plan());
-        let volume = image.len() as u64 / 512;
-        image.resize(image.len() + (1 << 20), 0);
-        let sectors = image.len() as u64 / 512;
+        image.resize(len, 0);
         let mut mbr = Mbr { code: [0x90; 440], disk_id: 7, reserved: [0; 2], partitions: Default::default() };
         mbr.partitions[0] =
             MbrPartition::new(MbrPartition::PROTECTIVE, 1, u32::try_from(sectors - 1).unwrap());
         let guid = |byte| Guid::custom([byte; 16]);
         let mut partitions = vec![GptPartition::new(guid(1), guid(2), 64, volume - 1, "ISO")];
         if appended {
-            partitions.push(GptPartition::new(Guid::EFI_SYSTEM, guid(3), volume, volume + 99, "ESP"));
-            image[usize::try_from(volume).unwrap() * 512..][..51_200].fill(0xEF);
+            partitions.push(GptPartition::new(Guid::EFI_SYSTEM, guid(3), volume, volume + 31, "ESP"));
+            image[usize::try_from(volume).unwrap() * 512..][..16_384].fill(0xEF);
         }
         let gpt = Gpt::new(guid(9), sectors, 64, partitions);
         put(&mut image, 0, &mbr.to_bytes());
@@ -492,14 +568,14 @@ mod hybrid {
             put(&mut image, usize::try_from(gpt.sector).unwrap() * 512, &gpt.header());
             put(&mut image, usize::try_from(gpt.entries_sector).unwrap() * 512, &gpt.table());
         }
-        put(&mut image, 16 * 2048 + 80, &both(u32::try_from(sectors / 4).unwrap()));
-        put(&mut image, 18 * 2048 + 80, &both(u32::try_from(sectors / 4).unwrap()));
+        put(&mut image, 16 * 2048 + 80, &both(u32::try_from(len / 2048).unwrap()));
+        put(&mut image, 18 * 2048 + 80, &both(u32::try_from(len / 2048).unwrap()));
         image
     }
 
     #[test]
     fn partitions_that_covered_the_volume_grow_and_the_backup_moves_to_the_end() {
-        let original = hybrid(false);
+        let original = hybrid(false, 2 << 20, 3072, 4096);
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
         let bytes = stream(&spliced.plan);
         let sectors = bytes.len() as u64 / 512;
@@ -523,7 +599,7 @@ mod hybrid {
 
     #[test]
     fn an_appended_partition_keeps_its_place_and_bytes_and_the_one_before_it_its_size() {
-        let original = hybrid(true);
+        let original = hybrid(true, 2 << 20, 3072, 4096);
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
         assert!(spliced.notes.contains(&Note::PartitionKept { table: Table::Gpt, number: 1 }));
         let bytes = stream(&spliced.plan);
@@ -538,7 +614,7 @@ mod hybrid {
 
     #[test]
     fn a_gpt_that_is_broken_already_is_left_alone_and_reported() {
-        let mut original = hybrid(false);
+        let mut original = hybrid(false, 2 << 20, 3072, 4096);
         original[512 + 16] ^= 1;
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
         assert!(spliced.notes.contains(&Note::BrokenGptKept { offset: 512 + 16 }));

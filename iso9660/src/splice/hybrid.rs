@@ -33,6 +33,8 @@ const PER_SECTOR: u64 = SECTOR_SIZE / partition::SECTOR_SIZE;
 const VOLUME: u64 = FIRST_DESCRIPTOR as u64 * PER_SECTOR;
 /// Firmware wants partitions of isohybrids to end with a cylinder: 64 heads of 32 sectors.
 const CYLINDER: u64 = 1 << 20;
+/// The size of a GPT entry.
+const ENTRY: usize = 128;
 /// An Apple partition map begins so.
 const APPLE: &[u8] = b"ER";
 
@@ -126,7 +128,10 @@ impl Disk {
         gpt.resize(sectors);
         notes.push(Note::BackupGptMoved { from, to: gpt.alternate });
         overlay.replace(partition::SECTOR_SIZE, gpt.header().to_vec(), Part::SystemArea)?;
-        overlay.replace(gpt.entries_sector * partition::SECTOR_SIZE, gpt.table(), Part::SystemArea)?;
+        // Where the last sector is not full, what follows is not the table's.
+        let mut table = gpt.table();
+        table.truncate(gpt.entries.len() * ENTRY);
+        overlay.replace(gpt.entries_sector * partition::SECTOR_SIZE, table, Part::SystemArea)?;
         let backup = gpt.backup();
         let bytes = [backup.table(), backup.header().to_vec()].concat();
         Ok(Some(NewPiece::bytes(

@@ -520,9 +520,9 @@ fn the_seeds_of_the_fuzz_target_are_these_images_and_replay_without_a_finding() 
 
 #[test]
 fn single_byte_changes_never_break_a_promise() {
+    let (mut planned, mut refused) = (0, 0);
     for (_, image) in seeds() {
         let good = seed(&image);
-        let (mut planned, mut refused) = (0, 0);
         // Every byte once would take minutes: a stride reaches all structures.
         let bytes: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
         for at in bytes.iter().step_by(bytes.len() / 100) {
@@ -530,8 +530,8 @@ fn single_byte_changes_never_break_a_promise() {
             changed[*at] = changed[*at].wrapping_add(1 + (at % 254) as u8);
             if iso9660::fuzz::splice(&changed) { planned += 1 } else { refused += 1 }
         }
-        assert!(refused > 0, "{planned} planned, {refused} refused");
     }
+    assert!(planned > 100 && refused > 100, "{planned} planned, {refused} refused");
 }
 
 /// What a partition of a table says now.

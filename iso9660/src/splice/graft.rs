@@ -328,7 +328,7 @@ fn find_existing(
     let mut found = Vec::new();
     for (index, record) in tree.records.iter().enumerate().skip(2) {
         let identified = names::is_called(record.identifier(), name, tree.kind);
-        let mut named = identified;
+        let (mut named, mut elsewhere) = (identified, false);
         if tree.rock_ridge.is_some() {
             let area = record.system_use().get(tree.skip()..).unwrap_or_default();
             let attributes =
@@ -336,12 +336,13 @@ fn find_existing(
             if let Some(block) = attributes.relocated_to {
                 overlay.protect(u64::from(block) * SECTOR_SIZE);
             }
+            elsewhere = attributes.relocated || attributes.relocated_to.is_some();
             if !attributes.name.is_empty() {
                 named = attributes.name == name.as_bytes();
             }
         }
         if identified || named {
-            found.push(Existing { index, by_all: identified && named });
+            found.push(Existing { index, by_all: identified && named && !elsewhere });
         }
     }
     Ok(found)
@@ -360,7 +361,7 @@ fn retire(
         let (path, tree) = (directory.to_owned(), tree.kind.name());
         Err(SpliceError::Replace { path, tree, reason })
     };
-    if !record.is_directory() {
+    if !record.is_directory() || record.is_odd() {
         return refuse("it is a file there; choose another directory");
     }
     let (offset, length) = (record.data_offset, u64::from(record.data_length));

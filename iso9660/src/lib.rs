@@ -9,6 +9,8 @@
 //!                     |
 //!                     `--> the same bytes for the same input, on every machine
 //!
+//!  ReadAt + files --------> Splice -> Plan      (the original's bytes referenced, the files under /task in every tree)
+//!
 //!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
 //! ```
 //!
@@ -20,7 +22,10 @@
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
 //! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop bounded.
 //!
-//! Not here: UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
+//! [`Splice::plan`] adds files to an image that exists, for machines that take one medium only: boot records, partition
+//! tables and every extent of the original stay valid, and planning reads kilobytes of it.
+//!
+//! Not here: writing UDF, policy about who may read what, and anything asynchronous.
 //!
 //! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0.
 //!
@@ -70,7 +75,7 @@ pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Pr
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use scan::ScannedFile;
 pub use source::{FileSource, ReadAt, Window};
-pub use splice::{Existing, Note, Splice, SpliceError, SpliceOptions, Spliced, Table};
+pub use splice::{Existing, Note, PartitionTable, Splice, SpliceError, SpliceOptions, Spliced};
 pub use tree::{Content, Tree};
 
 /// The size of a logical sector and of a logical block: the only one in use, and the only one supported.

@@ -15,8 +15,8 @@ use common::hostile::{both, hostile_images, put, record, start_of};
 use common::{EPOCH, boot_plan, stream, strict, task_plan};
 use iso9660::{
     BiosBoot, Boot, CheckOptions, Content, Depth, Existing, Extent, Hierarchy, Hybrid, Image, Limits,
-    Namespace, Note, Options, Part, Plan, Profile, ReadAt, Rule, SegmentData, Splice, SpliceError,
-    SpliceOptions, Spliced, Table, Tree, UefiBoot,
+    Namespace, Note, Options, Part, PartitionTable, Plan, Profile, ReadAt, Rule, SegmentData, Splice,
+    SpliceError, SpliceOptions, Spliced, Tree, UefiBoot,
 };
 use proptest::prelude::*;
 
@@ -535,7 +535,7 @@ fn single_byte_changes_never_break_a_promise() {
 }
 
 /// What a partition of a table says now.
-fn grown(notes: &[Note], wanted: Table) -> Vec<(usize, u64)> {
+fn grown(notes: &[Note], wanted: PartitionTable) -> Vec<(usize, u64)> {
     let found = notes.iter().filter_map(|note| match note {
         Note::PartitionGrown { table, number, sectors } if *table == wanted => Some((*number, *sectors)),
         _ => None,
@@ -580,7 +580,7 @@ mod hybrid {
         let bytes = stream(&spliced.plan);
         let sectors = bytes.len() as u64 / 512;
         assert_eq!(bytes.len() % (1 << 20), 0, "cylinders stay whole");
-        assert_eq!(grown(&spliced.notes, Table::Mbr), [(1, sectors - 1)]);
+        assert_eq!(grown(&spliced.notes, PartitionTable::Mbr), [(1, sectors - 1)]);
         let (before, gpt) =
             (Gpt::read(&original, 1).unwrap().unwrap(), Gpt::read(&bytes, 1).unwrap().unwrap());
         assert_eq!(Gpt::read(&bytes, sectors - 1).unwrap().unwrap(), gpt.backup());
@@ -588,7 +588,7 @@ mod hybrid {
         let partition = gpt.entries[0].unwrap();
         let job = Image::open(bytes.as_slice()).unwrap().extents("task/job.json").unwrap()[0];
         assert!(partition.last * 512 > job.offset && partition.last <= gpt.last_usable);
-        assert_eq!(grown(&spliced.notes, Table::Gpt), [(1, partition.last - 63)]);
+        assert_eq!(grown(&spliced.notes, PartitionTable::Gpt), [(1, partition.last - 63)]);
         let old = usize::try_from(before.alternate).unwrap() * 512;
         assert_eq!(bytes[old..old + 512], [0; 512], "the old backup is gone");
         assert_eq!(bytes[..440], original[..440]);
@@ -601,7 +601,7 @@ mod hybrid {
     fn an_appended_partition_keeps_its_place_and_bytes_and_the_one_before_it_its_size() {
         let original = hybrid(true, 2 << 20, 3072, 4096);
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
-        assert!(spliced.notes.contains(&Note::PartitionKept { table: Table::Gpt, number: 1 }));
+        assert!(spliced.notes.contains(&Note::PartitionKept { table: PartitionTable::Gpt, number: 1 }));
         let bytes = stream(&spliced.plan);
         let (before, gpt) =
             (Gpt::read(&original, 1).unwrap().unwrap(), Gpt::read(&bytes, 1).unwrap().unwrap());

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use common::EPOCH;
 use iso9660::{
-    CheckOptions, Content, FileSource, Note, Rule, Severity, Splice, SpliceError, SpliceOptions, Spliced,
-    Table,
+    CheckOptions, Content, FileSource, Note, PartitionTable, Rule, Severity, Splice, SpliceError,
+    SpliceOptions, Spliced,
 };
 
 type Files = BTreeMap<String, Vec<u8>>;
@@ -278,7 +278,7 @@ fn hybrid_images_with_an_mbr_and_with_a_gpt() {
     let grown = |wanted| {
         notes.iter().any(|note| matches!(note, Note::PartitionGrown { table, .. } if *table == wanted))
     };
-    assert!(grown(Table::Mbr) && grown(Table::Gpt), "{notes:?}");
+    assert!(grown(PartitionTable::Mbr) && grown(PartitionTable::Gpt), "{notes:?}");
 }
 
 #[test]

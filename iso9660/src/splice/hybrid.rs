@@ -23,7 +23,7 @@ use crate::source::ReadAt;
 use super::budget::Budget;
 use super::error::SpliceError;
 use super::overlay::Overlay;
-use super::{Note, Table};
+use super::{Note, PartitionTable};
 
 /// The unit of partition tables.
 const SECTOR: usize = partition::SECTOR_SIZE as usize;
@@ -150,7 +150,7 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
             continue;
         }
         if before.iter().any(|other| other.sectors > 0 && u64::from(other.first) >= end) {
-            notes.push(Note::PartitionKept { table: Table::Mbr, number });
+            notes.push(Note::PartitionKept { table: PartitionTable::Mbr, number });
             continue;
         }
         let last_chs = partition.last_chs;
@@ -159,7 +159,11 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
         if is_beyond(last_chs) {
             partition.last_chs = last_chs;
         }
-        notes.push(Note::PartitionGrown { table: Table::Mbr, number, sectors: u64::from(partition.sectors) });
+        notes.push(Note::PartitionGrown {
+            table: PartitionTable::Mbr,
+            number,
+            sectors: u64::from(partition.sectors),
+        });
     }
 }
 
@@ -177,12 +181,12 @@ fn grow_gpt(gpt: &mut Gpt, end: u64, notes: &mut Vec<Note>) {
             continue;
         };
         if before.iter().any(|other| other.first > partition.last) {
-            notes.push(Note::PartitionKept { table: Table::Gpt, number });
+            notes.push(Note::PartitionKept { table: PartitionTable::Gpt, number });
             continue;
         }
         partition.last = end - 1;
         let sectors = end - partition.first;
-        notes.push(Note::PartitionGrown { table: Table::Gpt, number, sectors });
+        notes.push(Note::PartitionGrown { table: PartitionTable::Gpt, number, sectors });
     }
 }
 
@@ -213,8 +217,8 @@ mod tests {
         assert_eq!(
             notes,
             [
-                Note::PartitionGrown { table: Table::Mbr, number: 1, sectors: 8192 },
-                Note::PartitionKept { table: Table::Mbr, number: 1 }
+                Note::PartitionGrown { table: PartitionTable::Mbr, number: 1, sectors: 8192 },
+                Note::PartitionKept { table: PartitionTable::Mbr, number: 1 }
             ]
         );
     }
@@ -242,6 +246,6 @@ mod tests {
         let mut appended = Gpt::new(Guid::default(), 8192, 64, vec![entry(64, 3227), entry(3228, 6107)]);
         let mut notes = Vec::new();
         grow_gpt(&mut appended, 8000, &mut notes);
-        assert_eq!(notes, [Note::PartitionKept { table: Table::Gpt, number: 1 }]);
+        assert_eq!(notes, [Note::PartitionKept { table: PartitionTable::Gpt, number: 1 }]);
     }
 }

@@ -55,7 +55,7 @@ use overlay::Overlay;
 use replace::Located;
 
 pub use error::SpliceError;
-pub use report::{Note, Table};
+pub use report::{Note, PartitionTable};
 
 /// The longest file that one record can describe: 32 bits of length in whole sectors.
 const MAX_LENGTH: u64 = 0xFFFF_F800;

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A kind of partition table.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Table {
+pub enum PartitionTable {
     /// The Master Boot Record.
     Mbr,
     /// The GUID Partition Table.
@@ -27,7 +27,7 @@ pub enum Note {
     /// A partition that covered the volume still does.
     PartitionGrown {
         /// The table it is in.
-        table: Table,
+        table: PartitionTable,
         /// Its number, from 1.
         number: usize,
         /// The 512-byte sectors it has now.
@@ -36,7 +36,7 @@ pub enum Note {
     /// A partition that begins with the volume could not grow because another one follows it.
     PartitionKept {
         /// The table it is in.
-        table: Table,
+        table: PartitionTable,
         /// Its number, from 1.
         number: usize,
     },
@@ -129,11 +129,11 @@ impl fmt::Display for Note {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for PartitionTable {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Table::Mbr => "MBR",
-            Table::Gpt => "GPT",
+            PartitionTable::Mbr => "MBR",
+            PartitionTable::Gpt => "GPT",
         })
     }
 }

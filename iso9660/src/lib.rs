@@ -12,6 +12,8 @@
 //!  ReadAt + files --------> Splice -> Plan      (the original's bytes referenced, the files under /task in every tree)
 //!
 //!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
+//!
+//!  ReadAt -> check -> Report: findings (offset, rule, severity, message) of what no reader would mention
 //! ```
 //!
 //! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
@@ -20,7 +22,9 @@
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop bounded.
+//! image. Reader and checker treat their input as hostile: no recursion, no allocation from a claimed size, every loop
+//! bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about images of ours;
+//! [`check_names`] finds names in a tree that some reader takes for one.
 //!
 //! [`Splice::plan`] adds files to an image that exists, for machines that take one medium only: boot records, partition
 //! tables and every extent of the original stay valid, and planning reads kilobytes of it.

@@ -9,12 +9,14 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::faults::{bench, both};
+use common::faults::{Fault, bench, both, further, measured};
 use common::hostile::{hostile_images, put, record, start_of};
 use common::{EPOCH, boot_plan, stream, task_plan};
+use std::sync::Arc;
+
 use iso9660::{
-    CheckOptions, Content, Finding, Hierarchy, Options, Part, Plan, Profile, ReadAt, ReadError, Report, Rule,
-    Severity, Tree, check, check_names,
+    BiosBoot, Boot, CheckOptions, Content, Finding, Hierarchy, Hybrid, Level, Options, Part, Plan, Profile,
+    ReadAt, ReadError, Report, Rule, Severity, Splice, SpliceOptions, Tree, UefiBoot, check, check_names,
 };
 
 fn report(image: &dyn ReadAt) -> Report {
@@ -56,6 +58,56 @@ fn images_of_ours_have_no_finding() {
         assert!(report.is_silent(), "{report}");
         assert!(report.counts().directories > 0 && report.counts().unused_bytes_read > 0);
     }
+}
+
+/// Everything the writer can do, in trees that need it.
+#[test]
+fn images_with_every_feature_have_no_finding() {
+    let mut tree = Tree::new();
+    tree.add_file("1/2/3/4/5/6/7/8/9/leaf", "deep\n").unwrap().add_file("1/2/3/4/5/6/7/8/other", "").unwrap();
+    tree.add_file("boot/bios.img", vec![0xB1; 3001]).unwrap();
+    tree.add_file("boot/efi.img", vec![0xEF; 4097]).unwrap();
+    tree.add_executable("bin/run", "#!\n").unwrap().add_hard_link("bin/same", "bin/run").unwrap();
+    tree.add_symlink("bin/link", "../boot/efi.img").unwrap();
+    tree.add_symlink("to-nowhere", &"x/".repeat(400)).unwrap();
+    tree.add_file(&"é".repeat(100), "long").unwrap().add_directory("none").unwrap();
+    let boot = Some(Boot {
+        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: true }),
+        uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
+    });
+    let bios_only = boot.clone().map(|boot| Boot { uefi: None, ..boot });
+    let mut silent = 0;
+    for (boot, level, enhanced) in [
+        (None, Level::Three, false),
+        (boot.clone(), Level::One, true),
+        (boot, Level::Two, false),
+        (bios_only, Level::Three, true),
+    ] {
+        for hybrid in [None, Some(Hybrid { code: vec![0x90; 400] })] {
+            if boot.is_none() && hybrid.is_some() {
+                continue;
+            }
+            let options = Options {
+                boot: boot.clone(),
+                level,
+                enhanced,
+                hybrid,
+                ..Options::new(Profile::Tree, "ALL", EPOCH)
+            };
+            let image = stream(&Plan::new(&tree, &options).unwrap());
+            let report = report(&image);
+            assert!(report.is_silent(), "{options:?}\n{report}");
+            let spliced = Splice::plan(
+                Arc::new(image),
+                &[("job.json", Content::from("{}")), ("user-data", Content::from(vec![7; 5000]))],
+                &SpliceOptions::new(EPOCH),
+            );
+            let report = self::report(&stream(&spliced.unwrap().plan));
+            assert!(report.is_silent(), "spliced {options:?}\n{report}");
+            silent += 1;
+        }
+    }
+    assert_eq!(silent, 7);
 }
 
 /// Zeros of any length, which cost nothing.
@@ -262,6 +314,76 @@ fn hostile_images_cost_milliseconds() {
         let report = report(&image);
         assert_eq!(report.is_silent(), name.starts_with("good"), "{name}: {report}");
         assert!(began.elapsed() < Duration::from_secs(2), "{name}: {:?}", began.elapsed());
+    }
+}
+
+fn corpus(target: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target)
+}
+
+/// A seed of the fuzz targets: without the system area and without the zeros at the end.
+fn seed(image: &[u8]) -> &[u8] {
+    let end = image.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &image[32 * 1024..end]
+}
+
+/// One image for each kind of fault that the images of the reader do not have.
+fn seeds() -> Vec<(String, Vec<u8>)> {
+    let wanted = [
+        "a directory out of order",
+        "a path table with another address",
+        "a path table out of order",
+        "a file that reaches into the next one",
+        "a relocated directory that is none",
+        "a boot info table with another sum",
+    ];
+    let faults = measured().into_iter().chain(further()).filter(|fault| wanted.contains(&fault.name));
+    let seed_of = |fault: Fault| {
+        let mut bench = bench();
+        (fault.change)(&mut bench);
+        let end = bench.image.len();
+        // The backup of a GPT would make the seed as long as the image.
+        bench.image[end - 33 * 512..].fill(0);
+        (fault.name.replace(' ', "_"), seed(&bench.image).to_vec())
+    };
+    faults.map(seed_of).collect()
+}
+
+#[test]
+fn the_seeds_of_the_fuzz_target_are_these_images_and_replay() {
+    assert_eq!(seeds().len(), 6);
+    for (name, seed) in seeds() {
+        let path = corpus("iso_check").join(&name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::create_dir_all(corpus("iso_check")).unwrap();
+            fs::write(&path, &seed).unwrap();
+        }
+        assert!(fs::read(&path).unwrap() == seed, "{name}: run with UPDATE_GOLDEN=1 if that is meant");
+    }
+    for target in ["iso_check", "iso_read"] {
+        for file in fs::read_dir(corpus(target)).unwrap() {
+            let path = file.unwrap().path();
+            let findings = iso9660::fuzz::check(&fs::read(&path).unwrap());
+            // The images that only cut what follows the volume short are not these.
+            let good = path.file_name().unwrap().to_str().unwrap().starts_with("good");
+            assert!(good || findings > 0, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn single_byte_changes_never_panic_and_what_has_no_error_is_readable() {
+    let images = hostile_images();
+    let good = images.iter().filter(|hostile| hostile.name.starts_with("good"));
+    for (image, step) in good.map(|hostile| &hostile.image).zip([5, 17]) {
+        let good = seed(image);
+        for at in (0..good.len()).filter(|at| good[*at] != 0).step_by(step) {
+            for value in [0, good[at] ^ 0x80, good[at].wrapping_add(1), 0xff] {
+                let mut changed = good.to_vec();
+                changed[at] = value;
+                iso9660::fuzz::check(&changed);
+            }
+        }
     }
 }
 

@@ -286,9 +286,10 @@ impl Walk<'_> {
                 record.data_length,
                 record.extent
             );
-            let other = self.hierarchy.kind != Kind::Primary
-                && (record.identifier(bytes) == PARENT && record.directory());
-            let rule = if other { Rule::SupplementaryParentRecord } else { Rule::ParentRecord };
+            let itself = self.hierarchy.directories[index].extent == record.extent
+                && record.identifier(bytes) == PARENT
+                && record.directory();
+            let rule = if itself { Rule::ParentRecordItself } else { Rule::ParentRecord };
             checker.find(rule, record.offset, message);
         }
         let rock = self.system_use(checker, record, bytes, Position::Parent)?;
@@ -334,9 +335,12 @@ impl Walk<'_> {
         let further = self.section(checker, scan, record, identifier);
         if !further {
             let kind = self.hierarchy.kind;
-            // What stands for a relocated directory is named like one.
-            let directory = record.directory() || rock.child_link.is_some();
-            let named = Identifier { bytes: identifier, offset: record.offset, directory };
+            let named = Identifier {
+                bytes: identifier,
+                offset: record.offset,
+                directory: record.directory(),
+                child_link: rock.child_link.is_some(),
+            };
             named.check(checker, kind, self.descriptor.relaxed);
             scan.order.next(kind, &named);
             scan.names.push((identifier.to_vec(), record.associated(), record.offset));

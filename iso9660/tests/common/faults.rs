@@ -334,7 +334,12 @@ fn in_hierarchies() -> Vec<Fault> {
             let parent = b.records(b.directory(4))[1];
             b.put(parent + 10, &both(4096))
         };
-        "a Joliet parent record that leads elsewhere" [SupplementaryParentRecord] |b| {
+        "a Joliet parent record that leads elsewhere" [ParentRecord] |b| {
+            let other = b.sector_of(b.joliet(3));
+            let parent = b.records(b.joliet(4))[1];
+            b.put(parent + 2, &other)
+        };
+        "a parent record that leads to its directory" [ParentRecordItself] |b| {
             let other = b.sector_of(b.joliet(4));
             let parent = b.records(b.joliet(4))[1];
             b.put(parent + 2, &other)
@@ -486,7 +491,7 @@ fn in_system_use() -> Vec<Fault> {
             let at = b.entry(b.file(), b"TF");
             b.put(at, b"SL\x0c\x01\x00\x00\x09b.txt")
         };
-        "a relocated directory that is none" [RockRidgeRelocation RockRidgeMode IdentifierForm HierarchiesDiffer] |b| {
+        "a relocated directory that is none" [RockRidgeRelocation RockRidgeMode HierarchiesDiffer] |b| {
             let at = b.entry(b.file(), b"TF");
             b.put(at, &[b"CL\x0c\x01".as_slice(), &both(0)].concat())
         };

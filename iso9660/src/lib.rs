@@ -4,8 +4,9 @@
 //!                 Options
 //!                    |
 //!  Tree  ---------->Plan -----> segments (metadata bytes | zero fill | range of a source)
-//!  (names, contents)  |           |-> write_to(any Write)
-//!                     |           `-> read_exact_at(any offset)     (a Plan is itself a ReadAt)
+//!  (names, contents,  |           |-> write_to(any Write), write_to_file(a file)
+//!   links; built or   |           `-> read_exact_at(any offset)     (a Plan is itself a ReadAt)
+//!   scanned)          |
 //!                     |
 //!                     `--> the same bytes for the same input, on every machine
 //!
@@ -17,7 +18,8 @@
 //! ```
 //!
 //! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
-//! layout in which every address is known; nothing is copied and no content is read until somebody asks for bytes.
+//! layout in which every address is known; nothing is copied and no content is read until somebody asks for bytes (but
+//! for a small boot file that gets a table of its own address).
 //! An image is therefore never stored: it is streamed, hashed or served by range from its plan.
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
@@ -29,9 +31,13 @@
 //! [`Splice::plan`] adds files to an image that exists, for machines that take one medium only: boot records, partition
 //! tables and every extent of the original stay valid, and planning reads kilobytes of it.
 //!
+//! An image may be a disk as well ([`Hybrid`]): then it has the partition tables of [`partition`], and boots from a USB
+//! stick as it does from a CD.
+//!
 //! Not here: writing UDF, policy about who may read what, and anything asynchronous.
 //!
-//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0.
+//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0,
+//! UEFI 2.10 section 5 (partition tables).
 //!
 //! ```
 //! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};

@@ -488,8 +488,8 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("media_check", media_check),
         ("udf", udf),
         ("relocated_enhanced_disk", stream(&Plan::new(&tree, &options).unwrap())),
-        ("gpt", hybrid::hybrid(false, 1 << 20, 200, 300)),
-        ("gpt_appended", hybrid::hybrid(true, 1 << 20, 200, 300)),
+        ("gpt", hybrid::hybrid(false, 1 << 20, 146, 180)),
+        ("gpt_appended", hybrid::hybrid(true, 1 << 20, 146, 184)),
     ]
 }
 
@@ -559,8 +559,8 @@ mod hybrid {
         let guid = |byte| Guid::custom([byte; 16]);
         let mut partitions = vec![GptPartition::new(guid(1), guid(2), 64, volume - 1, "ISO")];
         if appended {
-            partitions.push(GptPartition::new(Guid::EFI_SYSTEM, guid(3), volume, volume + 31, "ESP"));
-            image[usize::try_from(volume).unwrap() * 512..][..16_384].fill(0xEF);
+            partitions.push(GptPartition::new(Guid::EFI_SYSTEM, guid(3), volume, volume + 3, "ESP"));
+            image[usize::try_from(volume).unwrap() * 512..][..2048].fill(0xEF);
         }
         let gpt = Gpt::new(guid(9), sectors, 64, partitions);
         put(&mut image, 0, &mbr.to_bytes());

@@ -261,6 +261,20 @@ fn images_of_xorriso() {
 
 #[test]
 #[ignore = "needs xorriso, genisoimage, isolinux, bsdtar, 7z, sgdisk, pycdlib; run by .ci/run"]
+fn checksums_of_xorriso_do_not_keep_it_from_loading_the_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = make(&recipe("xorriso", "bios", 0, &["-r", "-J", "-V", "SUMS", "--md5"]), directory.path());
+    let Spliced { plan, notes, .. } = splice(&image).unwrap();
+    assert!(notes.contains(&Note::ChecksumTagsBlanked));
+    let spliced = directory.path().join("spliced.iso");
+    plan.write_to(&mut fs::File::create(&spliced).unwrap()).unwrap();
+    // Every file that has a checksum still matches it.
+    let arguments = ["-md5", "on", "-indev", spliced.to_str().unwrap(), "-check_md5_r", "SORRY", "/", "--"];
+    run("xorriso", ["-abort_on", "SORRY"].into_iter().chain(arguments)).unwrap();
+}
+
+#[test]
+#[ignore = "needs xorriso, genisoimage, isolinux, bsdtar, 7z, sgdisk, pycdlib; run by .ci/run"]
 fn images_of_genisoimage() {
     examine(&recipe("genisoimage", "", 0, &["-r", "-J", "-V", "DATA"]));
     examine(&recipe("genisoimage", "bios", 0, &["-r", "-J", "-V", "BIOS"]));

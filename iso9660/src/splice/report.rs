@@ -17,8 +17,8 @@ pub enum PartitionTable {
 pub enum Note {
     /// The `implantisomd5` record was blanked: the sum in it is not that of the new image.
     MediaCheckBlanked,
-    /// The checksum tag that xorriso keeps behind the descriptors was blanked.
-    ChecksumTagBlanked,
+    /// The checksums that xorriso keeps of descriptors, trees and session were blanked; those of files are as they were.
+    ChecksumTagsBlanked,
     /// The replaced path tables and root directories are zeros now.
     OrphansZeroed {
         /// How many bytes.
@@ -87,7 +87,9 @@ impl fmt::Display for Note {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::MediaCheckBlanked => formatter.write_str("the implantisomd5 record was blanked"),
-            Note::ChecksumTagBlanked => formatter.write_str("the checksum tag of xorriso was blanked"),
+            Note::ChecksumTagsBlanked => {
+                formatter.write_str("the checksums that xorriso keeps of the trees were blanked")
+            }
             Note::OrphansZeroed { bytes } => {
                 write!(formatter, "{bytes} bytes of replaced path tables and root directories were zeroed")
             }

@@ -422,7 +422,7 @@ fn bootable(options: &mut Options, firmware: Firmware, path: &str, disk: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn any_tree_can_be_spliced_and_obeys_the_standard(
@@ -525,13 +525,13 @@ fn single_byte_changes_never_break_a_promise() {
         let good = seed(&image);
         // Every byte once would take minutes: a stride reaches all structures.
         let bytes: Vec<usize> = (0..good.len()).filter(|at| good[*at] != 0).collect();
-        for at in bytes.iter().step_by(bytes.len() / 100) {
+        for at in bytes.iter().step_by(bytes.len() / 40) {
             let mut changed = good.clone();
             changed[*at] = changed[*at].wrapping_add(1 + (at % 254) as u8);
             if iso9660::fuzz::splice(&changed) { planned += 1 } else { refused += 1 }
         }
     }
-    assert!(planned > 100 && refused > 100, "{planned} planned, {refused} refused");
+    assert!(planned > 40 && refused > 40, "{planned} planned, {refused} refused");
 }
 
 /// What a partition of a table says now.

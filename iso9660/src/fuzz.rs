@@ -3,6 +3,7 @@
 //! ```text
 //! read_image       data = an image without its 16 empty sectors and without its zeros at the end
 //! read_udf         data = sectors (16) | pieces: sector (15), tag is to be made right (1) | length (16) | bytes
+//! splice           data = the first 2048 bytes of an image | the image without its system area and zeros at the end
 //! check            data = as for read_image; checked, and read where the checker has no objection
 //! write_roundtrip  data = lines of a small language: what tree to write; then written, checked, read three ways
 //! ```
@@ -12,14 +13,17 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::check::{self, CheckOptions, Severity, check_names};
 use crate::ecma119::SECTOR;
 use crate::error::ReadError;
 use crate::image::{Entry, FileReader, Image, Limits, Namespace};
 use crate::options::{BiosBoot, Boot, Options, Profile, UefiBoot};
+use crate::partition::Gpt;
 use crate::plan::Plan;
 use crate::source::{ReadAt, past_end};
+use crate::splice::{Existing, Splice, SpliceOptions};
 use crate::tree::Tree;
 use crate::udf;
 
@@ -260,4 +264,43 @@ fn read_all(image: &Image<&[u8]>, path: &str) -> Vec<u8> {
         Ok(content) => content,
         Err(error) => panic!("a file that was written can be read: {path:?}: {error}"),
     }
+}
+
+/// The part of the system area that a splice is given: the MBR, the header of a GPT and eight entries.
+const SYSTEM_HEAD: usize = 2048;
+
+/// Adds a file to a hostile image. A refusal is fine; what is planned must show the file wherever the original could be
+/// listed, and keep a GPT readable. Answers whether it was planned.
+pub fn splice(data: &[u8]) -> bool {
+    let (head, rest) = data.split_at(data.len().min(SYSTEM_HEAD));
+    let mut original = vec![0; IMAGE as usize];
+    original[..head.len()].copy_from_slice(head);
+    let body = &mut original[SYSTEM_AREA as usize..];
+    let count = rest.len().min(body.len());
+    body[..count].copy_from_slice(&rest[..count]);
+
+    let content = "{\"job_id\": 1}\n";
+    let options = SpliceOptions { existing: Existing::Replace, ..SpliceOptions::new(1_700_000_000) };
+    let source: Arc<dyn ReadAt> = Arc::new(original.clone());
+    let Ok(spliced) = Splice::plan(source, &[("job.json", content.into())], &options) else { return false };
+    assert!(spliced.bytes_read <= options.read_limit, "planning keeps to its budget");
+    let mut bytes = Vec::new();
+    assert!(matches!(spliced.plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
+    assert!(bytes.len() > original.len() && bytes.len().is_multiple_of(SECTOR), "it grew by whole sectors");
+    for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
+        let listed =
+            Image::open_with(original.as_slice(), Some(namespace), LIMITS).and_then(|image| image.list(""));
+        if listed.is_err() {
+            continue;
+        }
+        let read = Image::open_with(bytes.as_slice(), Some(namespace), LIMITS)
+            .and_then(|image| image.read("task/job.json", MAX_CONTENT as u64));
+        assert!(matches!(&read, Ok(found) if found == content.as_bytes()), "{namespace}: {read:?}");
+    }
+    if let Ok(Some(_)) = Gpt::read(&original, 1) {
+        let gpt = Gpt::read(&bytes, 1);
+        let Ok(Some(gpt)) = gpt else { panic!("a GPT stays one: {gpt:?}") };
+        assert!(matches!(Gpt::read(&bytes, gpt.alternate), Ok(Some(backup)) if backup == gpt.backup()));
+    }
+    true
 }

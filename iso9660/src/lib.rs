@@ -10,6 +10,8 @@
 //!                     |
 //!                     `--> the same bytes for the same input, on every machine
 //!
+//!  ReadAt + files --------> Splice -> Plan      (the original's bytes referenced, the files under /task in every tree)
+//!
 //!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //!
 //!  ReadAt -> check -> Report: findings (offset, rule, severity, message) of what no reader would mention
@@ -26,8 +28,11 @@
 //! every call's reading bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about
 //! images of ours; [`check_names`] finds names in a tree that some reader takes for one.
 //!
+//! [`Splice::plan`] adds files to an image that exists, for machines that take one medium only: boot records, partition
+//! tables and every extent of the original stay valid, and planning reads kilobytes of it.
+//!
 //! An image may be a disk as well ([`Hybrid`]): then it has the partition tables of [`partition`], and boots from a USB
-//! stick as it does from a CD. [`Splice`] plans a new image that has the bytes of an existing one and some files more.
+//! stick as it does from a CD.
 //!
 //! Not here: writing UDF, policy about who may read what, and anything asynchronous.
 //!
@@ -80,7 +85,7 @@ pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Pr
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use scan::ScannedFile;
 pub use source::{FileSource, ReadAt, Window};
-pub use splice::{Existing, Note, Splice, SpliceError, SpliceOptions, Spliced, Table};
+pub use splice::{Existing, Note, PartitionTable, Splice, SpliceError, SpliceOptions, Spliced};
 pub use tree::{Content, Tree};
 
 /// The size of a logical sector and of a logical block: the only one in use, and the only one supported.

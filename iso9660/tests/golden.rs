@@ -8,9 +8,10 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use common::{EPOCH, annotate::annotate, boot_plan, hybrid_plan, task_plan};
-use iso9660::{Content, JolietNames, Level, Options, Plan, Profile, ReadAt, Tree};
+use iso9660::{Content, JolietNames, Level, Options, Plan, Profile, ReadAt, Splice, SpliceOptions, Tree};
 
 fn compare(name: &str, plan: &Plan) {
     let path =
@@ -145,6 +146,13 @@ fn a_plain_image_without_padding() {
             options.publisher = "A PUBLISHER".into();
         }),
     );
+}
+
+#[test]
+fn a_spliced_image() {
+    let original: Arc<dyn ReadAt> = Arc::new(boot_plan());
+    let files = [("job.json", Content::from("{}\n")), ("user-data", Content::from("#cloud-config\n"))];
+    compare("spliced", &Splice::plan(original, &files, &SpliceOptions::new(EPOCH + 86_400)).unwrap().plan);
 }
 
 /// Nothing but zeros, as many as wanted.

@@ -40,6 +40,8 @@ pub(crate) struct Dialect {
     pub(crate) skip: usize,
     serials: bool,
     announces: bool,
+    /// Directories count their links; xorriso writes 1, which on POSIX systems means that nobody counted.
+    counts: bool,
     dates: u8,
 }
 
@@ -75,9 +77,9 @@ fn link_count(record: &Raw, skip: usize) -> Option<(usize, u32)> {
     Some((record.system_use_at() + range.start + 12, links))
 }
 
-/// The link count of a record of a directory.
+/// The link count of a record of a directory, if it is one: 1 means that nobody counted.
 pub(crate) fn links(record: &Raw, skip: usize) -> Option<u32> {
-    link_count(record, skip).map(|(_, links)| links)
+    link_count(record, skip).map(|(_, links)| links).filter(|links| *links > 1)
 }
 
 /// Counts one link more in a record, if it says as many as expected: then it speaks of the same directory.
@@ -127,6 +129,7 @@ impl Dialect {
         let area = root.system_use();
         let skip = rockridge::root_skip(area)?;
         let (mut serials, mut announces, mut dates) = (false, false, MODIFICATION);
+        let counts = links(root, skip).is_some();
         for (signature, range) in entries(area, skip) {
             match &signature {
                 b"PX" => serials = range.len() >= 44,
@@ -139,7 +142,7 @@ impl Dialect {
                 _ => {}
             }
         }
-        Some(Dialect { skip, serials, announces, dates })
+        Some(Dialect { skip, serials, announces, counts, dates })
     }
 
     /// The area of a new record.
@@ -149,8 +152,11 @@ impl Dialect {
             let name = if node.name.is_some() { HAS_NM } else { 0 };
             append(&mut area, b"RR", &[HAS_PX | HAS_TF | name]);
         }
-        let (mode, links) =
-            if node.directory { (TYPE_DIRECTORY | DIRECTORY_MODE, 2) } else { (TYPE_FILE | FILE_MODE, 1) };
+        let (mode, links) = if node.directory {
+            (TYPE_DIRECTORY | DIRECTORY_MODE, 1 + u32::from(self.counts))
+        } else {
+            (TYPE_FILE | FILE_MODE, 1)
+        };
         let mut numbers = [mode, links, 0, 0].map(both_u32).concat();
         if self.serials {
             numbers.extend_from_slice(&both_u32(node.serial));
@@ -215,7 +221,7 @@ mod tests {
         let sp = b"SP\x07\x01\xbe\xef\x00".as_slice();
         let dates = [b"TF\x1a\x01\x0e".as_slice(), &[0; 21]].concat();
         let old = Dialect::of(&root(&[sp, b"RR\x05\x01\x81", &px(false), &dates].concat())).unwrap();
-        assert_eq!(old, Dialect { skip: 0, serials: false, announces: true, dates: 0x0E });
+        assert_eq!(old, Dialect { skip: 0, serials: false, announces: true, counts: true, dates: 0x0E });
         let area = old.area(&FILE, DATE);
         assert!(area.starts_with(b"RR\x05\x01\x89PX\x24\x01"));
         assert!(area.ends_with(b"NM\x0d\x01\x00job.json"));

@@ -27,7 +27,7 @@ use super::error::SpliceError;
 use super::original::{Kind, Tree};
 use super::overlay::Overlay;
 use super::records::{self, Raw};
-use super::{Added, Cursor, Existing, Note, names, path_table};
+use super::{Added, Cursor, Existing as OnExisting, Note, names, path_table};
 
 /// The application use area of a descriptor, and what `implantisomd5` writes there.
 const APPLICATION_USE: std::ops::Range<usize> = 883..1395;
@@ -74,19 +74,25 @@ impl Graft {
         let existing = find_existing(&tree, added.directory, source, overlay)?;
         let skip = tree.skip();
         let mut links = None;
-        let (entry, number) = match existing {
-            Some(_) if added.existing == Existing::Refuse => {
-                return Err(SpliceError::Exists { directory: added.directory.to_owned(), tree: kind.name() });
+        let directory = added.directory;
+        let (entry, number) = match *existing {
+            [_, ..] if added.existing == OnExisting::Refuse => {
+                return Err(SpliceError::Exists { directory: directory.to_owned(), tree: kind.name() });
             }
-            Some(entry) => {
+            [Existing { index: entry, by_all: true }] => {
                 retire(&tree, entry, added.directory, source, overlay)?;
                 notes.push(Note::DirectoryReplaced { tree: kind.name() });
                 let number = tree.path_table.child(tree.records[entry].identifier());
                 let rule = "the path table lists every directory of the root";
                 (entry, number.ok_or(ReadError::Invalid { offset: tree.root_offset, rule })?)
             }
-            None => {
-                let identifier = names::directory(added.directory, kind)?;
+            [_, ..] => {
+                let reason =
+                    "other entries go by its name, but not for every reader; choose another directory";
+                return Err(SpliceError::Replace { path: directory.to_owned(), tree: kind.name(), reason });
+            }
+            [] => {
+                let identifier = names::directory(directory, kind)?;
                 let node = Node { directory: true, serial: added.serial(0), name: Some(added.directory) };
                 let area = tree.rock_ridge.map(|dialect| dialect.area(&node, added.date)).unwrap_or_default();
                 let record = NewRecord {
@@ -303,17 +309,26 @@ impl Kind {
     }
 }
 
-/// The index of the root's record that readers take for the directory. On the way, what relocated
-/// directories there lead to is protected.
+/// A record of the root that some reader takes for the directory.
+#[derive(Clone, Copy, Debug)]
+struct Existing {
+    index: usize,
+    /// Every reader does, by identifier and by Rock Ridge name.
+    by_all: bool,
+}
+
+/// The records of the root that readers take for the directory. On the way, what relocated directories there lead to is
+/// protected.
 fn find_existing(
     tree: &Tree,
     name: &str,
     source: &Budget<'_>,
     overlay: &mut Overlay,
-) -> Result<Option<usize>, SpliceError> {
-    let mut found = None;
-    for (index, record) in tree.records.iter().enumerate() {
-        let mut called = index >= 2 && names::is_called(record.identifier(), name, tree.kind);
+) -> Result<Vec<Existing>, SpliceError> {
+    let mut found = Vec::new();
+    for (index, record) in tree.records.iter().enumerate().skip(2) {
+        let identified = names::is_called(record.identifier(), name, tree.kind);
+        let (mut named, mut elsewhere) = (identified, false);
         if tree.rock_ridge.is_some() {
             let area = record.system_use().get(tree.skip()..).unwrap_or_default();
             let attributes =
@@ -321,10 +336,13 @@ fn find_existing(
             if let Some(block) = attributes.relocated_to {
                 overlay.protect(u64::from(block) * SECTOR_SIZE);
             }
-            called |= index >= 2 && attributes.name == name.as_bytes();
+            elsewhere = attributes.relocated || attributes.relocated_to.is_some();
+            if !attributes.name.is_empty() {
+                named = attributes.name == name.as_bytes();
+            }
         }
-        if called && found.is_none() {
-            found = Some(index);
+        if identified || named {
+            found.push(Existing { index, by_all: identified && named && !elsewhere });
         }
     }
     Ok(found)
@@ -343,7 +361,7 @@ fn retire(
         let (path, tree) = (directory.to_owned(), tree.kind.name());
         Err(SpliceError::Replace { path, tree, reason })
     };
-    if !record.is_directory() {
+    if !record.is_directory() || record.is_odd() {
         return refuse("it is a file there; choose another directory");
     }
     let (offset, length) = (record.data_offset, u64::from(record.data_length));

@@ -23,7 +23,7 @@ use crate::source::ReadAt;
 use super::budget::Budget;
 use super::error::SpliceError;
 use super::overlay::Overlay;
-use super::{Note, Table};
+use super::{Note, PartitionTable};
 
 /// The unit of partition tables.
 const SECTOR: usize = partition::SECTOR_SIZE as usize;
@@ -33,6 +33,8 @@ const PER_SECTOR: u64 = SECTOR_SIZE / partition::SECTOR_SIZE;
 const VOLUME: u64 = FIRST_DESCRIPTOR as u64 * PER_SECTOR;
 /// Firmware wants partitions of isohybrids to end with a cylinder: 64 heads of 32 sectors.
 const CYLINDER: u64 = 1 << 20;
+/// The size of a GPT entry.
+const ENTRY: usize = 128;
 /// An Apple partition map begins so.
 const APPLE: &[u8] = b"ER";
 
@@ -126,7 +128,10 @@ impl Disk {
         gpt.resize(sectors);
         notes.push(Note::BackupGptMoved { from, to: gpt.alternate });
         overlay.replace(partition::SECTOR_SIZE, gpt.header().to_vec(), Part::SystemArea)?;
-        overlay.replace(gpt.entries_sector * partition::SECTOR_SIZE, gpt.table(), Part::SystemArea)?;
+        // Where the last sector is not full, what follows is not the table's.
+        let mut table = gpt.table();
+        table.truncate(gpt.entries.len() * ENTRY);
+        overlay.replace(gpt.entries_sector * partition::SECTOR_SIZE, table, Part::SystemArea)?;
         let backup = gpt.backup();
         let bytes = [backup.table(), backup.header().to_vec()].concat();
         Ok(Some(NewPiece::bytes(
@@ -145,7 +150,7 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
             continue;
         }
         if before.iter().any(|other| other.sectors > 0 && u64::from(other.first) >= end) {
-            notes.push(Note::PartitionKept { table: Table::Mbr, number });
+            notes.push(Note::PartitionKept { table: PartitionTable::Mbr, number });
             continue;
         }
         let last_chs = partition.last_chs;
@@ -154,7 +159,11 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
         if is_beyond(last_chs) {
             partition.last_chs = last_chs;
         }
-        notes.push(Note::PartitionGrown { table: Table::Mbr, number, sectors: u64::from(partition.sectors) });
+        notes.push(Note::PartitionGrown {
+            table: PartitionTable::Mbr,
+            number,
+            sectors: u64::from(partition.sectors),
+        });
     }
 }
 
@@ -172,12 +181,12 @@ fn grow_gpt(gpt: &mut Gpt, end: u64, notes: &mut Vec<Note>) {
             continue;
         };
         if before.iter().any(|other| other.first > partition.last) {
-            notes.push(Note::PartitionKept { table: Table::Gpt, number });
+            notes.push(Note::PartitionKept { table: PartitionTable::Gpt, number });
             continue;
         }
         partition.last = end - 1;
         let sectors = end - partition.first;
-        notes.push(Note::PartitionGrown { table: Table::Gpt, number, sectors });
+        notes.push(Note::PartitionGrown { table: PartitionTable::Gpt, number, sectors });
     }
 }
 
@@ -208,8 +217,8 @@ mod tests {
         assert_eq!(
             notes,
             [
-                Note::PartitionGrown { table: Table::Mbr, number: 1, sectors: 8192 },
-                Note::PartitionKept { table: Table::Mbr, number: 1 }
+                Note::PartitionGrown { table: PartitionTable::Mbr, number: 1, sectors: 8192 },
+                Note::PartitionKept { table: PartitionTable::Mbr, number: 1 }
             ]
         );
     }
@@ -237,6 +246,6 @@ mod tests {
         let mut appended = Gpt::new(Guid::default(), 8192, 64, vec![entry(64, 3227), entry(3228, 6107)]);
         let mut notes = Vec::new();
         grow_gpt(&mut appended, 8000, &mut notes);
-        assert_eq!(notes, [Note::PartitionKept { table: Table::Gpt, number: 1 }]);
+        assert_eq!(notes, [Note::PartitionKept { table: PartitionTable::Gpt, number: 1 }]);
     }
 }

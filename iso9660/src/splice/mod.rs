@@ -1,11 +1,11 @@
 //! Splice: an image with a few files more, made of the original's bytes and a little that is new.
 //!
 //! ```text
-//! original  | system area | descriptors | path tables, root | directories | data ...            |
-//!                |              |              |                  |           |
-//! new       |MBR,GPT grown| patched     | zeros             | same, `..`  | same ...            | added
-//!                                                             patched                           |
-//!   added:  for each tree: L table, M table, root, /task | files | zeros | backup GPT <---------'
+//! original  | system area | descriptors | path tables | root directories | directories | data ...        |
+//!                |              |              |              |                |
+//! new       |MBR,GPT grown| patched     | zeros       | one entry more   | same; `..`  | same ...          | added
+//!                                                                          counts links                     |
+//!   added:  for each tree: L table, M table, [root, when it had no room], /task | files | zeros | backup GPT <'
 //! ```
 //!
 //! The original is seen through [`ReadAt`] only, and of it only the descriptors, path tables, root directories, the first
@@ -55,7 +55,7 @@ use overlay::Overlay;
 use replace::Located;
 
 pub use error::SpliceError;
-pub use report::{Note, Table};
+pub use report::{Note, PartitionTable};
 
 /// The longest file that one record can describe: 32 bits of length in whole sectors.
 const MAX_LENGTH: u64 = 0xFFFF_F800;
@@ -193,6 +193,12 @@ impl Splice {
         let disk = Disk::read(&budget, &mut notes)?;
         let mut overlay = Overlay::new(source.len());
         note_boot(&original, &mut overlay, &mut notes);
+        for tag in &original.tags {
+            overlay.zero(*tag, SECTOR_SIZE)?;
+        }
+        if !original.tags.is_empty() {
+            notes.push(Note::ChecksumTagsBlanked);
+        }
 
         let mut cursor = Cursor(0);
         cursor.take(source.len())?;

@@ -72,6 +72,8 @@ pub(crate) struct Original {
     pub(crate) trees: Vec<Tree>,
     /// The boot catalog: where it is, and its entries.
     pub(crate) boot: Option<(u64, Vec<CatalogEntry>)>,
+    /// The sectors in which xorriso keeps checksums of what comes before them, by their offsets.
+    pub(crate) tags: Vec<u64>,
 }
 
 impl Descriptor {
@@ -174,7 +176,7 @@ impl Original {
         if claimed > len {
             return Err(SpliceError::Truncated { len, claimed });
         }
-        Ok(Original { trees, boot: boot(source, catalog)? })
+        Ok(Original { trees, boot: boot(source, catalog)?, tags: checksum_tags(source, next + SECTOR_SIZE)? })
     }
 }
 
@@ -211,6 +213,30 @@ fn boot(source: &Budget<'_>, sector: Option<u32>) -> Result<Option<(u64, Vec<Cat
     let offset = u64::from(sector) * SECTOR_SIZE;
     let catalog = source.sector(offset, "the boot catalog lies inside the image")?;
     Ok(Some((offset, eltorito::parse_catalog(&catalog, offset)?)))
+}
+
+/// The checksum tags of libisofs, each a line of text at the start of a sector that says where the next one is:
+/// `libisofs_sb_checksum_tag_v1 pos=19 range_start=0 range_size=19 next=28 md5=...`
+fn checksum_tags(source: &Budget<'_>, first: u64) -> Result<Vec<u64>, SpliceError> {
+    let mut tags = Vec::new();
+    let mut offset = first;
+    for name in
+        ["libisofs_sb_checksum_tag_v1 ", "libisofs_tree_checksum_tag_v1 ", "libisofs_checksum_tag_v1 "]
+    {
+        if offset.saturating_add(SECTOR_SIZE) > source.len() {
+            break;
+        }
+        let sector = source.sector(offset, "")?;
+        let line: Vec<u8> = sector.iter().copied().take_while(|byte| *byte != b'\n').collect();
+        let Some(fields) = std::str::from_utf8(&line).ok().and_then(|line| line.strip_prefix(name)) else {
+            break;
+        };
+        tags.push(offset);
+        let next = fields.split(' ').find_map(|field| field.strip_prefix("next="));
+        let Some(next) = next.and_then(|next| next.parse::<u32>().ok()) else { break };
+        offset = u64::from(next) * SECTOR_SIZE;
+    }
+    Ok(tags)
 }
 
 /// Whether a UDF recognition sequence (ECMA-167 2/9) begins at or soon after byte `offset`.

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 use crate::ecma119::SECTOR;
 use crate::ecma119::field::{both_u32, put};
-use crate::ecma119::record::{DIRECTORY, HEADER, NOT_FINAL, PARENT, Record, SELF, base_length};
+use crate::ecma119::record::{ASSOCIATED, DIRECTORY, HEADER, NOT_FINAL, PARENT, Record, SELF, base_length};
 use crate::error::ReadError;
 
 use super::original::Kind;
@@ -55,9 +55,9 @@ impl Raw {
         self.flags & DIRECTORY != 0
     }
 
-    /// Whether it is one of several sections of a file.
-    pub(crate) fn continues(&self) -> bool {
-        self.flags & NOT_FINAL != 0
+    /// Whether it is not all of a file or directory: an associated file, or one of several sections.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.flags & (ASSOCIATED | NOT_FINAL) != 0
     }
 
     /// Leads the record to another extent, which has no extended attribute record.

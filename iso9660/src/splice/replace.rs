@@ -117,7 +117,7 @@ fn find(tree: &Tree, path: &str, source: &Budget<'_>) -> Result<Located, SpliceE
             return Err(refuse("it is a directory"));
         }
         let same = records.iter().filter(|other| other.identifier() == record.identifier()).count();
-        if record.continues() || same > 1 {
+        if record.is_odd() || same > 1 {
             return Err(refuse("it has several extents"));
         }
         let attributes = attributes(tree, &record, source)?;

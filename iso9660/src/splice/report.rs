@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A kind of partition table.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Table {
+pub enum PartitionTable {
     /// The Master Boot Record.
     Mbr,
     /// The GUID Partition Table.
@@ -17,8 +17,8 @@ pub enum Table {
 pub enum Note {
     /// The `implantisomd5` record was blanked: the sum in it is not that of the new image.
     MediaCheckBlanked,
-    /// The checksum tag that xorriso keeps behind the descriptors was blanked.
-    ChecksumTagBlanked,
+    /// The checksums that xorriso keeps of descriptors, trees and session were blanked; those of files are as they were.
+    ChecksumTagsBlanked,
     /// The replaced path tables and root directories are zeros now.
     OrphansZeroed {
         /// How many bytes.
@@ -27,7 +27,7 @@ pub enum Note {
     /// A partition that covered the volume still does.
     PartitionGrown {
         /// The table it is in.
-        table: Table,
+        table: PartitionTable,
         /// Its number, from 1.
         number: usize,
         /// The 512-byte sectors it has now.
@@ -36,7 +36,7 @@ pub enum Note {
     /// A partition that begins with the volume could not grow because another one follows it.
     PartitionKept {
         /// The table it is in.
-        table: Table,
+        table: PartitionTable,
         /// Its number, from 1.
         number: usize,
     },
@@ -87,7 +87,9 @@ impl fmt::Display for Note {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Note::MediaCheckBlanked => formatter.write_str("the implantisomd5 record was blanked"),
-            Note::ChecksumTagBlanked => formatter.write_str("the checksum tag of xorriso was blanked"),
+            Note::ChecksumTagsBlanked => {
+                formatter.write_str("the checksums that xorriso keeps of the trees were blanked")
+            }
             Note::OrphansZeroed { bytes } => {
                 write!(formatter, "{bytes} bytes of replaced path tables and root directories were zeroed")
             }
@@ -129,11 +131,11 @@ impl fmt::Display for Note {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for PartitionTable {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Table::Mbr => "MBR",
-            Table::Gpt => "GPT",
+            PartitionTable::Mbr => "MBR",
+            PartitionTable::Gpt => "GPT",
         })
     }
 }

@@ -1,0 +1,6 @@
+//! A file added to a hostile image: a refusal or an image that shows it. `cargo fuzz run iso_splice`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    iso9660::fuzz::splice(data);
+});

@@ -1,0 +1,298 @@
+//! Our crate beside programs by other people, over random trees, in both directions.
+//!
+//! ```text
+//! seed -> tree --our writer--> image --xorriso, isoinfo, isovfy, bsdtar, 7z, iso-info, iso-read, pycdlib--> listing
+//! seed -> tree --xorriso, genisoimage, bsdtar, pycdlib--> image --our reader--> listing         all equal the tree
+//! ```
+//!
+//! `SHOAL_TREES` says how many trees (200), `SHOAL_SEED` replays the one that a failure names. The last tests damage one
+//! tree of an image and want every program that shows that tree to be heard: a check that cannot fail proves nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod generate;
+mod listing;
+mod mutants;
+mod ours;
+mod program;
+mod readers;
+mod writers;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use generate::{Random, Rules, Source};
+use iso9660::{BiosBoot, Boot, Image, Limits, Namespace, Options, Plan, PlanError, Profile, Tree, UefiBoot};
+use listing::{Item, Kind, Listing};
+use readers::pycdlib::Worker;
+use readers::{Subject, isoinfo};
+use writers::{Attributes, Writer};
+
+/// 2023-11-14 22:13:20 UTC.
+const EPOCH: i64 = 1_700_000_000;
+const TREES: u64 = 200;
+/// libarchive 3.6.2 looks at 24 sectors to see what it reads, and calls what is shorter an empty archive.
+const SMALLEST: u64 = 24 * iso9660::SECTOR_SIZE;
+
+/// What every thread needs: a place for images and a Python.
+pub(crate) struct Bench {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) worker: Worker,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        Bench { directory: tempfile::tempdir().unwrap(), worker: Worker::start() }
+    }
+}
+
+/// Runs a check over the seeds, on every core, and fails with all that was found.
+fn over_seeds(test: &str, check: impl Fn(u64, &mut Bench) -> Vec<String> + Sync) {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{name} is a number")))
+    };
+    let seeds = match number("SHOAL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SHOAL_TREES").unwrap_or(TREES),
+    };
+    let (next, end, found) = (AtomicU64::new(seeds.start), seeds.end, Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut bench = Bench::new();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        break;
+                    }
+                    let said = check(seed, &mut bench);
+                    found.lock().unwrap().extend(said.into_iter().map(|said| (seed, said)));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap();
+    found.sort();
+    let lines: Vec<String> = found.iter().map(|(seed, said)| format!("SHOAL_SEED={seed}: {said}")).collect();
+    assert!(lines.is_empty(), "{test}: {} of {end} trees differ:\n{}", lines.len(), lines.join("\n"));
+}
+
+/// An image of ours: a random tree with random options.
+struct Made {
+    source: Source,
+    options: Options,
+}
+
+impl Made {
+    fn new(random: &mut Random) -> Made {
+        let mut options = Options::new(Profile::Task, "DIFFERENTIAL", EPOCH);
+        (options.joliet, options.rock_ridge) = match random.below(6) {
+            0 => (false, true),
+            1 => (true, false),
+            2 => (false, false),
+            _ => (true, true),
+        };
+        if !random.one_in(4) {
+            options.min_size = SMALLEST;
+        }
+        let rules = Rules {
+            name: if options.joliet { 103 } else { 250 },
+            path: 600,
+            any_character: !options.joliet,
+            links: false,
+            depth: 7,
+        };
+        let source = generate::tree(random, rules);
+        let bootable: Vec<&str> =
+            source.files().filter(|(_, bytes)| !bytes.is_empty()).map(|(path, _)| path).collect();
+        if let (Some(first), Some(last), true) = (bootable.first(), bootable.last(), random.one_in(5)) {
+            options.profile = Profile::Boot;
+            options.boot = Some(Boot {
+                bios: Some(BiosBoot { path: (*first).to_owned(), load_units: 4 }),
+                uefi: Some(UefiBoot { path: (*last).to_owned() }),
+            });
+        }
+        Made { source, options }
+    }
+
+    fn plan(&self) -> Result<Plan, PlanError> {
+        let mut tree = Tree::new();
+        for (path, node) in &self.source.0 {
+            match node {
+                generate::Node::Directory => tree.add_directory(path)?,
+                generate::Node::File(bytes) => tree.add_file(path, bytes.clone())?,
+                generate::Node::Link(_) => unreachable!("no rule for our images allows links"),
+            };
+        }
+        Plan::new(&tree, &self.options)
+    }
+
+    /// The trees that the image has, with what each must show.
+    fn trees(&self, bytes: &[u8]) -> Vec<(Namespace, Listing)> {
+        let dated = |with_modes: bool| {
+            let with = |item: Item| {
+                let mode = if item.kind == Kind::Directory { 0o555 } else { 0o444 };
+                Item { mode: with_modes.then_some(mode), modified: None, ..item }
+            };
+            Listing(self.source.listing().0.into_iter().map(with).collect())
+        };
+        let plain = Image::open_with(bytes, Some(Namespace::Plain), Limits::default()).unwrap();
+        let plain = ours::listing(&plain).unwrap();
+        // The names of the plain tree are its own: they are compared with what our reader shows, the contents with the
+        // source.
+        plain.contents().against(&self.source.listing().contents()).unwrap();
+        let mut trees = Vec::new();
+        trees.extend(self.options.rock_ridge.then(|| (Namespace::RockRidge, dated(true))));
+        trees.extend(self.options.joliet.then(|| (Namespace::Joliet, dated(false))));
+        trees.push((Namespace::Plain, plain));
+        trees
+    }
+}
+
+fn stream(plan: &Plan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    plan.write_to(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+#[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
+fn images_of_ours_read_as_their_tree_in_every_program() {
+    let (refused, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    over_seeds("images of ours", |seed, bench| {
+        let mut random = Random::new(seed);
+        let made = Made::new(&mut random);
+        count.fetch_add(1, Ordering::Relaxed);
+        let plan = match made.plan() {
+            Ok(plan) => plan,
+            // A deep tree of long names: rightly refused.
+            Err(PlanError::PathTooLong { .. }) => {
+                refused.fetch_add(1, Ordering::Relaxed);
+                return Vec::new();
+            }
+            Err(error) => return vec![format!("{:?}: {error}", made.options)],
+        };
+        let bytes = stream(&plan);
+        let path = bench.directory.path().join("ours.iso");
+        fs::write(&path, &bytes).unwrap();
+        let trees = made.trees(&bytes);
+        let subject = Subject { path: &path, bytes: &bytes, trees };
+        let findings = readers::disagreements(&subject, &mut bench.worker, &mut random);
+        findings.into_iter().map(|finding| format!("{finding:?}")).collect()
+    });
+    let (refused, count) = (refused.into_inner(), count.into_inner());
+    assert!(refused * 10 <= count, "{refused} of {count} trees were refused: nothing was compared for them");
+}
+
+#[test]
+#[ignore = "needs xorriso, genisoimage, libarchive-tools, p7zip-full, libcdio-utils, pycdlib; run by .ci/run"]
+fn images_of_others_read_as_their_tree_in_our_reader() {
+    over_seeds("images of others", |seed, bench| {
+        let mut findings = Vec::new();
+        for writers in writers::WRITERS {
+            let mut random = Random::new(seed);
+            let writer = &writers[random.below(writers.len())];
+            let source = generate::tree(&mut random, writer.rules);
+            let found = foreign(writer, &source, bench);
+            findings
+                .extend(found.err().map(|said| format!("{} {:?}: {said}", writer.program, writer.arguments)));
+        }
+        findings
+    });
+}
+
+/// Makes an image with another program and compares every tree of it.
+fn foreign(writer: &Writer, source: &Source, bench: &mut Bench) -> Result<(), String> {
+    let (root, path) = (bench.directory.path().join("root"), bench.directory.path().join("foreign.iso"));
+    source.write(&root, EPOCH);
+    let made = writer.make(&mut bench.worker, &root, &path);
+    fs::remove_dir_all(&root).unwrap();
+    made?;
+    let bytes = fs::read(&path).unwrap();
+    compare_foreign(writer, source, &path, &bytes)
+}
+
+/// What our reader shows of an image of another program, against its source.
+fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let mut namespaces = Vec::new();
+    namespaces.extend(writer.rock_ridge.map(|_| Namespace::RockRidge));
+    namespaces.extend(writer.joliet.then_some(Namespace::Joliet));
+    namespaces.push(Namespace::Plain);
+    let image = Image::open(bytes).map_err(|error| error.to_string())?;
+    if image.namespaces() != namespaces {
+        return Err(format!("our reader finds {:?}, there are {namespaces:?}", image.namespaces()));
+    }
+    for namespace in namespaces {
+        let image = Image::open_with(bytes, Some(namespace), Limits::default());
+        let found = image.map_err(|error| error.to_string()).and_then(|image| ours::listing(&image));
+        let told = |said: String| format!("{namespace}: {said}");
+        let found = found.map_err(told)?;
+        match namespace {
+            Namespace::RockRidge => {
+                // Where directories too deep for ISO 9660 are kept; it is shown, what it keeps is shown where it belongs.
+                let moved = |item: &Item| item.path == "rr_moved" && item.kind == Kind::Directory;
+                found.only(|item| !moved(item)).against(&rock_ridge(writer, source))
+            }
+            Namespace::Joliet => {
+                let undated = found.0.into_iter().map(|item| Item { modified: None, ..item });
+                let empty_files = ["genisoimage", "bsdtar"].contains(&writer.program);
+                Listing(undated.collect()).against(&without_links(source, empty_files))
+            }
+            Namespace::Plain => plain(source, path, bytes, found),
+        }
+        .map_err(told)?;
+    }
+    Ok(())
+}
+
+/// The source as a tree without links shows it: they are empty files, or not there.
+fn without_links(source: &Source, empty_files: bool) -> Listing {
+    let kind = |item: Item| match item.kind {
+        Kind::Symlink(_) => empty_files.then(|| Item { kind: Kind::file(b""), ..item }),
+        _ => Some(item),
+    };
+    Listing(source.listing().0.into_iter().filter_map(kind).collect())
+}
+
+/// The source with the modes and dates that a writer makes of it.
+fn rock_ridge(writer: &Writer, source: &Source) -> Listing {
+    let attributes = writer.rock_ridge.unwrap_or(Attributes::Own);
+    let with = |item: Item| {
+        let (kept, readable) = match item.kind {
+            Kind::Directory => (0o750, 0o555),
+            _ => (0o640, 0o444),
+        };
+        let mode = match attributes {
+            // A link has no mode of its own.
+            _ if matches!(item.kind, Kind::Symlink(_)) => None,
+            Attributes::Kept => Some(kept),
+            Attributes::Readable => Some(readable),
+            Attributes::Own => None,
+        };
+        let dated = attributes != Attributes::Own && mode.is_some();
+        Item { mode, modified: dated.then_some(EPOCH), ..item }
+    };
+    Listing(source.listing().0.into_iter().map(with).collect())
+}
+
+/// The plain tree, whose names are the writer's own: they are compared with what isoinfo shows, the contents with the
+/// source. In the place of a directory that was moved stands a file that only Rock Ridge explains.
+fn plain(source: &Source, path: &Path, bytes: &[u8], found: Listing) -> Result<(), String> {
+    let is_moved = |item: &&Item| {
+        let name = item.path.strip_prefix("rr_moved/");
+        item.kind == Kind::Directory && name.is_some_and(|name| !name.contains('/'))
+    };
+    let moved = found.0.iter().filter(is_moved).count();
+    let more = found.contents().beyond(&without_links(source, true).contents())?;
+    if more.len() != moved {
+        return Err(format!(
+            "{moved} directories are in rr_moved, but these are not in the source: {more:?}"
+        ));
+    }
+    let subject = Subject { path, bytes, trees: Vec::new() };
+    found.against(&isoinfo::shows(&subject, Namespace::Plain)?)
+}

@@ -110,7 +110,10 @@ pub fn write_roundtrip(data: &[u8]) {
     options.min_size = 0;
     if let Some((path, _)) = wanted.first_key_value().filter(|(path, _)| path.starts_with("boot")) {
         options.profile = Profile::Boot;
-        let (bios, uefi) = (BiosBoot { path: path.clone(), load_units: 4 }, UefiBoot { path: path.clone() });
+        let (bios, uefi) = (
+            BiosBoot { path: path.clone(), load_units: 4, boot_info_table: false },
+            UefiBoot { path: path.clone() },
+        );
         options.boot = Some(Boot { bios: Some(bios), uefi: Some(uefi) });
     }
     let Ok(plan) = Plan::new(&tree, &options) else { return };

@@ -47,17 +47,20 @@ pub mod fuzz;
 mod image;
 mod joliet;
 mod options;
+pub mod partition;
 mod plan;
 mod rockridge;
+mod scan;
 mod source;
 mod tree;
 
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
-pub use error::{PlanError, ReadError, SourceError};
+pub use error::{PlanError, ReadError, ScanError, SourceError};
 pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume};
-pub use options::{BiosBoot, Boot, Options, Profile, UefiBoot};
+pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
+pub use scan::ScannedFile;
 pub use source::{FileSource, ReadAt, Window};
 pub use tree::{Content, Tree};
 

@@ -223,16 +223,16 @@ fn modified(data: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Posix, SystemUse, append_continuation};
+    use super::super::{Kind, Place, Posix, SystemUse, append_continuation};
     use super::*;
 
     const POSIX: Posix =
-        Posix { directory: false, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
+        Posix { kind: Kind::File, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
 
     #[test]
     fn what_the_writer_makes_reads_back_across_a_continuation() {
         let name = "n".repeat(255);
-        let mut area = SystemUse::named(&POSIX, &name, 70);
+        let mut area = SystemUse::named(&POSIX, Place::Ordinary, &name, None, 70);
         append_continuation(&mut area.inline, 2, 100, u32::try_from(area.overflow.len()).unwrap());
         let mut image = vec![0; 3 * SECTOR];
         image[2 * SECTOR + 100..][..area.overflow.len()].copy_from_slice(&area.overflow);

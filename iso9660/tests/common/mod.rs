@@ -49,7 +49,7 @@ pub(crate) fn boot_plan() -> Plan {
     tree.add_file("readme.txt", "boots from both\n").unwrap();
     let mut options = Options::new(Profile::Boot, "MAINTENANCE", EPOCH);
     options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }),
+        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
     });
     Plan::new(&tree, &options).unwrap()

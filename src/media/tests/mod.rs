@@ -223,7 +223,7 @@ pub(super) fn boot_image() -> Vec<u8> {
     tree.add_file("payload.bin", payload).unwrap();
     let mut options = Options::new(Profile::Boot, "MAINTENANCE", 1_700_000_000);
     options.boot =
-        Some(Boot { bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }), uefi: None });
+        Some(Boot { bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }), uefi: None });
     bytes_of(&Plan::new(&tree, &options).unwrap())
 }
 

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! Renderer::directory(n) -> [. ..  entries ...] whole sectors           each record: ECMA-119 part + Rock Ridge area
-//!          `-> continuation area grows: [ER][NM NM][NM] ...             none crosses a sector
+//!          `-> continuation area of n: [ER][NM NM][NM] ...              none crosses a sector
 //! ```
+//!
+//! The continuations of a directory follow it at once. Readers of streams depend on that: libarchive refuses what lies
+//! before the record and names what it meets before the continuation by its identifier.
 //!
 //! A renderer is used twice, to measure and to emit (see `layout`); it visits the directories in the same order both
 //! times, so that the places in the continuation area agree.
@@ -30,6 +33,7 @@ pub(crate) struct Renderer<'a> {
     nodes: &'a Nodes,
     options: &'a Options,
     date: [u8; 7],
+    /// The first sector of `continuation`.
     continuation_sector: u32,
     /// The address of what has no content.
     nowhere: u32,
@@ -43,7 +47,7 @@ impl<'a> Renderer<'a> {
             nodes,
             options,
             date: layout.date.record(),
-            continuation_sector: layout.continuation,
+            continuation_sector: 0,
             nowhere: layout.data,
             files: &layout.files,
             continuation: Vec::new(),
@@ -55,6 +59,8 @@ impl<'a> Renderer<'a> {
         let rock_ridge = addressed.named.hierarchy == Hierarchy::Primary && self.options.rock_ridge;
         let directory = &addressed.named.directories[index];
         let parent = directory.parent as usize;
+        self.continuation.clear();
+        self.continuation_sector = addressed.extents[index].continuation();
         let mut bytes = Vec::new();
         let area = rock_ridge.then(|| {
             let posix = self.directory_posix(addressed, index);
@@ -125,7 +131,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// The continuation area that the directories rendered so far need.
+    /// The continuation area of the directory rendered last.
     pub(crate) fn continuation(&self) -> &[u8] {
         &self.continuation
     }
@@ -239,9 +245,9 @@ pub(crate) fn emit(nodes: &Nodes, options: &Options, layout: &Layout) -> (Vec<u8
         for (index, extent) in addressed.extents.iter().enumerate() {
             let part = Part::Directory(addressed.named.hierarchy, serial(index));
             metadata.add(extent.sector, part, &renderer.directory(addressed, index));
+            metadata.add(extent.continuation(), Part::Continuation, renderer.continuation());
         }
     }
-    metadata.add(layout.continuation, Part::Continuation, renderer.continuation());
     if let Some((sector, entries)) = &layout.catalog {
         metadata.add(*sector, Part::BootCatalog, &eltorito::catalog(entries));
     }

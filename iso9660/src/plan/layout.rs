@@ -43,6 +43,15 @@ pub(crate) struct Addressed {
 pub(crate) struct DirectoryExtent {
     pub(crate) sector: u32,
     pub(crate) length: u32,
+    continuation_length: u32,
+}
+
+impl DirectoryExtent {
+    /// The sector where its continuation area begins: right behind it.
+    pub(crate) fn continuation(self) -> u32 {
+        // A directory has whole sectors, and the cursor has checked the last of them.
+        self.sector + self.length / SECTOR_SIZE as u32
+    }
 }
 
 /// Every address of an image.
@@ -51,8 +60,6 @@ pub(crate) struct Layout {
     pub(crate) hierarchies: Vec<Addressed>,
     pub(crate) boot_record: Option<u32>,
     pub(crate) terminator: u32,
-    pub(crate) continuation: u32,
-    pub(crate) continuation_length: u32,
     pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
     /// The first sector after the metadata.
     pub(crate) data: u32,
@@ -99,8 +106,6 @@ impl Layout {
             hierarchies,
             boot_record,
             terminator,
-            continuation: 0,
-            continuation_length: 0,
             catalog: None,
             data: 0,
             files: vec![0; nodes.files.len()],
@@ -108,14 +113,13 @@ impl Layout {
         };
         layout.measure(nodes, options)?;
         layout.place_hierarchies(nodes, &mut next)?;
-        layout.continuation = next.take(u64::from(layout.continuation_length), String::new)?;
         let catalog = if boot.is_empty() { None } else { Some(next.take(SECTOR_SIZE, String::new)?) };
         layout.place_files(nodes, options, &mut next)?;
         layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, boot, &layout.files)));
         Ok(layout)
     }
 
-    /// Learns the sizes of the directories and of the continuation area.
+    /// Learns the sizes of the directories and of their continuation areas.
     fn measure(&mut self, nodes: &Nodes, options: &Options) -> Result<(), PlanError> {
         let mut lengths = Vec::with_capacity(self.hierarchies.len());
         let mut renderer = Renderer::new(nodes, options, self);
@@ -123,16 +127,17 @@ impl Layout {
             let mut of_hierarchy = Vec::with_capacity(addressed.extents.len());
             for (index, directory) in addressed.named.directories.iter().enumerate() {
                 let length = renderer.directory(addressed, index).len();
-                let too_large = || PlanError::TooLarge { path: path_of(nodes, directory.node) };
-                of_hierarchy.push(u32::try_from(length).map_err(|_| too_large())?);
+                let size = |length: usize| {
+                    u32::try_from(length)
+                        .map_err(|_| PlanError::TooLarge { path: path_of(nodes, directory.node) })
+                };
+                of_hierarchy.push((size(length)?, size(renderer.continuation().len())?));
             }
             lengths.push(of_hierarchy);
         }
-        let continuation = u32::try_from(renderer.continuation().len());
-        self.continuation_length = continuation.map_err(|_| PlanError::TooLarge { path: String::new() })?;
         for (addressed, lengths) in self.hierarchies.iter_mut().zip(lengths) {
             for (extent, length) in addressed.extents.iter_mut().zip(lengths) {
-                extent.length = length;
+                (extent.length, extent.continuation_length) = length;
             }
             let sizes = addressed.named.directories.iter().map(|directory| {
                 addressed.named.directory_identifier(directory).len().next_multiple_of(2) + 8
@@ -150,7 +155,9 @@ impl Layout {
         }
         for addressed in &mut self.hierarchies {
             for (extent, directory) in addressed.extents.iter_mut().zip(&addressed.named.directories) {
-                extent.sector = next.take(u64::from(extent.length), || path_of(nodes, directory.node))?;
+                let path = || path_of(nodes, directory.node);
+                extent.sector = next.take(u64::from(extent.length), path)?;
+                next.take(u64::from(extent.continuation_length), path)?;
             }
         }
         Ok(())

@@ -17,13 +17,17 @@ mod program;
 mod readers;
 mod writers;
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use generate::{Random, Rules, Source};
-use iso9660::{BiosBoot, Boot, Image, Limits, Namespace, Options, Plan, PlanError, Profile, Tree, UefiBoot};
+use generate::{Node, Random, Rules, Source};
+use iso9660::{
+    BiosBoot, Boot, Depth, Hybrid, Image, Level, Limits, Namespace, Options, Plan, PlanError, Profile, Tree,
+    UefiBoot,
+};
 use listing::{Item, Kind, Listing};
 use readers::pycdlib::Worker;
 use readers::{Subject, isoinfo};
@@ -85,11 +89,13 @@ fn over_seeds(test: &str, check: impl Fn(u64, &mut Bench) -> Vec<String> + Sync)
 struct Made {
     source: Source,
     options: Options,
+    /// Whether files with the same content are written as hard links.
+    hard_links: bool,
 }
 
 impl Made {
     fn new(random: &mut Random) -> Made {
-        let mut options = Options::new(Profile::Task, "DIFFERENTIAL", EPOCH);
+        let mut options = Options::new(Profile::Tree, "DIFFERENTIAL", EPOCH);
         (options.joliet, options.rock_ridge) = match random.below(6) {
             0 => (false, true),
             1 => (true, false),
@@ -99,33 +105,51 @@ impl Made {
         if !random.one_in(4) {
             options.min_size = SMALLEST;
         }
+        options.level = [Level::One, Level::Two, Level::Three, Level::Three][random.below(4)];
+        options.enhanced = random.one_in(6);
+        let deep = options.rock_ridge && random.one_in(4);
+        options.depth = if deep { Depth::Relocate } else { Depth::Refuse };
         let rules = Rules {
-            name: if options.joliet { 103 } else { 250 },
+            // Deep trees have names that need no continuation, see `readers::without_continuations`.
+            name: [if options.joliet { 103 } else { 200 }, 100][usize::from(deep)],
             path: 600,
             any_character: !options.joliet,
-            links: false,
-            depth: 7,
+            links: options.rock_ridge,
+            depth: if deep { 12 } else { 7 },
         };
         let source = generate::tree(random, rules);
         let bootable: Vec<&str> =
             source.files().filter(|(_, bytes)| !bytes.is_empty()).map(|(path, _)| path).collect();
         if let (Some(first), Some(last), true) = (bootable.first(), bootable.last(), random.one_in(5)) {
-            options.profile = Profile::Boot;
             options.boot = Some(Boot {
-                bios: Some(BiosBoot { path: (*first).to_owned(), load_units: 4 }),
+                bios: Some(BiosBoot { path: (*first).to_owned(), load_units: 4, boot_info_table: false }),
                 uefi: Some(UefiBoot { path: (*last).to_owned() }),
             });
+            options.hybrid = random.one_in(2).then(|| Hybrid { code: vec![0xF4; 100] });
         }
-        Made { source, options }
+        Made { source, options, hard_links: random.one_in(2) }
+    }
+
+    /// Whether a file is written as one that may be executed: any rule that does not look at the writer.
+    fn executable(path: &str) -> bool {
+        path.len().is_multiple_of(5)
     }
 
     fn plan(&self) -> Result<Plan, PlanError> {
         let mut tree = Tree::new();
+        let mut names: HashMap<(*const u8, bool), &str> = HashMap::new();
         for (path, node) in &self.source.0 {
             match node {
-                generate::Node::Directory => tree.add_directory(path)?,
-                generate::Node::File(bytes) => tree.add_file(path, bytes.clone())?,
-                generate::Node::Link(_) => unreachable!("no rule for our images allows links"),
+                Node::Directory => tree.add_directory(path)?,
+                Node::Link(target) => tree.add_symlink(path, target)?,
+                Node::File(bytes) => {
+                    let executable = Made::executable(path);
+                    match names.insert((bytes.as_ptr(), executable), path).filter(|_| self.hard_links) {
+                        Some(existing) => tree.add_hard_link(path, existing)?,
+                        None if executable => tree.add_executable(path, bytes.clone())?,
+                        None => tree.add_file(path, bytes.clone())?,
+                    }
+                }
             };
         }
         Plan::new(&tree, &self.options)
@@ -133,21 +157,24 @@ impl Made {
 
     /// The trees that the image has, with what each must show.
     fn trees(&self, bytes: &[u8]) -> Vec<(Namespace, Listing)> {
-        let dated = |with_modes: bool| {
-            let with = |item: Item| {
-                let mode = if item.kind == Kind::Directory { 0o555 } else { 0o444 };
-                Item { mode: with_modes.then_some(mode), modified: None, ..item }
+        let posix = |item: Item| {
+            let mode = match item.kind {
+                Kind::Directory => Some(0o555),
+                Kind::File { .. } => Some(if Made::executable(&item.path) { 0o555 } else { 0o444 }),
+                // What the mode of a link is nobody asks.
+                Kind::Symlink(_) => None,
             };
-            Listing(self.source.listing().0.into_iter().map(with).collect())
+            Item { mode, ..item }
         };
         let plain = Image::open_with(bytes, Some(Namespace::Plain), Limits::default()).unwrap();
         let plain = ours::listing(&plain).unwrap();
         // The names of the plain tree are its own: they are compared with what our reader shows, the contents with the
         // source.
-        plain.contents().against(&self.source.listing().contents()).unwrap();
+        compare_plain_contents(&plain, &without_links(&self.source, self.options.rock_ridge)).unwrap();
         let mut trees = Vec::new();
-        trees.extend(self.options.rock_ridge.then(|| (Namespace::RockRidge, dated(true))));
-        trees.extend(self.options.joliet.then(|| (Namespace::Joliet, dated(false))));
+        let rock_ridge = || Listing(self.source.listing().0.into_iter().map(posix).collect());
+        trees.extend(self.options.rock_ridge.then(|| (Namespace::RockRidge, rock_ridge())));
+        trees.extend(self.options.joliet.then(|| (Namespace::Joliet, without_links(&self.source, false))));
         trees.push((Namespace::Plain, plain));
         trees
     }
@@ -280,19 +307,25 @@ fn rock_ridge(writer: &Writer, source: &Source) -> Listing {
 }
 
 /// The plain tree, whose names are the writer's own: they are compared with what isoinfo shows, the contents with the
-/// source. In the place of a directory that was moved stands a file that only Rock Ridge explains.
+/// source.
 fn plain(source: &Source, path: &Path, bytes: &[u8], found: Listing) -> Result<(), String> {
+    compare_plain_contents(&found, &without_links(source, true))?;
+    let subject = Subject { path, bytes, trees: Vec::new() };
+    found.against(&isoinfo::shows(&subject, Namespace::Plain)?)
+}
+
+/// The contents of a plain tree. In the place of a directory that was moved stands a file that only Rock Ridge explains.
+fn compare_plain_contents(found: &Listing, expected: &Listing) -> Result<(), String> {
     let is_moved = |item: &&Item| {
         let name = item.path.strip_prefix("rr_moved/");
         item.kind == Kind::Directory && name.is_some_and(|name| !name.contains('/'))
     };
     let moved = found.0.iter().filter(is_moved).count();
-    let more = found.contents().beyond(&without_links(source, true).contents())?;
-    if more.len() != moved {
-        return Err(format!(
-            "{moved} directories are in rr_moved, but these are not in the source: {more:?}"
-        ));
+    let more = found.contents().beyond(&expected.contents())?;
+    match more.len() == moved {
+        true => Ok(()),
+        false => {
+            Err(format!("{moved} directories are in rr_moved, but these are not in the source: {more:?}"))
+        }
     }
-    let subject = Subject { path, bytes, trees: Vec::new() };
-    found.against(&isoinfo::shows(&subject, Namespace::Plain)?)
 }

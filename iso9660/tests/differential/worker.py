@@ -38,16 +38,30 @@ def read(image):
         while left:
             names, directory = left.pop()
             for child in children(directory):
+                rock = child.rock_ridge
                 path = names + [name_of(child, tree)]
-                if child.is_dir():
+                # A directory that was moved: a file for whoever does not know Rock Ridge.
+                moved = rock is not None and rock.child_link_record_exists()
+                if tree == "rr_path" and rock.relocated_record():
+                    continue
+                if tree == "rr_path" and moved:
+                    left.append((path, rock.cl_to_moved_dr))
+                    kind, size, digest = "d", 0, "-"
+                elif child.is_dir():
                     left.append((path, child))
                     kind, size, digest = "d", 0, "-"
-                elif tree == "rr_path" and child.rock_ridge.is_symlink():
-                    kind, size, digest = "l", 0, child.rock_ridge.symlink_path().hex()
+                elif tree == "rr_path" and rock.is_symlink():
+                    kind, size, digest = "l", 0, rock.symlink_path().hex()
+                elif moved or (rock is not None and rock.is_symlink()):
+                    kind, size, digest = "f", child.get_data_length(), hashlib.sha256().hexdigest()
                 else:
                     content = io.BytesIO()
-                    # By path and not by record: this search works only in a directory that is in order.
-                    iso.get_file_from_iso_fp(content, **{tree: "/" + b"/".join(path).decode()})
+                    # By path and not by record: this search works only in a directory that is in order. It does not
+                    # follow directories that were moved, so what is in them is found in the plain tree.
+                    where = {tree: "/" + b"/".join(path).decode()}
+                    if tree == "rr_path" and len(path) > 8:
+                        where = {"iso_path": iso.full_path_from_dirrecord(child)}
+                    iso.get_file_from_iso_fp(content, **where)
                     kind, size = "f", child.get_data_length()
                     digest = hashlib.sha256(content.getvalue()).hexdigest()
                 yield " ".join([tree, kind, str(size), digest, "/".join(name.hex() for name in path)])

@@ -45,6 +45,8 @@ const LONG: Rules = Rules { name: 103, ..BOTH };
 const ROCK: Rules = Rules { name: 200, path: 600, any_character: true, links: true, depth: 10 };
 /// Names for Joliet alone, which knows no links.
 const JOLIET: Rules = Rules { links: false, depth: 6, ..LONG };
+/// Names that leave their record to no continuation: bsdtar 3.6.2 crashes while it writes some of those.
+const INLINE: Rules = Rules { name: 100, ..ROCK };
 /// Names for a tree whose identifiers are all there is.
 const PLAIN: Rules = Rules { name: 60, path: 600, any_character: false, links: false, depth: 6 };
 
@@ -86,7 +88,13 @@ pub(crate) const WRITERS: [&[Writer]; 4] = [
         writer("bsdtar", &["iso9660:joliet=long"], Some(Attributes::Readable), true, LONG),
         writer("bsdtar", &["iso9660:rockridge=strict"], Some(Attributes::Kept), true, BOTH),
         writer("bsdtar", &["iso9660:!joliet"], Some(Attributes::Readable), false, ROCK),
-        writer("bsdtar", &["iso9660:!joliet,iso9660:rockridge=strict"], Some(Attributes::Kept), false, ROCK),
+        writer(
+            "bsdtar",
+            &["iso9660:!joliet,iso9660:rockridge=strict"],
+            Some(Attributes::Kept),
+            false,
+            INLINE,
+        ),
         writer("bsdtar", &["iso9660:!joliet,iso9660:iso-level=3"], Some(Attributes::Readable), false, ROCK),
         writer("bsdtar", &["iso9660:!rockridge,iso9660:joliet=long"], None, true, JOLIET),
         writer("bsdtar", &["iso9660:!rockridge,iso9660:!joliet"], None, false, PLAIN),

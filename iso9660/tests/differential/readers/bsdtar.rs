@@ -15,7 +15,8 @@ pub(super) fn shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listi
         Namespace::Plain => "iso9660:!joliet,iso9660:!rockridge",
     };
     let target = directory.path().to_str().unwrap();
-    program::run("bsdtar", ["--options", options, "-xpf", subject.path.to_str().unwrap(), "-C", target])?;
+    // -P: otherwise a backslash at the beginning of a name is taken away.
+    program::run("bsdtar", ["--options", options, "-xpPf", subject.path.to_str().unwrap(), "-C", target])?;
     let found = listing::of_directory(directory.path());
     // Without Rock Ridge it makes modes up.
     let mode = |item: Item| Item { mode: item.mode.filter(|_| namespace == Namespace::RockRidge), ..item };

@@ -5,6 +5,8 @@
 //!
 //! Known to be wrong in 2.1.0, and expected so here:
 //! - A Joliet name is cut to as many bytes of UTF-8 as its identifier has in UCS-2.
+//! - What is in a directory that Rock Ridge shows elsewhere is listed in both places or in the wrong one, and not found
+//!   by iso-read: the contents of such a tree are compared without their names.
 //! - Names that Rock Ridge continues outside of their records are not seen: see [`super::without_continuations`].
 
 use iso9660::Namespace;
@@ -101,7 +103,8 @@ pub(super) fn extracts(subject: &Subject<'_>, random: &mut Random) -> Result<(),
     let target = directory.path().join("out");
     let namespace = subject.first_of([Namespace::RockRidge, Namespace::Plain, Namespace::Plain]).0;
     let expected = expected(subject, namespace);
-    let files: Vec<&Item> = expected.0.iter().filter(|item| matches!(item.kind, Kind::File { .. })).collect();
+    let found = |item: &&Item| matches!(item.kind, Kind::File { .. }) && item.path.matches('/').count() < 8;
+    let files: Vec<&Item> = expected.0.iter().filter(found).collect();
     for _ in 0..EXTRACTED.min(files.len()) {
         let item = files[random.below(files.len())];
         let arguments = ["--no-header", "-i", subject.path.to_str().unwrap(), "-e", &item.path];

@@ -14,7 +14,7 @@
 //! most [`OPEN_FILES`] descriptors are held.
 
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,15 +82,28 @@ impl ScannedFile {
                 return Ok(file);
             }
         }
-        // Neither a link nor a pipe that took the file's place may be followed or waited for.
-        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-        let file = Arc::new(fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path())?);
-        self.unchanged(&file)?;
+        let file = Arc::new(self.open_anew()?);
         let mut open = lock();
         if open.len() >= OPEN_FILES {
             open.remove(0);
         }
         open.push((key, self.index, file.clone()));
+        Ok(file)
+    }
+
+    /// Appends the whole file to another: the kernel copies, where it can.
+    pub(crate) fn copy_to(&self, output: &File) -> io::Result<()> {
+        let file = self.open_anew()?;
+        let copied = io::copy(&mut (&file).take(self.len()), &mut &*output)?;
+        self.unchanged(&file)?;
+        if copied == self.len() { Ok(()) } else { Err(past_end(0, 0, copied)) }
+    }
+
+    fn open_anew(&self) -> io::Result<File> {
+        // Neither a link nor a pipe that took the file's place may be followed or waited for.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path())?;
+        self.unchanged(&file)?;
         Ok(file)
     }
 

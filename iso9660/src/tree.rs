@@ -116,13 +116,16 @@ pub struct Tree {
     /// Index 0 is the root. Indices follow insertion and never reach an image.
     pub(crate) directories: Vec<Children>,
     pub(crate) contents: Arc<Vec<Content>>,
+    /// The targets of symbolic links.
+    pub(crate) targets: Vec<Text>,
 }
 
-/// A part of [`Tree::names`].
+/// A part of [`Tree::names`], with room for one flag: on the name of a file it means that it may be executed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Text {
     start: u32,
     len: u16,
+    flag: bool,
 }
 
 /// A child of a directory.
@@ -136,12 +139,10 @@ pub(crate) struct Child {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Directory(u32),
-    /// A file with this content; hard links share one.
+    /// An index in [`Tree::contents`], which hard links share.
     File(u32),
-    /// A file that may be executed.
-    Executable(u32),
-    /// The target of a symbolic link.
-    Link(Text),
+    /// An index in [`Tree::targets`].
+    Link(u32),
 }
 
 /// The children of a directory. The few in `recent`, sorted too, join the others when there are many of them.
@@ -156,13 +157,17 @@ impl Text {
         let start = self.start as usize;
         &names[start..start + usize::from(self.len)]
     }
+
+    pub(crate) fn flag(self) -> bool {
+        self.flag
+    }
 }
 
 impl Children {
-    fn find(&self, names: &str, name: &str) -> Option<Node> {
+    fn find(&self, names: &str, name: &str) -> Option<Child> {
         let search = |list: &[Child]| {
             let at = list.binary_search_by(|child| child.name.of(names).cmp(name)).ok()?;
-            Some(list[at].node)
+            Some(list[at])
         };
         search(&self.sorted).or_else(|| search(&self.recent))
     }
@@ -199,7 +204,12 @@ impl Default for Tree {
 impl Tree {
     /// A tree with nothing but its root.
     pub fn new() -> Tree {
-        Tree { names: Arc::default(), directories: vec![Children::default()], contents: Arc::default() }
+        Tree {
+            names: Arc::default(),
+            directories: vec![Children::default()],
+            contents: Arc::default(),
+            targets: Vec::new(),
+        }
     }
 
     /// Adds a file; directories on the way appear by themselves. A leading `/` is allowed.
@@ -209,7 +219,7 @@ impl Tree {
     pub fn add_file(&mut self, path: &str, content: impl Into<Content>) -> Result<&mut Tree, PlanError> {
         let (parent, name) = self.vacant(path)?;
         let content = self.add_content(path, content.into())?;
-        self.add_child(path, parent, name, Node::File(content))
+        self.add_child(path, parent, name, Node::File(content), false)
     }
 
     /// Adds a file that may be executed: it has an `x` wherever [`crate::Options::file_mode`] has an `r`. Rock Ridge
@@ -224,7 +234,7 @@ impl Tree {
     ) -> Result<&mut Tree, PlanError> {
         let (parent, name) = self.vacant(path)?;
         let content = self.add_content(path, content.into())?;
-        self.add_child(path, parent, name, Node::Executable(content))
+        self.add_child(path, parent, name, Node::File(content), true)
     }
 
     /// Adds another name for a file that was added before: both share one content in the image, and one serial number.
@@ -236,14 +246,14 @@ impl Tree {
         let mut current = 0;
         for parent in parents {
             match self.directories[current].find(&self.names, parent) {
-                Some(Node::Directory(index)) => current = index as usize,
+                Some(Child { node: Node::Directory(index), .. }) => current = index as usize,
                 _ => return Err(PlanError::NoSuchFile { path: existing.to_owned() }),
             }
         }
         match self.directories[current].find(&self.names, last) {
-            Some(node @ (Node::File(_) | Node::Executable(_))) => {
+            Some(Child { name: linked, node: node @ Node::File(_) }) => {
                 let (parent, name) = self.vacant(path)?;
-                self.add_child(path, parent, name, node)
+                self.add_child(path, parent, name, node, linked.flag)
             }
             _ => Err(PlanError::NoSuchFile { path: existing.to_owned() }),
         }
@@ -266,7 +276,9 @@ impl Tree {
         } else {
             let (parent, name) = self.vacant(path)?;
             let target = self.add_text(path, target)?;
-            return self.add_child(path, parent, name, Node::Link(target));
+            let link = index(path, self.targets.len())?;
+            self.targets.push(target);
+            return self.add_child(path, parent, name, Node::Link(link), false);
         };
         Err(PlanError::Path { path: path.to_owned(), rule })
     }
@@ -276,15 +288,10 @@ impl Tree {
     /// # Errors
     /// When the path is not one or goes through something that is not a directory.
     pub fn add_directory(&mut self, path: &str) -> Result<&mut Tree, PlanError> {
-        self.directory_at(path)?;
-        Ok(self)
-    }
-
-    /// The index of the directory with a path, made when missing.
-    pub(crate) fn directory_at(&mut self, path: &str) -> Result<usize, PlanError> {
         let (mut names, last) = split(path)?;
         names.push(last);
-        self.directory(path, &names)
+        self.directory(path, &names)?;
+        Ok(self)
     }
 
     /// The directory for a new child, and the child's name.
@@ -302,7 +309,7 @@ impl Tree {
         let mut current = 0;
         for (depth, name) in names.iter().enumerate() {
             current = match self.directories[current].find(&self.names, name) {
-                Some(Node::Directory(index)) => index as usize,
+                Some(Child { node: Node::Directory(index), .. }) => index as usize,
                 Some(_) => {
                     return Err(PlanError::BelowFile {
                         path: path.to_owned(),
@@ -313,7 +320,7 @@ impl Tree {
                     let next = self.directories.len();
                     let index = index(path, next)?;
                     self.directories.push(Children::default());
-                    self.add_child(path, current, name, Node::Directory(index))?;
+                    self.add_child(path, current, name, Node::Directory(index), false)?;
                     next
                 }
             };
@@ -322,19 +329,20 @@ impl Tree {
     }
 
     /// Adds a child under a name that is new in its directory.
-    pub(crate) fn add_child(
+    fn add_child(
         &mut self,
         path: &str,
         parent: usize,
         name: &str,
         node: Node,
+        executable: bool,
     ) -> Result<&mut Tree, PlanError> {
-        let name = self.add_text(path, name)?;
+        let name = Text { flag: executable, ..self.add_text(path, name)? };
         self.directories[parent].insert(&self.names, Child { name, node });
         Ok(self)
     }
 
-    pub(crate) fn add_content(&mut self, path: &str, content: Content) -> Result<u32, PlanError> {
+    fn add_content(&mut self, path: &str, content: Content) -> Result<u32, PlanError> {
         let index = index(path, self.contents.len())?;
         Arc::make_mut(&mut self.contents).push(content);
         Ok(index)
@@ -345,7 +353,7 @@ impl Tree {
         let start = index(path, self.names.len())?;
         let len = u16::try_from(text.len()).map_err(|_| PlanError::TooLarge { path: path.to_owned() })?;
         Arc::make_mut(&mut self.names).push_str(text);
-        Ok(Text { start, len })
+        Ok(Text { start, len, flag: false })
     }
 }
 

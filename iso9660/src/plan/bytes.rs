@@ -9,6 +9,7 @@
 //! Invariants: `read_exact_at` and `write_to` deliver the same bytes; a source that is not as long as it was when planned
 //! is an error before any of its bytes are delivered; memory used is one buffer, whatever the size of the image.
 
+use std::fs::File;
 use std::io::{self, Write};
 
 use crate::SECTOR_SIZE;
@@ -22,6 +23,8 @@ use super::{Part, Piece, Plan};
 const BUFFER: usize = 256 * 1024;
 /// The room in the buffer under which a source is not read into it: many small reads cost more than a short write.
 const SMALL: usize = 32 * 1024;
+/// The length from which a file is copied by the kernel.
+const DIRECT: u64 = 128 * 1024;
 /// The end of the system area.
 const SYSTEM_AREA: u64 = 16 * SECTOR_SIZE;
 
@@ -126,8 +129,33 @@ impl Plan {
     /// # Errors
     /// What `output` says, or an [`io::Error`] around a [`SourceError`]; then the output is incomplete.
     pub fn write_to(&self, output: &mut (impl Write + ?Sized)) -> io::Result<u64> {
+        self.write(output, None)
+    }
+
+    /// Writes the whole image to a file, as [`Plan::write_to`] does, but lets the kernel copy the larger files of
+    /// scanned directories without passing them through this process.
+    ///
+    /// # Errors
+    /// As [`Plan::write_to`].
+    pub fn write_to_file(&self, output: &File) -> io::Result<u64> {
+        self.write(&mut &*output, Some(output))
+    }
+
+    /// Writes to `output`, and to `direct`, which is the same, what need not go through the buffer.
+    fn write(&self, output: &mut (impl Write + ?Sized), direct: Option<&File>) -> io::Result<u64> {
         let mut gathered = Gathered { buffer: vec![0; BUFFER], filled: 0, output };
         for segment in self.segments() {
+            if let (Some(direct), Part::File(number), DIRECT..) = (direct, segment.part, segment.len)
+                && let Content::File(source) = self.content(u32::try_from(number).unwrap_or(u32::MAX))
+            {
+                gathered.flush()?;
+                source.copy_to(direct).map_err(|source| {
+                    let path = self.file_path(number).unwrap_or_default();
+                    let length = usize::try_from(segment.len).unwrap_or(usize::MAX);
+                    io::Error::from(SourceError::Read { path, offset: 0, length, source })
+                })?;
+                continue;
+            }
             match segment.data {
                 SegmentData::Bytes(bytes) => gathered.bytes(bytes)?,
                 SegmentData::Zeros => gathered.fill(segment.len, |_, room| {

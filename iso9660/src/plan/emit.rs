@@ -17,6 +17,7 @@ use crate::ecma119::path_table::PathTableRecord;
 use crate::ecma119::record::{DIRECTORY, NewRecord, PARENT, SELF, base_length};
 use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, SECTOR};
 use crate::eltorito;
+use crate::error::PlanError;
 use crate::options::Options;
 use crate::rockridge::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
 
@@ -55,7 +56,10 @@ impl<'a> Renderer<'a> {
     }
 
     /// The bytes of a directory, whole sectors.
-    pub(crate) fn directory(&mut self, addressed: &Addressed, index: usize) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// None that did not come when the hierarchy was named.
+    pub(crate) fn directory(&mut self, addressed: &Addressed, index: usize) -> Result<Vec<u8>, PlanError> {
         let rock_ridge = addressed.named.hierarchy == Hierarchy::Primary && self.options.rock_ridge;
         let directory = &addressed.named.directories[index];
         let parent = directory.parent as usize;
@@ -75,16 +79,16 @@ impl<'a> Renderer<'a> {
             None => SystemUse::unnamed(&self.directory_posix(addressed, parent), Place::Ordinary),
         });
         self.append(&mut bytes, &directory_record(addressed, parent, PARENT, self.date), area);
-        for entry in &directory.entries {
-            self.entry(&mut bytes, addressed, entry, rock_ridge);
+        for entry in addressed.named.entries(self.nodes, self.options, index)? {
+            self.entry(&mut bytes, addressed, &entry, rock_ridge);
         }
         bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
-        bytes
+        Ok(bytes)
     }
 
     /// Appends the record of an entry, or those of a file in several pieces.
     fn entry(&mut self, bytes: &mut Vec<u8>, addressed: &Addressed, entry: &Entry, rock_ridge: bool) {
-        let identifier = addressed.named.entry_identifier(entry);
+        let identifier = entry.identifier.as_slice();
         let base = base_length(identifier.len());
         let date = self.date;
         let nothing = NewRecord { extent: self.nowhere, data_length: 0, date, flags: 0, identifier };
@@ -179,7 +183,7 @@ impl<'a> Renderer<'a> {
     fn file_posix(&self, file: u32) -> Posix {
         let owner = self.nodes.owner(file);
         let mode = self.options.file_mode;
-        let executable = self.nodes.files[file as usize].executable;
+        let executable = self.nodes.is_executable(file);
         Posix {
             kind: Kind::File,
             permissions: if executable { mode | (mode & 0o444) >> 2 } else { mode },
@@ -207,7 +211,11 @@ fn directory_record<'a>(
 }
 
 /// The metadata from the first descriptor to the data, and its pieces.
-pub(crate) fn emit(nodes: &Nodes, options: &Options, layout: &Layout) -> (Vec<u8>, Vec<Piece>) {
+pub(crate) fn emit(
+    nodes: &Nodes,
+    options: &Options,
+    layout: &Layout,
+) -> Result<(Vec<u8>, Vec<Piece>), PlanError> {
     let sectors = usize::try_from(layout.data - FIRST_DESCRIPTOR).unwrap_or(0);
     let mut metadata = Metadata { bytes: Vec::with_capacity(sectors * SECTOR), pieces: Vec::new() };
     for addressed in &layout.hierarchies {
@@ -244,14 +252,14 @@ pub(crate) fn emit(nodes: &Nodes, options: &Options, layout: &Layout) -> (Vec<u8
     for addressed in &layout.hierarchies {
         for (index, extent) in addressed.extents.iter().enumerate() {
             let part = Part::Directory(addressed.named.hierarchy, serial(index));
-            metadata.add(extent.sector, part, &renderer.directory(addressed, index));
+            metadata.add(extent.sector, part, &renderer.directory(addressed, index)?);
             metadata.add(extent.continuation(), Part::Continuation, renderer.continuation());
         }
     }
     if let Some((sector, entries)) = &layout.catalog {
         metadata.add(*sector, Part::BootCatalog, &eltorito::catalog(entries));
     }
-    (metadata.bytes, metadata.pieces)
+    Ok((metadata.bytes, metadata.pieces))
 }
 
 /// The metadata while it grows, without gaps between its sectors.
@@ -281,7 +289,7 @@ fn path_tables(addressed: &Addressed) -> (Vec<u8>, Vec<u8>) {
     for (directory, extent) in addressed.named.directories.iter().zip(&addressed.extents) {
         // Numbers begin at 1 and were limited to 16 bits when the hierarchy was named.
         let parent = u16::try_from(directory.parent + 1).unwrap_or(u16::MAX);
-        let identifier = addressed.named.directory_identifier(directory);
+        let identifier = &*directory.identifier;
         PathTableRecord { identifier, extent: extent.sector, parent }.append(&mut little, &mut big);
     }
     (little, big)

@@ -9,8 +9,9 @@
 //!              RR_MOVED/8/leaf          the directory, which says that it was moved (RE) and from where (PL)
 //! ```
 //!
-//! Visiting directories in the order found and appending the sorted subdirectories of each *is* path-table order.
-//! Identifiers lie side by side, so that an entry takes 16 bytes and what its name needs.
+//! Visiting directories in the order found and appending the sorted subdirectories of each *is* path-table order; and it
+//! gives the subdirectories of a directory consecutive numbers. So only directories are kept: the entries of one are
+//! made when they are needed, in the same order every time.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +37,9 @@ const ENHANCED_NAME: usize = 207;
 pub(crate) struct Named {
     pub(crate) hierarchy: Hierarchy,
     pub(crate) directories: Vec<Directory>,
-    identifiers: Vec<u8>,
-    /// For each relocated directory, as an index in [`Nodes::directories`]: its index here.
+    /// The relocated directories in the order of their names, as indices in [`Nodes::directories`].
+    moved: Vec<u32>,
+    /// The same, each with its index in [`Named::directories`].
     pub(crate) relocated: BTreeMap<u32, u32>,
 }
 
@@ -48,20 +50,14 @@ pub(crate) struct Directory {
     pub(crate) parent: u32,
     /// The index of the directory that this one was moved away from.
     pub(crate) moved_from: Option<u32>,
-    identifier: Identifier,
-    pub(crate) entries: Vec<Entry>,
+    /// The index of its first subdirectory, if it has one.
+    first_child: u32,
+    pub(crate) identifier: Box<[u8]>,
 }
 
 pub(crate) struct Entry {
-    identifier: Identifier,
+    pub(crate) identifier: Vec<u8>,
     pub(crate) target: Target,
-}
-
-/// A part of [`Named::identifiers`].
-#[derive(Clone, Copy)]
-struct Identifier {
-    start: u32,
-    len: u8,
 }
 
 /// What an entry leads to.
@@ -98,96 +94,101 @@ impl Named {
         if count > MAX_DIRECTORIES {
             return Err(PlanError::TooManyDirectories { count, limit: MAX_DIRECTORIES });
         }
-        let mut named = Named {
-            hierarchy,
-            directories: Vec::with_capacity(count),
-            identifiers: Vec::new(),
-            relocated: BTreeMap::new(),
-        };
-        let identifier = named.store(record::SELF)?;
-        let (parent, moved_from, entries) = (0, None, Vec::new());
-        named.directories.push(Directory { node: Some(0), parent, moved_from, identifier, entries });
+        let directories = Vec::with_capacity(count);
+        let mut named = Named { hierarchy, directories, moved, relocated: BTreeMap::new() };
+        named.add(Some(0), 0, record::SELF);
         // The bytes that the identifiers on the way to each directory take, each with one more.
         let mut path_lengths = vec![0];
+        let mut origins = Vec::new();
         let mut current = 0;
         while current < named.directories.len() {
-            let members = named.members(nodes, current, &moved);
-            let path_length: usize = path_lengths[current];
-            let mut children = match hierarchy {
-                Hierarchy::Primary => primary(nodes, &members, path_length, options)?,
-                Hierarchy::Joliet => supplementary(nodes, &members, options.joliet_names)?,
-                Hierarchy::Enhanced => enhanced(nodes, &members)?,
-            };
-            children.sort_unstable_by(|(left, _), (right, _)| match hierarchy {
-                Hierarchy::Primary => identifier::sort_key(left).cmp(&identifier::sort_key(right)),
-                Hierarchy::Joliet | Hierarchy::Enhanced => left.cmp(right),
-            });
-            let mut entries = Vec::with_capacity(children.len());
-            for (bytes, member) in children {
-                let identifier = named.store(&bytes)?;
+            named.directories[current].first_child = number(named.directories.len());
+            for (identifier, member) in named.identified(nodes, options, current)? {
+                let length = path_lengths[current] + identifier.len();
+                if hierarchy == Hierarchy::Primary && length > MAX_PATH {
+                    return Err(PlanError::PathTooLong {
+                        path: path_of(nodes, member),
+                        length,
+                        limit: MAX_PATH,
+                    });
+                }
                 let node = match member {
                     Member::Child(Child::Directory(node)) => Some(node),
                     Member::Relocation => None,
-                    Member::Child(Child::File(file)) => {
-                        entries.push(Entry { identifier, target: Target::File(file) });
-                        continue;
-                    }
-                    Member::Child(Child::Link(link)) => {
-                        entries.push(Entry { identifier, target: Target::Link(link) });
-                        continue;
-                    }
                     Member::Moved(node) => {
-                        entries.push(Entry { identifier, target: Target::Moved(node) });
+                        origins.push((node, number(current)));
                         continue;
                     }
+                    Member::Child(_) => continue,
                 };
-                path_lengths.push(path_length + bytes.len() + 1);
-                let index = number(named.directories.len());
+                path_lengths.push(length + 1);
+                let index = named.add(node, number(current), &identifier);
                 if let (None, Some(node)) = (named.directories[current].node, node) {
                     named.relocated.insert(node, index);
                 }
-                let (parent, moved_from, entries_of) = (number(current), None, Vec::new());
-                named.directories.push(Directory {
-                    node,
-                    parent,
-                    moved_from,
-                    identifier,
-                    entries: entries_of,
-                });
-                entries.push(Entry { identifier, target: Target::Directory(index) });
             }
-            named.directories[current].entries = entries;
             current += 1;
         }
-        named.find_origins();
+        for (node, origin) in origins {
+            if let Some(index) = named.relocated.get(&node) {
+                named.directories[*index as usize].moved_from = Some(origin);
+            }
+        }
         Ok(named)
     }
 
-    /// The identifier of a directory.
-    pub(crate) fn directory_identifier(&self, directory: &Directory) -> &[u8] {
-        self.identifier(directory.identifier)
+    /// The entries of a directory, in their order.
+    pub(crate) fn entries(
+        &self,
+        nodes: &Nodes,
+        options: &Options,
+        index: usize,
+    ) -> Result<Vec<Entry>, PlanError> {
+        let mut next = self.directories[index].first_child;
+        let entry = |(identifier, member)| {
+            let target = match member {
+                Member::Child(Child::File(file)) => Target::File(file),
+                Member::Child(Child::Link(link)) => Target::Link(link),
+                Member::Moved(node) => Target::Moved(node),
+                Member::Child(Child::Directory(_)) | Member::Relocation => {
+                    next += 1;
+                    Target::Directory(next - 1)
+                }
+            };
+            Entry { identifier, target }
+        };
+        Ok(self.identified(nodes, options, index)?.into_iter().map(entry).collect())
     }
 
-    /// The identifier of an entry.
-    pub(crate) fn entry_identifier(&self, entry: &Entry) -> &[u8] {
-        self.identifier(entry.identifier)
+    fn add(&mut self, node: Option<u32>, parent: u32, identifier: &[u8]) -> u32 {
+        let (moved_from, first_child, identifier) = (None, 0, identifier.into());
+        self.directories.push(Directory { node, parent, moved_from, first_child, identifier });
+        number(self.directories.len() - 1)
     }
 
-    fn identifier(&self, Identifier { start, len }: Identifier) -> &[u8] {
-        let start = start as usize;
-        &self.identifiers[start..start + usize::from(len)]
-    }
-
-    /// Keeps an identifier. All namespaces limit theirs to 207 bytes.
-    fn store(&mut self, bytes: &[u8]) -> Result<Identifier, PlanError> {
-        let start = u32::try_from(self.identifiers.len());
-        let start = start.map_err(|_| PlanError::TooLarge { path: String::new() })?;
-        self.identifiers.extend_from_slice(bytes);
-        Ok(Identifier { start, len: u8::try_from(bytes.len()).unwrap_or(u8::MAX) })
+    /// The members of a directory with their identifiers, in the order of these.
+    fn identified(
+        &self,
+        nodes: &Nodes,
+        options: &Options,
+        index: usize,
+    ) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
+        let members = self.members(nodes, index);
+        let mut children = match self.hierarchy {
+            Hierarchy::Primary => primary(nodes, &members, options)?,
+            Hierarchy::Joliet => supplementary(nodes, &members, options.joliet_names)?,
+            Hierarchy::Enhanced => enhanced(nodes, &members)?,
+        };
+        children.sort_unstable_by(|(left, _), (right, _)| match self.hierarchy {
+            Hierarchy::Primary => identifier::sort_key(left).cmp(&identifier::sort_key(right)),
+            Hierarchy::Joliet | Hierarchy::Enhanced => left.cmp(right),
+        });
+        Ok(children)
     }
 
     /// What the directory with an index contains, in byte-wise order of the names.
-    fn members(&self, nodes: &Nodes, index: usize, moved: &[u32]) -> Vec<Member> {
+    fn members(&self, nodes: &Nodes, index: usize) -> Vec<Member> {
+        let moved = &self.moved;
         let Some(node) = self.directories[index].node else {
             return moved.iter().map(|node| Member::Child(Child::Directory(*node))).collect();
         };
@@ -208,19 +209,6 @@ impl Named {
             members.insert(at, Member::Relocation);
         }
         members
-    }
-
-    /// Tells every relocated directory where it was.
-    fn find_origins(&mut self) {
-        for parent in 0..self.directories.len() {
-            for at in 0..self.directories[parent].entries.len() {
-                if let Target::Moved(node) = self.directories[parent].entries[at].target
-                    && let Some(index) = self.relocated.get(&node)
-                {
-                    self.directories[*index as usize].moved_from = Some(number(parent));
-                }
-            }
-        }
     }
 }
 
@@ -274,14 +262,13 @@ fn relocations(nodes: &Nodes, options: &Options) -> Result<Vec<u32>, PlanError> 
 /// Whether a directory is on a level that is moved: 9, then every sixth, because a moved one is on level 3.
 fn is_relocated(nodes: &Nodes, node: u32) -> bool {
     let level = nodes.directories[node as usize].level;
-    level > MAX_LEVEL && (level - MAX_LEVEL - 1) % (MAX_LEVEL - 2) == 0
+    level > MAX_LEVEL && (level - MAX_LEVEL - 1).is_multiple_of(MAX_LEVEL - 2)
 }
 
 /// The identifiers of a directory's members in ISO 9660, and their limits.
 fn primary(
     nodes: &Nodes,
     members: &[Member],
-    path_length: usize,
     options: &Options,
 ) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
     let directory =
@@ -293,10 +280,6 @@ fn primary(
         identifier::assign(&names, options.level).into_iter().zip(members).zip(&names)
     {
         let path = || path_of(nodes, *member);
-        let length = path_length + identifier.len();
-        if length > MAX_PATH {
-            return Err(PlanError::PathTooLong { path: path(), length, limit: MAX_PATH });
-        }
         if options.rock_ridge && name.len() > rockridge::NAME_LIMIT {
             return Err(PlanError::NameTooLong {
                 path: path(),

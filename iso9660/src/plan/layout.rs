@@ -126,7 +126,7 @@ impl Layout {
         for addressed in &self.hierarchies {
             let mut of_hierarchy = Vec::with_capacity(addressed.extents.len());
             for (index, directory) in addressed.named.directories.iter().enumerate() {
-                let length = renderer.directory(addressed, index).len();
+                let length = renderer.directory(addressed, index)?.len();
                 let size = |length: usize| {
                     u32::try_from(length)
                         .map_err(|_| PlanError::TooLarge { path: path_of(nodes, directory.node) })
@@ -139,9 +139,11 @@ impl Layout {
             for (extent, length) in addressed.extents.iter_mut().zip(lengths) {
                 (extent.length, extent.continuation_length) = length;
             }
-            let sizes = addressed.named.directories.iter().map(|directory| {
-                addressed.named.directory_identifier(directory).len().next_multiple_of(2) + 8
-            });
+            let sizes = addressed
+                .named
+                .directories
+                .iter()
+                .map(|directory| directory.identifier.len().next_multiple_of(2) + 8);
             // At most 65,535 directories of at most 216 bytes each.
             addressed.path_table_size = u32::try_from(sizes.sum::<usize>()).unwrap_or(u32::MAX);
         }

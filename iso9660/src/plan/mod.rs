@@ -96,7 +96,7 @@ impl Plan {
         hybrid::check(options, &boot)?;
         let layout = layout::Layout::new(&nodes, options, &boot)?;
         let patched = boot::with_info_table(&nodes, &boot, &layout.files)?;
-        let (mut metadata, mut front) = emit::emit(&nodes, options, &layout);
+        let (mut metadata, mut front) = emit::emit(&nodes, options, &layout)?;
         let len = u64::from(layout.sectors) * crate::SECTOR_SIZE;
         let mut back = None;
         if let Some(hybrid) = &options.hybrid {

@@ -9,6 +9,7 @@
 //! order, so the order of insertion has no way into the bytes. Lengths are taken here, once. Names and contents stay
 //! where the tree has them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::PlanError;
@@ -21,8 +22,8 @@ pub(crate) struct Nodes {
     pub(crate) directories: Vec<Directory>,
     pub(crate) files: Vec<File>,
     pub(crate) links: Vec<Link>,
-    /// For each content: its first file, and how many files have it.
-    owners: Vec<(u32, u32)>,
+    /// For each content that several files have: the first of them, and how many there are.
+    shared: BTreeMap<u32, (u32, u32)>,
 }
 
 pub(crate) struct Directory {
@@ -41,7 +42,6 @@ pub(crate) struct File {
     name: Text,
     parent: u32,
     content: u32,
-    pub(crate) executable: bool,
     pub(crate) len: u64,
 }
 
@@ -68,8 +68,10 @@ impl Nodes {
             directories: Vec::with_capacity(tree.directories.len()),
             files: Vec::with_capacity(tree.contents.len()),
             links: Vec::new(),
-            owners: vec![(u32::MAX, 0); tree.contents.len()],
+            shared: BTreeMap::new(),
         };
+        // The first file of every content.
+        let mut owners = vec![u32::MAX; tree.contents.len()];
         let root = Text::default();
         let (children, subdirectories) = (Vec::new(), 0);
         nodes.directories.push(Directory { name: root, parent: 0, level: 1, children, subdirectories });
@@ -91,9 +93,18 @@ impl Nodes {
                         nodes.directories[current].subdirectories += 1;
                         Child::Directory(number(nodes.directories.len() - 1)?)
                     }
-                    Node::File(content) => nodes.add_file(name, parent, content, false)?,
-                    Node::Executable(content) => nodes.add_file(name, parent, content, true)?,
+                    Node::File(content) => {
+                        let file = number(nodes.files.len())?;
+                        let len = nodes.contents[content as usize].len();
+                        nodes.files.push(File { name, parent, content, len });
+                        match &mut owners[content as usize] {
+                            vacant @ &mut u32::MAX => *vacant = file,
+                            owner => nodes.shared.entry(content).or_insert((*owner, 1)).1 += 1,
+                        }
+                        Child::File(file)
+                    }
                     Node::Link(target) => {
+                        let target = tree.targets[target as usize];
                         nodes.links.push(Link { name, parent, target });
                         Child::Link(number(nodes.links.len() - 1)?)
                     }
@@ -105,22 +116,6 @@ impl Nodes {
         Ok(nodes)
     }
 
-    fn add_file(
-        &mut self,
-        name: Text,
-        parent: u32,
-        content: u32,
-        executable: bool,
-    ) -> Result<Child, PlanError> {
-        let file = number(self.files.len())?;
-        let len = self.contents[content as usize].len();
-        let (owner, count) = &mut self.owners[content as usize];
-        *owner = file.min(*owner);
-        *count += 1;
-        self.files.push(File { name, parent, content, executable, len });
-        Ok(Child::File(file))
-    }
-
     /// The content of a file.
     pub(crate) fn content(&self, file: u32) -> &Content {
         &self.contents[self.files[file as usize].content as usize]
@@ -128,12 +123,17 @@ impl Nodes {
 
     /// The first of the files that have this file's content.
     pub(crate) fn owner(&self, file: u32) -> u32 {
-        self.owners[self.files[file as usize].content as usize].0
+        self.shared.get(&self.files[file as usize].content).map_or(file, |(owner, _)| *owner)
     }
 
     /// How many names the content of a file has.
     pub(crate) fn names_of_content(&self, file: u32) -> u32 {
-        self.owners[self.files[file as usize].content as usize].1
+        self.shared.get(&self.files[file as usize].content).map_or(1, |(_, count)| *count)
+    }
+
+    /// Whether a file may be executed.
+    pub(crate) fn is_executable(&self, file: u32) -> bool {
+        self.files[file as usize].name.flag()
     }
 
     /// The target of a symbolic link.

@@ -1,8 +1,8 @@
 //! Addresses: which sector everything begins in.
 //!
 //! ```text
-//! 16 primary | 17 boot record | Joliet | enhanced | terminator | L, M of each hierarchy | directories of each hierarchy
-//! | continuations | boot catalog | files in order, a shared content once | zeros
+//! 16 primary | 17 boot record | Joliet | enhanced | terminator | L, M of each hierarchy | directories of each hierarchy,
+//! each with its continuations | boot catalog | files in order, a shared content once | zeros
 //! ```
 //!
 //! Directories are rendered twice: first with addresses of zero to learn their sizes, which do not depend on addresses,

@@ -112,7 +112,8 @@ impl Listing {
             let order = match (found.peek(), wanted.peek()) {
                 (None, None) => return (more, missing),
                 (Some(left), Some(right)) if same(left, right) => {
-                    (found.next(), wanted.next());
+                    found.next();
+                    wanted.next();
                     continue;
                 }
                 (Some(left), Some(right)) => (&left.path, &left.kind).cmp(&(&right.path, &right.kind)),

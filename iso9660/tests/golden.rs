@@ -9,8 +9,8 @@ mod common;
 use std::fs;
 use std::path::PathBuf;
 
-use common::{EPOCH, annotate::annotate, boot_plan, task_plan};
-use iso9660::{Content, Options, Plan, Profile, ReadAt, Tree};
+use common::{EPOCH, annotate::annotate, boot_plan, hybrid_plan, task_plan};
+use iso9660::{Content, JolietNames, Level, Options, Plan, Profile, ReadAt, Tree};
 
 fn compare(name: &str, plan: &Plan) {
     let path =
@@ -57,6 +57,49 @@ fn a_task_image() {
 #[test]
 fn a_boot_image() {
     compare("boot", &boot_plan());
+}
+
+#[test]
+fn an_image_that_is_a_disk_as_well() {
+    compare("hybrid", &hybrid_plan());
+}
+
+#[test]
+fn a_task_with_the_files_of_cloud_init() {
+    let names = ["user-data", "meta-data", "network-config", "vendor-data", "job.json"];
+    compare("task_cloud_init", &plan(&names, |options| options.volume_id = "CIDATA".into()));
+}
+
+#[test]
+fn a_task_with_the_answer_files_of_windows() {
+    compare("task_windows", &plan(&["unattend.xml", "autounattend.xml", "job.json"], |_| {}));
+}
+
+#[test]
+fn a_task_with_a_kickstart_file() {
+    compare("task_kickstart", &plan(&["ks.cfg", "job.json"], |options| options.volume_id = "OEMDRV".into()));
+}
+
+#[test]
+fn links_executables_and_moved_directories() {
+    let mut tree = Tree::new();
+    tree.add_file("1/2/3/4/5/6/7/8/9/10/leaf", "deep\n").unwrap();
+    tree.add_file("b/2/3/4/5/6/7/8/leaf", "another\n").unwrap();
+    tree.add_executable("bin/run", "#!/bin/sh\n").unwrap().add_hard_link("bin/again", "bin/run").unwrap();
+    tree.add_symlink("current", "bin/run").unwrap().add_symlink("bin/up", "../b/./2").unwrap();
+    tree.add_symlink("long", &format!("/{}", "component/".repeat(40))).unwrap();
+    compare("links", &Plan::new(&tree, &Options::new(Profile::Tree, "LINKS", EPOCH)).unwrap());
+}
+
+#[test]
+fn an_enhanced_descriptor_and_the_names_of_level_one() {
+    let paths = ["a directory/recipe.schema.json", "a directory/recipe.schema.jsonl", "üñ", "readme.txt"];
+    compare(
+        "enhanced",
+        &plan(&paths, |options| {
+            (options.enhanced, options.level, options.joliet_names) = (true, Level::One, JolietNames::Strict)
+        }),
+    );
 }
 
 #[test]
@@ -131,6 +174,7 @@ fn place_time_zone_and_locale_do_not_reach_the_bytes() {
     let elsewhere = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_task_image", "a_boot_image", "names_that_are_long_collide_or_are_not_ascii"])
+        .args(["links_executables_and_moved_directories", "an_image_that_is_a_disk_as_well"])
         .current_dir(&elsewhere)
         .env_remove("UPDATE_GOLDEN")
         .envs([("TZ", "Pacific/Kiritimati"), ("LC_ALL", "tr_TR.ISO-8859-9"), ("USER", "somebody")])
@@ -138,5 +182,5 @@ fn place_time_zone_and_locale_do_not_reach_the_bytes() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("3 passed"), "{said}");
+    assert!(output.status.success() && said.contains("5 passed"), "{said}");
 }

@@ -55,6 +55,56 @@ const RECORD: [(usize, usize, &str); 10] = [
     (32, 1, "Length of File Identifier"),
 ];
 
+/// The fields of a Master Boot Record (UEFI 5.2.1); rows of code come first.
+const MBR: [(usize, usize, &str); 9] = [
+    (0, 432, "boot code"),
+    (432, 8, "sector of the boot file"),
+    (440, 4, "disk identifier"),
+    (444, 2, "(reserved)"),
+    (446, 16, "partition 1"),
+    (462, 16, "partition 2"),
+    (478, 16, "partition 3"),
+    (494, 16, "partition 4"),
+    (510, 2, "signature"),
+];
+
+/// The fields of a GPT header (UEFI 5.3.2).
+const GPT: [(usize, usize, &str); 14] = [
+    (0, 8, "Signature"),
+    (8, 4, "Revision"),
+    (12, 4, "HeaderSize"),
+    (16, 4, "HeaderCRC32"),
+    (20, 4, "(reserved)"),
+    (24, 8, "MyLBA"),
+    (32, 8, "AlternateLBA"),
+    (40, 8, "FirstUsableLBA"),
+    (48, 8, "LastUsableLBA"),
+    (56, 16, "DiskGUID"),
+    (72, 8, "PartitionEntryLBA"),
+    (80, 4, "NumberOfPartitionEntries"),
+    (84, 4, "SizeOfPartitionEntry"),
+    (88, 4, "PartitionEntryArrayCRC32"),
+];
+
+/// The fields of a GPT entry (UEFI 5.3.3).
+const GPT_ENTRY: [(usize, usize, &str); 6] = [
+    (0, 16, "PartitionTypeGUID"),
+    (16, 16, "UniquePartitionGUID"),
+    (32, 8, "StartingLBA"),
+    (40, 8, "EndingLBA"),
+    (48, 8, "Attributes"),
+    (56, 72, "PartitionName"),
+];
+
+/// The fields of a boot info table, which ISOLINUX and GRUB find in themselves.
+const INFO_TABLE: [(usize, usize, &str); 5] = [
+    (8, 4, "sector of the primary descriptor"),
+    (12, 4, "sector of the boot file"),
+    (16, 4, "length of the boot file"),
+    (20, 4, "checksum"),
+    (24, 40, "(reserved)"),
+];
+
 /// The longest image that is hashed whole; of a longer one, the metadata is.
 const HASHED: u64 = 64 << 20;
 
@@ -76,10 +126,28 @@ pub(crate) fn annotate(plan: &Plan) -> String {
         let SegmentData::Bytes(bytes) = segment.data else { continue };
         let base = segment.offset;
         match segment.part {
+            Part::File(number) if bytes.len() >= 64 && bytes[8..12] == [16, 0, 0, 0] => {
+                let path = plan.file_path(number).unwrap();
+                writeln!(text, "\nboot info table of {path}, sector {}", base / 2048).unwrap();
+                fields(&mut text, base, bytes, &INFO_TABLE);
+                continue;
+            }
             Part::File(_) => continue,
             part => writeln!(text, "\n{part:?}, sector {}", base / 2048).unwrap(),
         }
         match segment.part {
+            Part::SystemArea => {
+                fields(&mut text, base, bytes, &MBR);
+                if let Some(header) = bytes.get(512..1024) {
+                    fields(&mut text, base + 512, header, &GPT);
+                    entries(&mut text, base + 1024, &bytes[1024..]);
+                }
+            }
+            Part::BackupPartitionTable => {
+                let header = bytes.len() - 512;
+                entries(&mut text, base, &bytes[..header]);
+                fields(&mut text, base + header as u64, &bytes[header..], &GPT);
+            }
             Part::VolumeDescriptor(_) => fields(&mut text, base, bytes, &DESCRIPTOR),
             Part::Directory(..) => records(&mut text, base, bytes),
             _ => rows(&mut text, base, bytes),
@@ -109,7 +177,11 @@ fn listings(text: &mut String, plan: &Plan) {
         image
             .walk(|path, entry| {
                 let mode = entry.mode.map_or("-".to_owned(), |mode| format!("{mode:06o}"));
-                let slash = if entry.kind == EntryKind::Directory { "/" } else { "" };
+                let slash = match &entry.kind {
+                    EntryKind::Directory => "/".to_owned(),
+                    EntryKind::Symlink(target) => format!(" -> {target}"),
+                    _ => String::new(),
+                };
                 let extents: Vec<u64> = entry.extents.iter().map(|extent| extent.offset / 2048).collect();
                 writeln!(text, "{mode} {:>12} {extents:?} {path}{slash}", entry.len).unwrap();
                 ControlFlow::Continue(())
@@ -183,6 +255,15 @@ fn records(text: &mut String, base: u64, bytes: &[u8]) {
             system_use(text, base, record, area);
             at += record.len();
         }
+    }
+}
+
+/// The entries of a GPT that are in use.
+fn entries(text: &mut String, base: u64, bytes: &[u8]) {
+    let used = |(_, entry): &(usize, &[u8])| entry.iter().any(|byte| *byte != 0);
+    for (index, entry) in bytes.chunks(128).enumerate().filter(used) {
+        writeln!(text, "  -- GPT Partition Entry {}", index + 1).unwrap();
+        fields(text, base + 128 * index as u64, entry, &GPT_ENTRY);
     }
 }
 

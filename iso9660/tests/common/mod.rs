@@ -5,7 +5,7 @@ pub(crate) mod annotate;
 pub(crate) mod hostile;
 pub(crate) mod strict;
 
-use iso9660::{BiosBoot, Boot, Options, Plan, Profile, Tree, UefiBoot};
+use iso9660::{BiosBoot, Boot, Hybrid, Options, Plan, Profile, Tree, UefiBoot};
 
 /// 2023-11-14 22:13:20 UTC.
 pub(crate) const EPOCH: i64 = 1_700_000_000;
@@ -52,6 +52,22 @@ pub(crate) fn boot_plan() -> Plan {
         bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
     });
+    Plan::new(&tree, &options).unwrap()
+}
+
+/// An image that boots from CD and USB stick, in both firmwares.
+pub(crate) fn hybrid_plan() -> Plan {
+    let mut tree = Tree::new();
+    let boot_file: Vec<u8> = (0..=255).cycle().take(3000).collect();
+    tree.add_file("isolinux/isolinux.bin", boot_file).unwrap();
+    tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
+    tree.add_file("readme.txt", "boots from everything\n").unwrap();
+    let bios = BiosBoot { path: "isolinux/isolinux.bin".into(), load_units: 4, boot_info_table: true };
+    let options = Options {
+        boot: Some(Boot { bios: Some(bios), uefi: Some(UefiBoot { path: "boot/efi.img".into() }) }),
+        hybrid: Some(Hybrid { code: vec![0x90; 432] }),
+        ..Options::new(Profile::Boot, "HYBRID", EPOCH)
+    };
     Plan::new(&tree, &options).unwrap()
 }
 

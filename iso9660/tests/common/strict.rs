@@ -25,7 +25,8 @@ pub(crate) fn check(image: &[u8]) -> Result<(), String> {
     let mut at = 16 * SECTOR;
     loop {
         let descriptor = image.get(at..at + SECTOR).ok_or("no terminator")?;
-        ensure(&descriptor[1..7] == b"CD001\x01", "descriptor identifier", at)?;
+        let version = if enhanced(descriptor) { 2 } else { 1 };
+        ensure(&descriptor[1..6] == b"CD001" && descriptor[6] == version, "descriptor identifier", at)?;
         claims.push((at, at + SECTOR));
         match descriptor[0] {
             0 => {
@@ -42,6 +43,7 @@ pub(crate) fn check(image: &[u8]) -> Result<(), String> {
         at += SECTOR;
     }
     ensure(files.windows(2).all(|pair| pair[0] == pair[1]), "all hierarchies have the same files", 0)?;
+    partition_tables(image, &mut claims)?;
     claims.extend(files[0].iter().map(|(start, length)| (*start, start + length)));
     claims.retain(|(start, end)| start < end);
     claims.sort_unstable();
@@ -59,6 +61,30 @@ pub(crate) fn check(image: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a supplementary descriptor is that of ISO 9660:1999: it names no escape sequence.
+fn enhanced(descriptor: &[u8]) -> bool {
+    descriptor[0] == 2 && descriptor[88..120].iter().all(|byte| *byte == 0)
+}
+
+/// Claims the tables of a hybrid image; the checksums of a GPT are for its own tests.
+fn partition_tables(image: &[u8], claims: &mut Claims) -> Result<(), String> {
+    if image[510..512] != [0x55, 0xAA] {
+        return Ok(());
+    }
+    claims.push((0, 512));
+    ensure(image.len().is_multiple_of(1 << 20), "a hybrid image has whole cylinders", 0)?;
+    let mut at = 512;
+    for _ in 0..2 {
+        if !image[at..].starts_with(b"EFI PART") {
+            break;
+        }
+        let entries = le(image, at + 72) * 512;
+        claims.extend([(at, at + 512), (entries, entries + 128 * le(image, at + 80))]);
+        at = le(image, at + 32) * 512;
+    }
+    Ok(())
+}
+
 /// Checks one hierarchy; answers the extents of its files.
 fn hierarchy(
     image: &[u8],
@@ -69,7 +95,14 @@ fn hierarchy(
     let joliet = descriptor[0] == 2;
     ensure(both(descriptor, 80)? * SECTOR == image.len(), "volume space size", offset + 80)?;
     ensure(descriptor[128..132] == [0, 8, 8, 0], "logical block size", offset + 128)?;
-    for zeros in [7..8, 72..80, if joliet { 91..120 } else { 88..120 }, 144..148, 152..156, 882..2048] {
+    for zeros in [
+        7..8,
+        72..80,
+        if joliet && !enhanced(descriptor) { 91..120 } else { 88..120 },
+        144..148,
+        152..156,
+        882..2048,
+    ] {
         ensure(
             descriptor[zeros.clone()].iter().all(|byte| *byte == 0),
             "unused fields",

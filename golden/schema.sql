@@ -4,6 +4,8 @@ CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 
 CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
 
+CREATE INDEX idx_jobs_batch ON jobs (batch, status) WHERE batch IS NOT NULL;
+
 CREATE INDEX idx_jobs_created ON jobs (created_at, id);
 
 CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -14,7 +16,9 @@ CREATE INDEX idx_jobs_server ON jobs (server_serial);
 
 CREATE INDEX idx_jobs_status ON jobs (status);
 
-CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1;
+CREATE INDEX idx_locks_line ON locks (resource, held, priority DESC, since, root);
+
+CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1 AND capacity = 1;
 
 CREATE INDEX idx_locks_root ON locks (root);
 
@@ -37,6 +41,16 @@ CREATE TABLE api_tokens (
     role       TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
     created_at TEXT NOT NULL,
     expires_at TEXT
+) STRICT;
+
+CREATE TABLE batches (
+    id              TEXT PRIMARY KEY,
+    idempotency_key TEXT UNIQUE,
+    request_sha256  TEXT NOT NULL,
+    total           INTEGER NOT NULL,
+    max_parallel    INTEGER,
+    created_by      TEXT NOT NULL,
+    created_at      TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE bmc_sessions (
@@ -85,14 +99,14 @@ CREATE TABLE jobs (
     webhook_token_hash  TEXT NOT NULL,
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
     labels              TEXT NOT NULL DEFAULT '{}'
-) STRICT;
+, retry_of TEXT REFERENCES jobs (id) ON DELETE SET NULL, batch TEXT REFERENCES batches (id) ON DELETE SET NULL) STRICT;
 
 CREATE TABLE locks (
     resource TEXT NOT NULL,
     root     TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     held     INTEGER NOT NULL CHECK (held IN (0, 1)),
     priority INTEGER NOT NULL,
-    since    TEXT NOT NULL,
+    since    TEXT NOT NULL, capacity INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1),
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 

@@ -337,3 +337,23 @@ pub enum ReadError {
         source: io::Error,
     },
 }
+
+impl ReadError {
+    /// The error of a read from the medium. A budget that ran out, or a broken file inside the image, travels inside
+    /// the [`io::Error`] of the layer that noticed it and comes out here as itself.
+    pub(crate) fn io(offset: u64, length: usize, error: io::Error) -> ReadError {
+        match error.downcast::<ReadError>() {
+            Ok(error) => error,
+            Err(source) => ReadError::Io { offset, length, source },
+        }
+    }
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> io::Error {
+        match error {
+            ReadError::Io { source, .. } => source,
+            error => io::Error::new(io::ErrorKind::InvalidData, error),
+        }
+    }
+}

@@ -39,6 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod ecma119;
 mod eltorito;
 mod error;
@@ -50,18 +51,26 @@ mod options;
 pub mod partition;
 mod plan;
 mod rockridge;
+mod runs;
 mod scan;
 mod source;
+mod splice;
 mod tree;
+mod udf;
+mod zisofs;
 
+pub use check::{CheckOptions, Counts, Finding, NameFinding, Report, Rule, Severity, check, check_names};
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
 pub use error::{PlanError, ReadError, ScanError, SourceError};
-pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume};
+pub use image::{
+    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume,
+};
 pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use scan::ScannedFile;
 pub use source::{FileSource, ReadAt, Window};
+pub use splice::{Existing, Note, Splice, SpliceError, SpliceOptions, Spliced, Table};
 pub use tree::{Content, Tree};
 
 /// The size of a logical sector and of a logical block: the only one in use, and the only one supported.

@@ -8,6 +8,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use common::hostile::{Hostile, Outcome, both, hostile_images, put, record, start_of};
+use common::hostile_udf::hostile_udf_images;
+use common::udf::UdfImage;
 use iso9660::{Hierarchy, Image, Options, Part, Plan, Profile, ReadAt, ReadError, Tree};
 
 /// Opens, walks, reads every file and the boot catalog.
@@ -36,7 +38,7 @@ fn read_everything(image: &[u8]) -> Result<(), ReadError> {
 
 #[test]
 fn every_fault_is_found_and_named() {
-    for Hostile { name, image, outcome } in hostile_images() {
+    for Hostile { name, image, outcome } in hostile_images().into_iter().chain(hostile_udf_images()) {
         let found = match read_everything(&image) {
             Ok(()) => Outcome::Readable,
             Err(ReadError::Invalid { rule, .. }) => Outcome::Invalid(rule),
@@ -100,14 +102,14 @@ fn descriptors_without_end_are_a_limit() {
 }
 
 #[test]
-fn what_is_no_image_is_invalid_and_udf_alone_is_unsupported() {
+fn what_is_no_image_is_invalid() {
     for len in [0, 100, 40_000] {
         assert!(matches!(Image::open(vec![0; len]), Err(ReadError::Invalid { .. })));
     }
     let mut image = vec![0; 40 * 2048];
     image[16 * 2048..][..7].copy_from_slice(b"\0BEA01\x01");
     image[17 * 2048..][..7].copy_from_slice(b"\0NSR02\x01");
-    assert!(matches!(Image::open(image), Err(ReadError::Unsupported { .. })));
+    assert!(matches!(Image::open(image), Err(ReadError::Invalid { .. })), "UDF announced, nothing there");
 }
 
 #[test]
@@ -132,30 +134,37 @@ fn seed(image: &[u8]) -> &[u8] {
     &image[32 * 1024..end]
 }
 
+/// The seeds of both readers, by target and name.
+fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let iso = hostile_images().into_iter();
+    let udf = hostile_udf_images().into_iter();
+    iso.map(|Hostile { name, image, .. }| ("iso_read", name, seed(&image).to_vec()))
+        .chain(udf.map(|Hostile { name, image, .. }| ("iso_udf", name, UdfImage::seed(&image))))
+        .collect()
+}
+
 #[test]
 fn the_seeds_of_the_fuzz_targets_are_these_images() {
-    for Hostile { name, image, .. } in hostile_images() {
-        let path = corpus("iso_read").join(name);
+    for (target, name, seed) in seeds() {
+        let path = corpus(target).join(name);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            fs::create_dir_all(corpus("iso_read")).unwrap();
-            fs::write(&path, seed(&image)).unwrap();
+            fs::create_dir_all(corpus(target)).unwrap();
+            fs::write(&path, &seed).unwrap();
         }
         let stored = fs::read(&path)
             .unwrap_or_else(|error| panic!("{}: {error}; run with UPDATE_GOLDEN=1", path.display()));
-        assert!(
-            stored == seed(&image),
-            "{name} differs from its file; run with UPDATE_GOLDEN=1 if that is meant"
-        );
+        assert!(stored == seed, "{name} differs from its file; run with UPDATE_GOLDEN=1 if that is meant");
     }
 }
 
 #[test]
 fn seeds_replay_without_a_finding() {
-    let mut entries = 0;
-    for file in fs::read_dir(corpus("iso_read")).unwrap() {
-        entries += iso9660::fuzz::read_image(&fs::read(file.unwrap().path()).unwrap());
-    }
-    assert!(entries > 20, "the seeds reach the directories");
+    let replay = |target: &str, oracle: &dyn Fn(&[u8]) -> usize| -> usize {
+        let files = fs::read_dir(corpus(target)).unwrap();
+        files.map(|file| oracle(&fs::read(file.unwrap().path()).unwrap())).sum()
+    };
+    assert!(replay("iso_read", &iso9660::fuzz::read_image) > 20, "the seeds reach the directories");
+    assert!(replay("iso_udf", &iso9660::fuzz::read_udf) > 100, "the seeds reach the directories");
     for file in fs::read_dir(corpus("iso_write")).unwrap() {
         iso9660::fuzz::write_roundtrip(&fs::read(file.unwrap().path()).unwrap());
     }

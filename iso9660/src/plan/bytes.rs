@@ -17,7 +17,7 @@ use crate::error::SourceError;
 use crate::source::{ReadAt, past_end};
 use crate::tree::Content;
 
-use super::{Part, Piece, Plan};
+use super::{Body, Part, Piece, Plan};
 
 /// How much is gathered before it is written.
 const BUFFER: usize = 256 * 1024;
@@ -178,15 +178,11 @@ impl Plan {
     /// The piece with an index; they are in the order of their offsets and do not touch the gaps between them.
     fn piece(&self, index: usize) -> Option<Segment<'_>> {
         if let Some(piece) = self.front.get(index) {
-            return Some(self.metadata(piece));
+            return Some(self.laid(piece));
         }
         let index = index - self.front.len();
         let Some(file) = self.files.get(index).copied() else {
-            return self
-                .back
-                .as_ref()
-                .filter(|_| index == self.files.len())
-                .map(|piece| self.metadata(piece));
+            return self.back.as_ref().filter(|_| index == self.files.len()).map(|piece| self.laid(piece));
         };
         Some(Segment {
             offset: u64::from(self.sectors[file as usize]) * SECTOR_SIZE,
@@ -200,10 +196,12 @@ impl Plan {
         })
     }
 
-    fn metadata(&self, piece: &Piece) -> Segment<'_> {
-        let bytes = &self.metadata[piece.bytes.clone()];
-        let (offset, len) = (piece.offset, bytes.len() as u64);
-        Segment { offset, len, part: piece.part, data: SegmentData::Bytes(bytes) }
+    fn laid<'a>(&'a self, piece: &'a Piece) -> Segment<'a> {
+        let (len, data) = match &piece.body {
+            Body::Metadata(range) => (range.len() as u64, SegmentData::Bytes(&self.metadata[range.clone()])),
+            Body::Source(source) => (source.len(), SegmentData::Source(source)),
+        };
+        Segment { offset: piece.offset, len, part: piece.part, data }
     }
 
     /// The index of the first piece that ends after `offset`.

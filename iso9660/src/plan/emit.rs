@@ -24,7 +24,7 @@ use crate::rockridge::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append
 use super::hierarchy::{Entry, RELOCATION, Target};
 use super::layout::{Addressed, Layout, sections};
 use super::order::{Child, Nodes};
-use super::{Part, Piece};
+use super::{Body, Part, Piece};
 
 /// The permissions of a symbolic link, as Linux shows them.
 const LINK_MODE: u16 = 0o777;
@@ -279,7 +279,7 @@ impl Metadata {
         debug_assert_eq!(offset, u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE + start as u64);
         self.bytes.extend_from_slice(structure);
         self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
-        self.pieces.push(Piece { offset, part, bytes: start..self.bytes.len() });
+        self.pieces.push(Piece { offset, part, body: Body::Metadata(start..self.bytes.len()) });
     }
 }
 

@@ -11,6 +11,7 @@
 //! Invariants: planning reads no content, only lengths, but for a boot file that gets a table; what is in memory is the
 //! metadata and a few numbers per file; gaps between pieces are zeros; the same tree and options give the same bytes.
 
+mod assembled;
 mod boot;
 mod bytes;
 mod emit;
@@ -20,14 +21,17 @@ mod layout;
 mod order;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::ecma119::Hierarchy;
 use crate::error::PlanError;
 use crate::options::Options;
+use crate::source::ReadAt;
 use crate::tree::{Content, Tree};
 
 use order::{Child, Nodes};
 
+pub(crate) use assembled::NewPiece;
 pub use bytes::{Segment, SegmentData};
 
 /// An image of which every byte is decided.
@@ -47,12 +51,18 @@ pub struct Plan {
     len: u64,
 }
 
-/// Metadata at a place in the image.
+/// Bytes at a place in the image, never none.
 struct Piece {
     offset: u64,
     part: Part,
-    /// A range of `Plan::metadata`, not empty.
-    bytes: Range<usize>,
+    body: Body,
+}
+
+enum Body {
+    /// A range of `Plan::metadata`.
+    Metadata(Range<usize>),
+    /// All bytes of a source.
+    Source(Arc<dyn ReadAt>),
 }
 
 /// What a segment of an image is.
@@ -79,6 +89,8 @@ pub enum Part {
     BootCatalog,
     /// The content of a file, by its number: see [`Plan::file_path`].
     File(usize),
+    /// Bytes of the image that a splice adds to.
+    Original,
     /// Zeros to the end of a sector or of the image.
     Padding,
     /// The second copy of a GPT.
@@ -104,12 +116,12 @@ impl Plan {
             let mut keep = |bytes: Vec<u8>| {
                 let before = metadata.len();
                 metadata.extend_from_slice(&bytes);
-                before..metadata.len()
+                Body::Metadata(before..metadata.len())
             };
-            front.insert(0, Piece { offset: 0, part: Part::SystemArea, bytes: keep(start) });
+            front.insert(0, Piece { offset: 0, part: Part::SystemArea, body: keep(start) });
             if !end.is_empty() {
                 let (offset, part) = (len - end.len() as u64, Part::BackupPartitionTable);
-                back = Some(Piece { offset, part, bytes: keep(end) });
+                back = Some(Piece { offset, part, body: keep(end) });
             }
         }
         let has_bytes = |file: &u32| nodes.owner(*file) == *file && nodes.files[*file as usize].len > 0;

@@ -18,7 +18,7 @@
 mod read;
 mod write;
 
-pub(crate) use read::{Attributes, parse, root_skip};
+pub(crate) use read::{Attributes, parse, parse_into, root_skip};
 pub(crate) use write::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
 
 /// The longest name: that of POSIX systems.

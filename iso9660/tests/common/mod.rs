@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 pub(crate) mod annotate;
+pub(crate) mod faults;
 pub(crate) mod hostile;
+pub(crate) mod hostile_udf;
 pub(crate) mod strict;
+pub(crate) mod udf;
 
 use iso9660::{BiosBoot, Boot, Hybrid, Options, Plan, Profile, Tree, UefiBoot};
 

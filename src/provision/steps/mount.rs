@@ -8,6 +8,7 @@ use serde_json::json;
 use super::super::evidence::{Built, Mounted, Validated};
 use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
+use super::super::waits;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::media::{self, Suffix};
@@ -157,7 +158,7 @@ async fn mount_into(
 
 fn waiting(host: &Host, mounted: &Mounted, slot: &str, what: &str) -> StepReport {
     settling(
-        "mount",
+        &waits::MOUNT,
         host.bmc.profile().read_back_lag,
         format!("the {what} was inserted into slot {slot}, which does not show it yet"),
     )

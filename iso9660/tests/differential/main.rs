@@ -25,8 +25,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use generate::{Node, Random, Rules, Source};
 use iso9660::{
-    BiosBoot, Boot, Depth, Hybrid, Image, Level, Limits, Namespace, Options, Plan, PlanError, Profile, Tree,
-    UefiBoot,
+    BiosBoot, Boot, CheckOptions, Depth, Hybrid, Image, Level, Limits, Namespace, Options, Plan, PlanError,
+    Profile, Tree, UefiBoot,
 };
 use listing::{Item, Kind, Listing};
 use readers::pycdlib::Worker;
@@ -210,7 +210,13 @@ fn images_of_ours_read_as_their_tree_in_every_program() {
         fs::write(&path, &bytes).unwrap();
         let trees = made.trees(&bytes);
         let subject = Subject { path: &path, bytes: &bytes, trees };
-        let findings = readers::disagreements(&subject, &mut bench.worker, &mut random);
+        let mut findings = readers::disagreements(&subject, &mut bench.worker, &mut random);
+        let report = iso9660::check(&bytes, &CheckOptions::default()).unwrap();
+        findings.extend(report.findings().iter().map(|finding| Finding {
+            program: "our checker",
+            namespace: None,
+            said: finding.to_string(),
+        }));
         let told = |Finding { program, namespace, said }: Finding| match namespace {
             Some(namespace) => format!("{program}, {namespace}: {said}"),
             None => format!("{program}: {said}"),
@@ -252,6 +258,7 @@ fn foreign(writer: &Writer, source: &Source, bench: &mut Bench) -> Result<(), St
 /// What our reader shows of an image of another program, against its source.
 fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) -> Result<(), String> {
     let mut namespaces = Vec::new();
+    namespaces.extend(writer.arguments.contains(&"-udf").then_some(Namespace::Udf));
     namespaces.extend(writer.rock_ridge.map(|_| Namespace::RockRidge));
     namespaces.extend(writer.joliet.then_some(Namespace::Joliet));
     namespaces.push(Namespace::Plain);
@@ -271,15 +278,21 @@ fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) 
                 found.only(|item| !moved(item)).against(&rock_ridge(writer, source))
             }
             Namespace::Joliet => {
-                let undated = found.0.into_iter().map(|item| Item { modified: None, ..item });
                 let empty_files = ["genisoimage", "bsdtar"].contains(&writer.program);
-                Listing(undated.collect()).against(&without_links(source, empty_files))
+                undated(found).against(&without_links(source, empty_files))
             }
+            // genisoimage writes links as empty files.
+            Namespace::Udf => undated(found).against(&without_links(source, true)),
             Namespace::Plain => plain(source, path, bytes, found),
         }
         .map_err(told)?;
     }
     Ok(())
+}
+
+/// A listing whose modes and dates are not compared.
+fn undated(listing: Listing) -> Listing {
+    Listing(listing.0.into_iter().map(|item| Item { mode: None, modified: None, ..item }).collect())
 }
 
 /// The source as a tree without links shows it: they are empty files, or not there.

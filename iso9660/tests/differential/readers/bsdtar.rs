@@ -13,6 +13,7 @@ pub(super) fn shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listi
         Namespace::RockRidge => "iso9660:!joliet",
         Namespace::Joliet => "iso9660:!rockridge",
         Namespace::Plain => "iso9660:!joliet,iso9660:!rockridge",
+        Namespace::Udf => unreachable!("no image of ours has UDF"),
     };
     let target = directory.path().to_str().unwrap();
     // -P: otherwise a backslash at the beginning of a name is taken away.

@@ -22,7 +22,7 @@ pub(super) fn expected(namespace: Namespace, listing: &Listing) -> Listing {
     match namespace {
         Namespace::Joliet => listing.clone().rename(|path| Some(latin1(path))),
         Namespace::RockRidge => unmoved(listing, &Kind::Directory),
-        Namespace::Plain => listing.clone(),
+        Namespace::Plain | Namespace::Udf => listing.clone(),
     }
 }
 
@@ -35,6 +35,7 @@ fn flags(namespace: Namespace) -> &'static [&'static str] {
         Namespace::RockRidge => &["-R"],
         Namespace::Joliet => &["-J"],
         Namespace::Plain => &[],
+        Namespace::Udf => unreachable!("no image of ours has UDF"),
     }
 }
 
@@ -62,7 +63,9 @@ pub(crate) fn shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listi
 fn decode(namespace: Namespace, bytes: &[u8]) -> String {
     match namespace {
         Namespace::Joliet => bytes.iter().copied().map(char::from).collect(),
-        Namespace::RockRidge | Namespace::Plain => String::from_utf8_lossy(bytes).into_owned(),
+        Namespace::RockRidge | Namespace::Plain | Namespace::Udf => {
+            String::from_utf8_lossy(bytes).into_owned()
+        }
     }
 }
 
@@ -117,6 +120,7 @@ pub(super) fn extracts(
                 OsString::from_vec(format!("/{}", item.path).chars().map(|char| char as u8).collect())
             }
             Namespace::Plain => plain_argument(&item.path),
+            Namespace::Udf => unreachable!("no image of ours has UDF"),
         };
         let arguments: Vec<&OsStr> = flags(namespace).iter().map(OsStr::new).collect();
         let image = subject.path.as_os_str();

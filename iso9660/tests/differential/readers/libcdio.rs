@@ -25,7 +25,7 @@ pub(super) fn expected(subject: &Subject<'_>, namespace: Namespace) -> Listing {
     match namespace {
         Namespace::RockRidge => without_continuations(subject, str::to_owned),
         Namespace::Joliet => listing.clone().rename(|path| Some(cut(path))),
-        Namespace::Plain => listing.clone(),
+        Namespace::Plain | Namespace::Udf => listing.clone(),
     }
 }
 

@@ -145,7 +145,7 @@ pub(crate) fn plain_path(path: &str) -> String {
 fn normal(namespace: Namespace, listing: Listing) -> Listing {
     match namespace {
         Namespace::Plain => listing.rename(|path| Some(plain_path(path))),
-        Namespace::RockRidge | Namespace::Joliet => listing,
+        Namespace::RockRidge | Namespace::Joliet | Namespace::Udf => listing,
     }
 }
 

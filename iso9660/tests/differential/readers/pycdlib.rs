@@ -39,7 +39,7 @@ impl Worker {
             let tree = match namespace {
                 Namespace::RockRidge => "rr_path ",
                 Namespace::Joliet => "joliet_path ",
-                Namespace::Plain => "iso_path ",
+                Namespace::Plain | Namespace::Udf => "iso_path ",
             };
             let lines = answer.iter().filter_map(|line| line.strip_prefix(tree));
             (namespace, normal(namespace, Listing(lines.map(item).collect())))

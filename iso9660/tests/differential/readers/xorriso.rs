@@ -21,6 +21,7 @@ pub(super) fn shows(subject: &Subject<'_>) -> Vec<(Namespace, Result<Listing, St
             Namespace::RockRidge => "nojoliet",
             Namespace::Joliet => "norock",
             Namespace::Plain => "ecma119",
+            Namespace::Udf => unreachable!("no image of ours has UDF"),
         };
         let target = directory.path().join(index.to_string());
         arguments.extend(["-read_fs", view, "-indev", image, "-extract", "/"].map(str::to_owned));

@@ -3,16 +3,19 @@
 //! ```text
 //! read_image       data = an image without its 16 empty sectors and without its zeros at the end
 //! read_udf         data = sectors (16) | pieces: sector (15), tag is to be made right (1) | length (16) | bytes
-//! write_roundtrip  data = lines of a small language: what tree to write; then written, read three ways, compared
+//! check            data = as for read_image; checked, and read where the checker has no objection
+//! write_roundtrip  data = lines of a small language: what tree to write; then written, checked, read three ways
 //! ```
 //!
-//! Both panic when a promise of the crate does not hold; a target is nothing but a call of one of them.
+//! All panic when a promise of the crate does not hold; a target is nothing but a call of one of them.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 
+use crate::check::{self, CheckOptions, Severity, check_names};
 use crate::ecma119::SECTOR;
+use crate::error::ReadError;
 use crate::image::{Entry, FileReader, Image, Limits, Namespace};
 use crate::options::{BiosBoot, Boot, Options, Profile, UefiBoot};
 use crate::plan::Plan;
@@ -147,6 +150,42 @@ fn read_samples<S: ReadAt>(source: &S, entry: &Entry, file: &FileReader<&S>) {
     }
 }
 
+/// Checks a hostile image. The checker must come back with an orderly report, and what it finds no error in must be
+/// readable in every namespace that there is. Answers how many findings there are.
+pub fn check(data: &[u8]) -> u64 {
+    let source = Frame(data);
+    let options = CheckOptions {
+        findings_per_rule: 3,
+        entries: LIMITS.entries,
+        // Most of the frame is zeros of its own.
+        unused_bytes: 128 << 10,
+        ..CheckOptions::default()
+    };
+    let report = match check::check(&source, &options) {
+        Ok(report) => report,
+        Err(error) => panic!("nothing but a medium that fails is an error: {error}"),
+    };
+    let findings = report.findings();
+    assert!(findings.is_sorted_by_key(|finding| finding.offset), "findings are in order");
+    assert!(findings.iter().all(|finding| finding.offset <= IMAGE), "findings are in the image");
+    let lines = findings.len() + usize::from(report.omitted() > 0) + 1;
+    assert_eq!(report.to_string().lines().count(), lines, "each finding is one line");
+    let counted = Severity::ALL.iter().map(|severity| report.count(*severity)).sum::<u64>();
+    assert_eq!(counted, findings.len() as u64 + report.omitted(), "every finding is counted");
+    if report.count(Severity::Error) == 0 {
+        for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
+            let walked = Image::open_with(&source, Some(namespace), LIMITS)
+                .and_then(|image| image.walk(|_, _| ControlFlow::Continue(())));
+            if let Err(ReadError::Invalid { offset, rule }) = walked {
+                panic!(
+                    "{namespace}: no error was found, and the reader has one at {offset:#x}: {rule}\n{report}"
+                );
+            }
+        }
+    }
+    counted
+}
+
 /// Writes the tree that `data` describes, reads it back in every namespace and compares. Refused trees are fine.
 ///
 /// Each line is `path`, a tab, and the number of bytes in the file; a path that ends in `/` is a directory; the first
@@ -183,6 +222,11 @@ pub fn write_roundtrip(data: &[u8]) {
     assert!(matches!(plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
     let mut again = vec![0; bytes.len()];
     assert!(plan.read_exact_at(0, &mut again).is_ok() && again == bytes, "both ways out give the same bytes");
+    let folding = check_names(&tree).len() as u64;
+    match check::check(&bytes, &CheckOptions::default()) {
+        Ok(report) => assert_eq!(report.totals().values().sum::<u64>(), folding, "{report}"),
+        Err(error) => panic!("our own image can be checked: {error}"),
+    }
 
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
         let image = match Image::open_with(bytes.as_slice(), Some(namespace), Limits::default()) {

@@ -4,25 +4,35 @@
 //!                 Options
 //!                    |
 //!  Tree  ---------->Plan -----> segments (metadata bytes | zero fill | range of a source)
-//!  (names, contents)  |           |-> write_to(any Write)
-//!                     |           `-> read_exact_at(any offset)     (a Plan is itself a ReadAt)
+//!  (names, contents,  |           |-> write_to(any Write), write_to_file(a file)
+//!   links; built or   |           `-> read_exact_at(any offset)     (a Plan is itself a ReadAt)
+//!   scanned)          |
 //!                     |
 //!                     `--> the same bytes for the same input, on every machine
 //!
-//!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
+//!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
+//!
+//!  ReadAt -> check -> Report: findings (offset, rule, severity, message) of what no reader would mention
 //! ```
 //!
 //! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
-//! layout in which every address is known; nothing is copied and no content is read until somebody asks for bytes.
+//! layout in which every address is known; nothing is copied and no content is read until somebody asks for bytes (but
+//! for a small boot file that gets a table of its own address).
 //! An image is therefore never stored: it is streamed, hashed or served by range from its plan.
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop bounded.
+//! image. Reader and checker treat their input as hostile: no recursion, no allocation from a claimed size, every loop and
+//! every call's reading bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about
+//! images of ours; [`check_names`] finds names in a tree that some reader takes for one.
 //!
-//! Not here: UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
+//! An image may be a disk as well ([`Hybrid`]): then it has the partition tables of [`partition`], and boots from a USB
+//! stick as it does from a CD. [`Splice`] plans a new image that has the bytes of an existing one and some files more.
 //!
-//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0.
+//! Not here: writing UDF, policy about who may read what, and anything asynchronous.
+//!
+//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0,
+//! UEFI 2.10 section 5 (partition tables), ECMA-167 and OSTA UDF 1.02 to 2.60 (read), zisofs (read).
 //!
 //! ```
 //! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};

@@ -49,7 +49,7 @@ fn every_single_fault_is_found_under_its_rule() {
 fn a_checker_without_the_rule_on_order_would_fail_the_table() {
     let options = CheckOptions { ignored: vec![Rule::DirectoryOrder], ..CheckOptions::default() };
     let names: Vec<&str> = misses(&options).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(names, ["a directory out of order", "Joliet out of order"]);
+    assert_eq!(names, ["a directory out of order", "an identifier twice", "Joliet out of order"]);
 }
 
 #[test]
@@ -62,6 +62,7 @@ fn every_rule_that_a_fault_can_break_is_in_the_table() {
         Rule::IdentifierLength,
         Rule::PathDepth,
         Rule::PathLength,
+        Rule::NamesFoldCase,
         Rule::NamesFoldDot,
         Rule::NamesFoldUnicode,
     ];

@@ -171,6 +171,10 @@ fn a_file_over_four_gibibytes() {
 
 #[test]
 fn place_time_zone_and_locale_do_not_reach_the_bytes() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        // The files are being written by the other tests at this moment.
+        return;
+    }
     let elsewhere = tempfile::tempdir().unwrap();
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "a_task_image", "a_boot_image", "names_that_are_long_collide_or_are_not_ascii"])

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io;
+use std::io::{self, Write};
 
 use common::{EPOCH, hybrid_plan, stream};
 use iso9660::partition::{Gpt, Guid, Mbr, MbrPartition};
@@ -171,4 +171,40 @@ fn boot_code_needs_room_and_something_to_start() {
     let mut without = options(true, true, 10);
     (without.boot, without.profile) = (None, Profile::Tree);
     assert!(matches!(Plan::new(&tree(), &without), Err(PlanError::Hybrid { .. })));
+}
+
+/// What a disk tool says about an image: whether it is content, and its words.
+fn verify(program: &str, arguments: &[&str], image: &[u8]) -> (bool, String) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(image).unwrap();
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .arg(file.path())
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}"));
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+#[ignore = "needs sgdisk and sfdisk, run by .ci/run"]
+fn disk_tools_are_content_with_both_tables_and_notice_a_damaged_one() {
+    let sgdisk = |image: &[u8]| verify("sgdisk", &["--verify"], image);
+    let sfdisk = |image: &[u8]| verify("sfdisk", &["--verify"], image);
+    for (bios, code) in [(true, 432), (false, 0)] {
+        let image = stream(&Plan::new(&tree(), &options(bios, true, code)).unwrap());
+        let (fine, said) = sgdisk(&image);
+        assert!(fine && said.contains("No problems found"), "{said}");
+        let (fine, said) = sfdisk(&image);
+        assert!(fine && said.contains("No errors detected"), "{said}");
+        // The last entry of the backup, which nothing but its checksum protects.
+        let mut damaged = image;
+        let at = damaged.len() - 600;
+        damaged[at] ^= 1;
+        let (_, said) = sgdisk(&damaged);
+        assert!(!said.contains("No problems found"), "{said}");
+    }
+    let bios_only = stream(&Plan::new(&tree(), &options(true, false, 432)).unwrap());
+    let (fine, said) = sfdisk(&bios_only);
+    assert!(fine && said.contains("No errors detected"), "{said}");
 }

@@ -383,6 +383,103 @@ proptest! {
     }
 }
 
+/// What a tree of any shape consists of.
+#[derive(Clone, Debug)]
+enum Thing {
+    File(usize),
+    Executable(usize),
+    Link(String),
+    Directory,
+    /// Another name for the first file.
+    Again,
+}
+
+/// Trees of odd names, deep directories and links, which only Rock Ridge can hold.
+fn odd_trees() -> impl Strategy<Value = BTreeMap<String, Thing>> {
+    let odd = "[a-cA-C .:;*?\\\\é😀_\\-]{1,12}|[a-b]|[é]{100,127}|[n]{180,255}";
+    let name = odd.prop_filter("not a name", |name| name != "." && name != "..");
+    let path = proptest::collection::vec(name.clone(), 1..4).prop_map(|names| names.join("/"));
+    let deep = (proptest::collection::vec("[ab]", 8..40), name)
+        .prop_map(|(names, name)| format!("{}/{name}", names.join("/")));
+    let target = proptest::collection::vec("[a-z]{1,20}|[.]{1,2}|[z]{240,255}", 1..5);
+    let target = (any::<bool>(), target)
+        .prop_map(|(root, names)| format!("{}{}", if root { "/" } else { "" }, names.join("/")));
+    let thing = prop_oneof![
+        4 => (0_usize..5000).prop_map(Thing::File),
+        1 => (0_usize..5000).prop_map(Thing::Executable),
+        3 => target.prop_map(Thing::Link),
+        1 => Just(Thing::Directory),
+        1 => Just(Thing::Again),
+    ];
+    proptest::collection::btree_map(prop_oneof![3 => path, 1 => deep], thing, 0..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_odd_tree_reads_back_with_its_links_modes_and_depth(
+        things in odd_trees(),
+        offsets in proptest::collection::vec((any::<u64>(), 1_usize..5000), 20),
+    ) {
+        let mut tree = Tree::new();
+        let mut wanted: BTreeMap<String, (u32, Vec<u8>)> = BTreeMap::new();
+        let mut first: Option<(String, (u32, Vec<u8>))> = None;
+        for (path, thing) in &things {
+            let added = match thing {
+                Thing::File(size) => tree.add_file(path, content(path, *size)).is_ok()
+                    .then(|| (0o100_444, content(path, *size))),
+                Thing::Executable(size) => tree.add_executable(path, content(path, *size)).is_ok()
+                    .then(|| (0o100_555, content(path, *size))),
+                Thing::Link(target) => tree.add_symlink(path, target).is_ok()
+                    .then(|| (0o120_777, target.clone().into_bytes())),
+                Thing::Directory => tree.add_directory(path).is_ok().then(|| (0o040_555, Vec::new())),
+                Thing::Again => first.as_ref().and_then(|(existing, what)| {
+                    tree.add_hard_link(path, existing).is_ok().then(|| what.clone())
+                }),
+            };
+            if let Some(what) = added {
+                if first.is_none() && what.0 & 0o100_000 != 0 && what.0 & 0o020_000 == 0 {
+                    first = Some((path.clone(), what.clone()));
+                }
+                wanted.insert(path.clone(), what);
+            }
+        }
+        let options = Options { joliet: false, ..Options::new(Profile::Tree, "ODD", EPOCH) };
+        let plan = match Plan::new(&tree, &options) {
+            Ok(plan) => plan,
+            // Many long names on eight levels, which relocation does not shorten.
+            Err(PlanError::PathTooLong { .. }) => return Ok(()),
+            Err(error) => panic!("{error}"),
+        };
+        let bytes = stream(&plan);
+        prop_assert!(stream(&Plan::new(&tree, &options).unwrap()) == bytes);
+        prop_assert_eq!(common::strict::check(&bytes), Ok(()));
+        for (offset, length) in offsets {
+            let offset = offset % plan.len();
+            let length = length.min(usize::try_from(plan.len() - offset).unwrap());
+            let mut buffer = vec![0xEE; length];
+            plan.read_exact_at(offset, &mut buffer).unwrap();
+            let start = usize::try_from(offset).unwrap();
+            prop_assert!(buffer == bytes[start..start + length]);
+        }
+        let image = Image::open(bytes.as_slice()).unwrap();
+        let mut found = BTreeMap::new();
+        image.walk(|path, entry| {
+            let bytes = match &entry.kind {
+                EntryKind::File => image.read(path, 1 << 20).unwrap(),
+                EntryKind::Symlink(target) => target.clone().into_bytes(),
+                _ => Vec::new(),
+            };
+            found.insert(path.to_owned(), (entry.mode.unwrap(), bytes));
+            ControlFlow::Continue(())
+        }).unwrap();
+        // Directories on the way appear by themselves.
+        found.retain(|path, (mode, _)| *mode != 0o040_555 || wanted.contains_key(path));
+        prop_assert_eq!(found, wanted);
+    }
+}
+
 #[test]
 fn a_bios_entry_must_load_something() {
     let mut options = Options::new(Profile::Boot, "BOOT", EPOCH);

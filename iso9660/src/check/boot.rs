@@ -79,6 +79,7 @@ fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64)
     let mut found = Vec::new();
     // The default entry, then as many as each header says.
     let (mut wanted, mut last, mut ended) = (1_u16, false, false);
+    let mut header = None;
     for (index, entry) in sector.chunks_exact(ENTRY).enumerate().skip(1) {
         let at = offset + (index * ENTRY) as u64;
         let zero = entry.iter().all(|byte| *byte == 0);
@@ -94,6 +95,7 @@ fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64)
             EXTENSION if index > 2 => {}
             MORE_HEADERS | LAST_HEADER if wanted == 0 => {
                 last = entry[0] == LAST_HEADER;
+                header = Some(at);
                 platform = entry[1];
                 wanted = u16::from_le_bytes([entry[2], entry[3]]);
                 if !PLATFORMS.contains(&platform) || wanted == 0 {
@@ -106,6 +108,9 @@ fn entries<'a>(checker: &mut Checker<'_>, sector: &'a [u8; SECTOR], offset: u64)
                 ended = true;
             }
         }
+    }
+    if let (Some(at), false) = (header, last) {
+        checker.find(Rule::BootCatalogEntry, at, format_args!("the last header says that more follow"));
     }
     if !ended && wanted > 0 {
         let end = offset + SECTOR_SIZE - ENTRY as u64;

@@ -207,6 +207,7 @@ fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTO
     dates(checker, sector, offset);
     application_use(checker, sector, offset);
     let structure = if kind == Kind::Enhanced { 2 } else { 1 };
+    checker.counts.level = checker.counts.level.max(if kind == Kind::Enhanced { 4 } else { 1 });
     if sector[881] != structure {
         checker.find(Rule::FileStructureVersion, offset + 881, format_args!("version {}", sector[881]));
     }
@@ -287,10 +288,12 @@ pub(super) fn long_date(bytes: [u8; 17]) -> bool {
 fn application_use(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64) {
     let field = &sector[APPLICATION_USE];
     let offset = offset + APPLICATION_USE.start as u64;
+    // Some writers fill it with spaces.
+    let blank = if field.starts_with(b" ") { b' ' } else { 0 };
     if let Some(at) = field.windows(IMPLANTED.len()).position(|window| window == IMPLANTED) {
         let message = format_args!("a digest of the image: checkisomd5 would verify it");
         checker.find(Rule::ImplantedDigest, offset + at as u64, message);
-    } else if let Some(at) = field.iter().position(|byte| !matches!(byte, 0 | b' ')) {
+    } else if let Some(at) = field.iter().position(|byte| *byte != blank) {
         checker.find(Rule::ApplicationUse, offset + at as u64, format_args!("{}", shown(&field[at..])));
     }
 }

@@ -20,6 +20,14 @@ const PRIMARY: u64 = 1;
 /// Where a GPT header says where its entries are, and where their sum is.
 const ENTRIES: [u64; 2] = [72, 88];
 
+/// What is in the sector of a GPT header.
+enum Found {
+    Table(Gpt),
+    /// A table that cannot be believed.
+    Broken,
+    Nothing,
+}
+
 /// Checks the system area; answers whether it has a partition table.
 pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, ReadError> {
     let space = volume.space.map_or(0, |(_, space)| space);
@@ -36,13 +44,17 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, 
         let message = format_args!("there are bytes and no MBR");
         checker.find(Rule::SystemAreaUnknown, at as u64, message);
     }
-    if let Some(gpt) = &gpt {
-        partitions(checker, gpt, space);
-        backup(checker, gpt)?;
-    } else if mbr.as_ref().is_some_and(Mbr::is_protective) && checker.findings.total(Rule::GptHeader) == 0 {
-        checker.find(Rule::GptHeader, PRIMARY * partition::SECTOR_SIZE, format_args!("there is none"));
+    match &gpt {
+        Found::Table(gpt) => {
+            partitions(checker, gpt, space);
+            backup(checker, gpt)?;
+        }
+        Found::Nothing if mbr.as_ref().is_some_and(Mbr::is_protective) => {
+            checker.find(Rule::GptHeader, PRIMARY * partition::SECTOR_SIZE, format_args!("there is none"));
+        }
+        Found::Nothing | Found::Broken => {}
     }
-    Ok(mbr.is_some() || gpt.is_some())
+    Ok(mbr.is_some() || matches!(gpt, Found::Table(_)))
 }
 
 /// The end of the image in sectors of 512 bytes.
@@ -83,14 +95,15 @@ fn appended(checker: &mut Checker<'_>, first: u64, end: u64, space: u64) {
 }
 
 /// The table whose header is in a sector; what is wrong with it is reported.
-fn read(checker: &mut Checker<'_>, sector: u64, rule: Rule) -> Result<Option<Gpt>, ReadError> {
+fn read(checker: &mut Checker<'_>, sector: u64, rule: Rule) -> Result<Found, ReadError> {
     match Gpt::read(checker.source, sector) {
-        Ok(found) => Ok(found),
+        Ok(Some(table)) => Ok(Found::Table(table)),
+        Ok(None) => Ok(Found::Nothing),
         Err(ReadError::Invalid { offset, rule: text } | ReadError::Unsupported { offset, feature: text }) => {
             let entries = ENTRIES.contains(&(offset % partition::SECTOR_SIZE)) && rule == Rule::GptHeader;
             let rule = if entries { Rule::GptEntries } else { rule };
             checker.find(rule, offset, format_args!("not so: {text}"));
-            Ok(None)
+            Ok(Found::Broken)
         }
         Err(error) => Err(error),
     }
@@ -118,12 +131,14 @@ fn partitions(checker: &mut Checker<'_>, gpt: &Gpt, space: u64) {
 }
 
 fn backup(checker: &mut Checker<'_>, gpt: &Gpt) -> Result<(), ReadError> {
-    let Some(backup) = read(checker, gpt.alternate, Rule::GptBackup)? else {
-        if checker.findings.total(Rule::GptBackup) == 0 {
+    let backup = match read(checker, gpt.alternate, Rule::GptBackup)? {
+        Found::Table(backup) => backup,
+        Found::Broken => return Ok(()),
+        Found::Nothing => {
             let message = format_args!("there is none in sector {}", gpt.alternate);
             checker.find(Rule::GptBackup, PRIMARY * partition::SECTOR_SIZE + 32, message);
+            return Ok(());
         }
-        return Ok(());
     };
     let offset = gpt.alternate * partition::SECTOR_SIZE;
     checker.claims.cover(offset, partition::SECTOR_SIZE);

@@ -31,6 +31,8 @@ pub(super) struct Identifier<'a> {
     /// Where its record is.
     pub(super) offset: u64,
     pub(super) directory: bool,
+    /// It stands for a relocated directory: a file that may be named like either.
+    pub(super) child_link: bool,
 }
 
 impl Identifier<'_> {
@@ -57,13 +59,14 @@ impl Identifier<'_> {
         if !name.iter().all(d) || !rest.iter().all(|byte| d(byte) || *byte == b'.') {
             checker.find(Rule::IdentifierCharacters, offset, format_args!("{}", shown(self.bytes)));
         }
-        let form = match self.directory {
-            true => extension.is_none() && version.is_none(),
-            false => extension.is_some() && !rest.contains(&b'.') && version.is_some_and(is_version),
-        };
+        let as_directory = extension.is_none() && version.is_none();
+        let as_file = extension.is_some() && !rest.contains(&b'.') && version.is_some_and(is_version);
+        let form = if self.directory { as_directory } else { as_file || self.child_link && as_directory };
         if !form || name.is_empty() && rest.is_empty() {
             checker.find(Rule::IdentifierForm, offset, format_args!("{}", shown(self.bytes)));
         }
+        let long = name.len() > 8 || rest.len() > 3;
+        checker.counts.level = checker.counts.level.max(if long { 2 } else { 1 });
         let length = name.len() + rest.len();
         if length > if self.directory { DIRECTORY_LIMIT } else { FILE_LIMIT } {
             let message = format_args!("{length} characters in {}", shown(self.bytes));

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Each of the two tables and their optional copies is compared with the directories themselves, so that all that are
-//! without a finding are equal. What is read of a table is never more than the walk says it must have.
+//! without a finding are equal. At most as much of a table is read as
+//! directories can be numbered.
 
 use std::collections::HashMap;
 
@@ -17,10 +18,13 @@ use super::walk::Hierarchy;
 use super::{Checker, Rule};
 use crate::SECTOR_SIZE;
 use crate::ecma119::field::array;
+use crate::ecma119::path_table::MAX_DIRECTORIES;
 use crate::error::ReadError;
 
 /// The bytes before the identifier.
 const HEADER: usize = 8;
+/// As many directories as can be numbered, with the longest identifiers.
+const MAX_SIZE: usize = MAX_DIRECTORIES * (HEADER + 256);
 
 /// A record of a table.
 struct Entry<'a> {
@@ -54,8 +58,7 @@ pub(super) fn check(
             continue;
         }
         checker.claims.claim(offset, size, Use::Structure("a path table"));
-        // The walk bounds what is allocated.
-        let mut bytes = vec![0; usize::try_from(size.min(wanted)).unwrap_or(0)];
+        let mut bytes = vec![0; usize::try_from(size).map_or(MAX_SIZE, |size| size.min(MAX_SIZE))];
         checker.fill(offset, &mut bytes)?;
         let entries = parse(checker, table, &bytes, offset);
         checker.counts.path_table_records += entries.len() as u64;
@@ -68,7 +71,7 @@ pub(super) fn check(
 fn parse<'a>(checker: &mut Checker<'_>, table: &Table, bytes: &'a [u8], offset: u64) -> Vec<Entry<'a>> {
     let mut entries = Vec::new();
     let mut at = 0;
-    while at < bytes.len() {
+    while at < bytes.len() && entries.len() < MAX_DIRECTORIES {
         let place = offset + at as u64;
         let length = usize::from(bytes[at]);
         let end = at + HEADER + length;

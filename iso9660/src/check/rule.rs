@@ -21,6 +21,11 @@ pub enum Severity {
     Error,
 }
 
+impl Severity {
+    /// All of them, the mildest first.
+    pub const ALL: [Severity; 3] = [Severity::Note, Severity::Warning, Severity::Error];
+}
+
 impl fmt::Display for Severity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
@@ -138,8 +143,8 @@ rules! {
         "A directory begins with a record of itself."
     ParentRecord "parent-record" Error "ECMA-119 6.8.2.2"
         "The second record of a directory is that of its parent."
-    SupplementaryParentRecord "supplementary-parent-record" Warning "ECMA-119 6.8.2.2"
-        "In the hierarchies of supplementary descriptors too; xorriso 1.5.4 writes the directory itself there."
+    ParentRecordItself "parent-record-itself" Warning "ECMA-119 6.8.2.2"
+        "That record is not one of the directory itself: xorriso 1.5.4 writes those in Joliet, genisoimage where it cut."
     RecordLength "record-length" Error "ECMA-119 9.1.1"
         "A record is as long as its parts, and even."
     RecordCrossesSector "record-crosses-sector" Error "ECMA-119 6.8.1.1"
@@ -201,7 +206,7 @@ rules! {
     SuspEntry "susp-entry" Error "SUSP 4.1"
         "A system use entry has a known version and ends inside its area."
     SuspPadding "susp-padding" Error "SUSP 4"
-        "What the entries leave of a system use area is zero."
+        "The entries fill a system use area, but for less than four bytes that are zero, or end with ST."
     SuspByteOrders "susp-byte-orders" Error "SUSP 2.2"
         "Both byte orders of a system use entry's number agree."
     SuspUnknown "susp-unknown" Note "SUSP 4.1"

@@ -54,21 +54,13 @@ type Next = Option<(u64, u64, u64)>;
 
 impl Susp {
     /// SUSP, if the area of the root's record of itself says that it is in use.
-    pub(super) fn start(checker: &mut Checker<'_>, area: &[u8], offset: u64) -> Option<Susp> {
+    pub(super) fn start(area: &[u8]) -> Option<Susp> {
         for start in [0, 15] {
             let Some(entry) = area.get(start..start + SP) else { continue };
             if entry.starts_with(b"SP\x07\x01\xBE\xEF") {
                 let skip = usize::from(entry[6]);
                 return Some(Susp { start, skip, announced: false, used: None, bytes: 0, exhausted: false });
             }
-        }
-        let entry = area.len() >= 4 && area[3] == 1 && area[..2].iter().all(u8::is_ascii_uppercase);
-        if entry || area.starts_with(b"SP") {
-            let message = format_args!("the area begins with {}", shown(&area[..area.len().min(SP)]));
-            checker.find(Rule::SuspStart, offset, message);
-        } else if area.iter().any(|byte| *byte != 0) {
-            let message = format_args!("{} bytes", area.len());
-            checker.find(Rule::SystemUseUnknown, offset, message);
         }
         None
     }
@@ -126,7 +118,7 @@ impl Susp {
         offset: u64,
         position: Position,
     ) -> Next {
-        let mut next = None;
+        let (mut next, mut ended) = (None, false);
         let mut at = 0;
         while area.len() - at >= 4 && area[at..at + 2] != [0, 0] {
             let place = offset + at as u64;
@@ -148,7 +140,10 @@ impl Susp {
                     checker.find(Rule::SuspEntry, place, message);
                 }
                 b"CE" => next = continuation(checker, entry, place),
-                b"ST" => break,
+                b"ST" => {
+                    ended = true;
+                    break;
+                }
                 b"SP" => {
                     let first = position == Position::Root && at == length;
                     if !first || length != SP {
@@ -164,6 +159,10 @@ impl Susp {
                     }
                 }
             }
+        }
+        if area.len() - at >= 4 && !ended {
+            let message = format_args!("{} bytes are left without an ST entry", area.len() - at);
+            checker.find(Rule::SuspPadding, offset + at as u64, message);
         }
         checker.zeros(Rule::SuspPadding, offset + at as u64, &area[at..], "the rest of a system use area");
         next
@@ -189,6 +188,11 @@ impl Susp {
         }
         self.used.is_some()
     }
+}
+
+/// Whether an area without a usable SP entry was meant to be one of SUSP.
+pub(super) fn resembles(area: &[u8]) -> bool {
+    area.starts_with(b"SP") || area.len() >= 4 && area[3] == 1 && area[..2].iter().all(u8::is_ascii_uppercase)
 }
 
 /// CE: where the entries continue, and where it was said.

@@ -18,10 +18,10 @@ use super::names::{self, Folding};
 use super::record::{self, Parsed};
 use super::report::shown;
 use super::rock_ridge::Rock;
-use super::susp::{Position, Susp};
+use super::susp::{self, Position, Susp};
 use super::{Checker, Rule};
 use crate::ecma119::SECTOR;
-use crate::ecma119::record::{PARENT, SELF};
+use crate::ecma119::record::{HEADER, PARENT, SELF};
 use crate::error::ReadError;
 use crate::{SECTOR_SIZE, joliet};
 
@@ -78,6 +78,7 @@ pub(super) fn walk(checker: &mut Checker<'_>, descriptor: &Descriptor) -> Result
         bytes: 0,
         records: 0,
         susp: None,
+        unknown: false,
         full: false,
         hierarchy: Hierarchy {
             kind: descriptor.kind,
@@ -103,6 +104,8 @@ struct Walk<'d> {
     bytes: u64,
     records: u64,
     susp: Option<Susp>,
+    /// It was said that system use areas are not understood.
+    unknown: bool,
     /// A budget is used up.
     full: bool,
     hierarchy: Hierarchy,
@@ -207,8 +210,16 @@ impl Walk<'_> {
             if self.records > checker.options.entries {
                 return self.stop(checker, place, "there are more records than the budget allows");
             }
-            // What follows a record without a usable length cannot be found.
-            let Some(record) = record::parse(checker, &sector[at..], place) else { return Ok(()) };
+            let Some(record) = record::parse(checker, &sector[at..], place) else {
+                // The next record can be found as long as this one has a length.
+                let length = usize::from(sector[at]);
+                if length <= HEADER || at + length > SECTOR {
+                    return Ok(());
+                }
+                at += length;
+                scan.records += 1;
+                continue;
+            };
             let bytes = &sector[at..at + record.length];
             record::check(checker, &record, bytes);
             match scan.records {
@@ -244,7 +255,12 @@ impl Walk<'_> {
         }
         let (area, at) = record.system_use(bytes);
         if index == 0 {
-            self.susp = Susp::start(checker, area, at);
+            self.susp = Susp::start(area);
+            if self.susp.is_none() && susp::resembles(area) {
+                let message = format_args!("the area begins with {}", shown(&area[..area.len().min(7)]));
+                checker.find(Rule::SuspStart, at, message);
+                self.unknown = true;
+            }
         }
         let position = if index == 0 { Position::Root } else { Position::Itself };
         let rock = self.system_use(checker, record, bytes, position)?;
@@ -270,9 +286,10 @@ impl Walk<'_> {
                 record.data_length,
                 record.extent
             );
-            let other = self.hierarchy.kind != Kind::Primary
-                && (record.identifier(bytes) == PARENT && record.directory());
-            let rule = if other { Rule::SupplementaryParentRecord } else { Rule::ParentRecord };
+            let itself = self.hierarchy.directories[index].extent == record.extent
+                && record.identifier(bytes) == PARENT
+                && record.directory();
+            let rule = if itself { Rule::ParentRecordItself } else { Rule::ParentRecord };
             checker.find(rule, record.offset, message);
         }
         let rock = self.system_use(checker, record, bytes, Position::Parent)?;
@@ -290,9 +307,10 @@ impl Walk<'_> {
     ) -> Result<Rock, ReadError> {
         let (area, offset) = record.system_use(bytes);
         let Some(susp) = &mut self.susp else {
-            if position != Position::Root && area.iter().any(|byte| *byte != 0) {
+            if !self.unknown && !area.is_empty() {
                 let message = format_args!("{} bytes from {}", area.len(), shown(&area[..area.len().min(4)]));
                 checker.find(Rule::SystemUseUnknown, offset, message);
+                self.unknown = true;
             }
             return Ok(Rock::default());
         };
@@ -317,9 +335,12 @@ impl Walk<'_> {
         let further = self.section(checker, scan, record, identifier);
         if !further {
             let kind = self.hierarchy.kind;
-            // What stands for a relocated directory is named like one.
-            let directory = record.directory() || rock.child_link.is_some();
-            let named = Identifier { bytes: identifier, offset: record.offset, directory };
+            let named = Identifier {
+                bytes: identifier,
+                offset: record.offset,
+                directory: record.directory(),
+                child_link: rock.child_link.is_some(),
+            };
             named.check(checker, kind, self.descriptor.relaxed);
             scan.order.next(kind, &named);
             scan.names.push((identifier.to_vec(), record.associated(), record.offset));
@@ -365,6 +386,7 @@ impl Walk<'_> {
                 checker.find(Rule::FileSections, record.offset, message);
             }
             scan.open = Some((identifier.to_vec(), record.offset));
+            checker.counts.level = checker.counts.level.max(3);
         }
         further
     }

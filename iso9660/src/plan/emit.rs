@@ -2,14 +2,10 @@
 //!
 //! ```text
 //! Renderer::directory(n) -> [. ..  entries ...] whole sectors           each record: ECMA-119 part + Rock Ridge area
-//!          `-> continuation area of n: [ER][NM NM][NM] ...              none crosses a sector
+//!                        -> [ER][NM NM][NM SL] continuation area        what belongs to a record never crosses a sector
 //! ```
 //!
-//! The continuations of a directory follow it at once. Readers of streams depend on that: libarchive refuses what lies
-//! before the record and names what it meets before the continuation by its identifier.
-//!
-//! A renderer is used twice, to measure and to emit (see `layout`); it visits the directories in the same order both
-//! times, so that the places in the continuation area agree.
+//! A renderer is used twice, to measure and to emit (see `layout`): lengths do not depend on addresses.
 
 use crate::SECTOR_SIZE;
 use crate::ecma119::descriptor::{self, NewVolume};
@@ -22,7 +18,7 @@ use crate::options::Options;
 use crate::rockridge::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
 
 use super::hierarchy::{Entry, RELOCATION, Target};
-use super::layout::{Addressed, Layout, sections};
+use super::layout::{Addressed, DirectoryExtent, Layout, sections};
 use super::order::{Child, Nodes};
 use super::{Body, Part, Piece};
 
@@ -34,12 +30,20 @@ pub(crate) struct Renderer<'a> {
     nodes: &'a Nodes,
     options: &'a Options,
     date: [u8; 7],
-    /// The first sector of `continuation`.
-    continuation_sector: u32,
+    announcement: Option<u32>,
     /// The address of what has no content.
     nowhere: u32,
     files: &'a [u32],
-    continuation: Vec<u8>,
+}
+
+/// A directory.
+pub(crate) struct Rendered {
+    pub(crate) records: Vec<u8>,
+    pub(crate) continuation: Vec<u8>,
+    /// The first sector of the continuation area.
+    continuation_sector: u32,
+    /// The continuation area has nothing but the ER entry of the root.
+    pub(crate) announces_only: bool,
 }
 
 impl<'a> Renderer<'a> {
@@ -48,29 +52,34 @@ impl<'a> Renderer<'a> {
             nodes,
             options,
             date: layout.date.record(),
-            continuation_sector: 0,
+            announcement: (layout.announcement_length > 0).then_some(layout.announcement),
             nowhere: layout.data,
             files: &layout.files,
-            continuation: Vec::new(),
         }
     }
 
-    /// The bytes of a directory, whole sectors.
+    /// The bytes of a directory, in whole sectors, and of its continuation area.
     ///
     /// # Errors
     /// None that did not come when the hierarchy was named.
-    pub(crate) fn directory(&mut self, addressed: &Addressed, index: usize) -> Result<Vec<u8>, PlanError> {
+    pub(crate) fn directory(&self, addressed: &Addressed, index: usize) -> Result<Rendered, PlanError> {
         let rock_ridge = addressed.named.hierarchy == Hierarchy::Primary && self.options.rock_ridge;
         let directory = &addressed.named.directories[index];
         let parent = directory.parent as usize;
-        self.continuation.clear();
-        self.continuation_sector = addressed.extents[index].continuation();
-        let mut bytes = Vec::new();
+        let DirectoryExtent { sector, length, .. } = addressed.extents[index];
+        let behind = sector.saturating_add(length / SECTOR as u32);
+        let mut rendered = Rendered {
+            records: Vec::new(),
+            continuation: Vec::new(),
+            continuation_sector: self.announcement.filter(|_| index == 0).unwrap_or(behind),
+            announces_only: false,
+        };
         let area = rock_ridge.then(|| {
             let posix = self.directory_posix(addressed, index);
             if index == 0 { SystemUse::root(&posix) } else { SystemUse::unnamed(&posix, Place::Ordinary) }
         });
-        self.append(&mut bytes, &directory_record(addressed, index, SELF, self.date), area);
+        rendered.append(&directory_record(addressed, index, SELF, self.date), area);
+        let announced = rendered.continuation.len();
         let area = rock_ridge.then(|| match directory.moved_from {
             Some(origin) => {
                 let place = Place::MovedFrom(addressed.extents[origin as usize].sector);
@@ -78,16 +87,17 @@ impl<'a> Renderer<'a> {
             }
             None => SystemUse::unnamed(&self.directory_posix(addressed, parent), Place::Ordinary),
         });
-        self.append(&mut bytes, &directory_record(addressed, parent, PARENT, self.date), area);
+        rendered.append(&directory_record(addressed, parent, PARENT, self.date), area);
         for entry in addressed.named.entries(self.nodes, self.options, index)? {
-            self.entry(&mut bytes, addressed, &entry, rock_ridge);
+            self.entry(&mut rendered, addressed, &entry, rock_ridge);
         }
-        bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
-        Ok(bytes)
+        rendered.announces_only = announced > 0 && rendered.continuation.len() == announced;
+        rendered.records.resize(rendered.records.len().next_multiple_of(SECTOR), 0);
+        Ok(rendered)
     }
 
     /// Appends the record of an entry, or those of a file in several pieces.
-    fn entry(&mut self, bytes: &mut Vec<u8>, addressed: &Addressed, entry: &Entry, rock_ridge: bool) {
+    fn entry(&self, rendered: &mut Rendered, addressed: &Addressed, entry: &Entry, rock_ridge: bool) {
         let identifier = entry.identifier.as_slice();
         let base = base_length(identifier.len());
         let date = self.date;
@@ -103,7 +113,7 @@ impl<'a> Renderer<'a> {
                         directory.node.map_or(RELOCATION, |node| self.nodes.name(Child::Directory(node)));
                     SystemUse::named(&self.directory_posix(addressed, child), place, name, None, base)
                 });
-                self.append(bytes, &directory_record(addressed, child, identifier, date), area);
+                rendered.append(&directory_record(addressed, child, identifier, date), area);
             }
             Target::Moved(node) => {
                 let area = addressed.named.relocated.get(&node).map(|child| {
@@ -112,14 +122,14 @@ impl<'a> Renderer<'a> {
                     let name = self.nodes.name(Child::Directory(node));
                     SystemUse::named(&self.directory_posix(addressed, child), place, name, None, base)
                 });
-                self.append(bytes, &nothing, area);
+                rendered.append(&nothing, area);
             }
             Target::Link(link) => {
                 let serial = serial(self.nodes.directories.len() + self.nodes.files.len() + link as usize);
                 let posix = Posix { kind: Kind::Link, permissions: LINK_MODE, links: 1, serial, date };
                 let (name, target) = (self.nodes.name(Child::Link(link)), self.nodes.target(link));
                 let area = SystemUse::named(&posix, Place::Ordinary, name, Some(target), base);
-                self.append(bytes, &nothing, Some(area));
+                rendered.append(&nothing, Some(area));
             }
             Target::File(file) => {
                 let len = self.nodes.files[file as usize].len;
@@ -129,36 +139,10 @@ impl<'a> Renderer<'a> {
                         SystemUse::named(&self.file_posix(file), Place::Ordinary, name, None, base)
                     });
                     let record = NewRecord { extent, data_length, date, flags, identifier };
-                    self.append(bytes, &record, area);
+                    rendered.append(&record, area);
                 }
             }
         }
-    }
-
-    /// The continuation area of the directory rendered last.
-    pub(crate) fn continuation(&self) -> &[u8] {
-        &self.continuation
-    }
-
-    /// Appends a record; what overflows its area goes to the continuation area.
-    fn append(&mut self, directory: &mut Vec<u8>, record: &NewRecord<'_>, area: Option<SystemUse>) {
-        let Some(SystemUse { mut inline, overflow }) = area else {
-            return record.append(directory, &[]);
-        };
-        if !overflow.is_empty() {
-            if self.continuation.len() % SECTOR + overflow.len() > SECTOR {
-                self.continuation.resize(self.continuation.len().next_multiple_of(SECTOR), 0);
-            }
-            let at = self.continuation.len();
-            // Sizes of areas have 32 bits: `layout` refuses a larger one after measuring.
-            let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-            let block = self.continuation_sector.saturating_add(small(at / SECTOR));
-            let before = inline.len();
-            append_continuation(&mut inline, block, small(at % SECTOR), small(overflow.len()));
-            debug_assert_eq!(inline.len(), before + CONTINUATION_ENTRY);
-            self.continuation.extend_from_slice(&overflow);
-        }
-        record.append(directory, &inline);
     }
 
     fn directory_posix(&self, addressed: &Addressed, index: usize) -> Posix {
@@ -191,6 +175,29 @@ impl<'a> Renderer<'a> {
             serial: serial(self.nodes.directories.len() + owner as usize),
             date: self.date,
         }
+    }
+}
+
+impl Rendered {
+    /// Appends a record; what overflows its area goes to the continuation area.
+    fn append(&mut self, record: &NewRecord<'_>, area: Option<SystemUse>) {
+        let Some(SystemUse { mut inline, overflow }) = area else {
+            return record.append(&mut self.records, &[]);
+        };
+        if !overflow.is_empty() {
+            if self.continuation.len() % SECTOR + overflow.len() > SECTOR {
+                self.continuation.resize(self.continuation.len().next_multiple_of(SECTOR), 0);
+            }
+            let at = self.continuation.len();
+            // Sizes of areas have 32 bits: `layout` refuses a larger one after measuring.
+            let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+            let block = self.continuation_sector.saturating_add(small(at / SECTOR));
+            let before = inline.len();
+            append_continuation(&mut inline, block, small(at % SECTOR), small(overflow.len()));
+            debug_assert_eq!(inline.len(), before + CONTINUATION_ENTRY);
+            self.continuation.extend_from_slice(&overflow);
+        }
+        record.append(&mut self.records, &inline);
     }
 }
 
@@ -248,14 +255,21 @@ pub(crate) fn emit(
         metadata.add(addressed.l_table, Part::PathTableL(hierarchy), &little);
         metadata.add(addressed.m_table, Part::PathTableM(hierarchy), &big);
     }
-    let mut renderer = Renderer::new(nodes, options, layout);
+    let renderer = Renderer::new(nodes, options, layout);
+    let mut announcement = Vec::new();
     for addressed in &layout.hierarchies {
-        for (index, extent) in addressed.extents.iter().enumerate() {
+        for index in addressed.named.placement(nodes) {
             let part = Part::Directory(addressed.named.hierarchy, serial(index));
-            metadata.add(extent.sector, part, &renderer.directory(addressed, index)?);
-            metadata.add(extent.continuation(), Part::Continuation, renderer.continuation());
+            let rendered = renderer.directory(addressed, index)?;
+            metadata.add(addressed.extents[index].sector, part, &rendered.records);
+            if rendered.announces_only {
+                announcement = rendered.continuation;
+            } else {
+                metadata.add(rendered.continuation_sector, Part::Continuation, &rendered.continuation);
+            }
         }
     }
+    metadata.add(layout.announcement, Part::Continuation, &announcement);
     if let Some((sector, entries)) = &layout.catalog {
         metadata.add(*sector, Part::BootCatalog, &eltorito::catalog(entries));
     }

@@ -9,10 +9,15 @@
 //!              RR_MOVED/8/leaf          the directory, which says that it was moved (RE) and from where (PL)
 //! ```
 //!
+//! What was moved lies before the rest, and what was moved out of something moved before that. Readers that never go back,
+//! as libarchive's, take directories in the order of their addresses: so they know all of a moved directory when they
+//! learn where it belongs.
+//!
 //! Visiting directories in the order found and appending the sorted subdirectories of each *is* path-table order; and it
 //! gives the subdirectories of a directory consecutive numbers. So only directories are kept: the entries of one are
 //! made when they are needed, in the same order every time.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::ecma119::path_table::MAX_DIRECTORIES;
@@ -160,6 +165,20 @@ impl Named {
         Ok(self.identified(nodes, options, index)?.into_iter().map(entry).collect())
     }
 
+    /// The directories in the order in which they lie in the image. Without moved directories this is the order of the
+    /// path table.
+    pub(crate) fn placement(&self, nodes: &Nodes) -> Vec<usize> {
+        let group = |index: &usize| match self.directories[*index].node {
+            None => (1, Reverse(0)),
+            Some(0) => (0, Reverse(0)),
+            Some(_) if self.moved.is_empty() => (2, Reverse(0)),
+            Some(node) => (2, Reverse(moves(nodes, node))),
+        };
+        let mut order: Vec<usize> = (0..self.directories.len()).collect();
+        order.sort_by_key(group);
+        order
+    }
+
     fn add(&mut self, node: Option<u32>, parent: u32, identifier: &[u8]) -> u32 {
         let (moved_from, first_child, identifier) = (None, 0, identifier.into());
         self.directories.push(Directory { node, parent, moved_from, first_child, identifier });
@@ -263,6 +282,12 @@ fn relocations(nodes: &Nodes, options: &Options) -> Result<Vec<u32>, PlanError> 
 fn is_relocated(nodes: &Nodes, node: u32) -> bool {
     let level = nodes.directories[node as usize].level;
     level > MAX_LEVEL && (level - MAX_LEVEL - 1).is_multiple_of(MAX_LEVEL - 2)
+}
+
+/// How many directories were moved on the way to one, itself included.
+fn moves(nodes: &Nodes, node: u32) -> u32 {
+    let level = nodes.directories[node as usize].level;
+    level.checked_sub(MAX_LEVEL + 1).map_or(0, |below| below / (MAX_LEVEL - 2) + 1)
 }
 
 /// The identifiers of a directory's members in ISO 9660, and their limits.

@@ -1,9 +1,14 @@
 //! Addresses: which sector everything begins in.
 //!
 //! ```text
-//! 16 primary | 17 boot record | Joliet | enhanced | terminator | L, M of each hierarchy | directories of each hierarchy,
-//! each with its continuations | boot catalog | files in order, a shared content once | zeros
+//! 16 primary | 17 boot record | Joliet | enhanced | terminator | L, M of each hierarchy | directories of each hierarchy
+//! | ER | boot catalog | files in order, a shared content once | zeros
+//!
+//! a directory: | records | its continuation area, if names or targets do not fit into the records |
 //! ```
+//!
+//! A continuation area lies right behind its directory, because libarchive reads it there or not at all. The ER entry of
+//! the root, when nothing else of the root overflows, comes after all directories instead: nobody needs it earlier.
 //!
 //! Directories are rendered twice: first with addresses of zero to learn their sizes, which do not depend on addresses,
 //! then by `emit` with the real ones. So there is one description of what a directory contains and no second one of how
@@ -43,15 +48,8 @@ pub(crate) struct Addressed {
 pub(crate) struct DirectoryExtent {
     pub(crate) sector: u32,
     pub(crate) length: u32,
-    continuation_length: u32,
-}
-
-impl DirectoryExtent {
-    /// The sector where its continuation area begins: right behind it.
-    pub(crate) fn continuation(self) -> u32 {
-        // A directory has whole sectors, and the cursor has checked the last of them.
-        self.sector + self.length / SECTOR_SIZE as u32
-    }
+    /// The length of the continuation area right behind it.
+    pub(crate) continuation: u32,
 }
 
 /// Every address of an image.
@@ -60,6 +58,9 @@ pub(crate) struct Layout {
     pub(crate) hierarchies: Vec<Addressed>,
     pub(crate) boot_record: Option<u32>,
     pub(crate) terminator: u32,
+    /// Where the root's continuation area is when it has nothing but the ER entry, and its length; else that is 0.
+    pub(crate) announcement: u32,
+    pub(crate) announcement_length: u32,
     pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
     /// The first sector after the metadata.
     pub(crate) data: u32,
@@ -106,6 +107,8 @@ impl Layout {
             hierarchies,
             boot_record,
             terminator,
+            announcement: 0,
+            announcement_length: 0,
             catalog: None,
             data: 0,
             files: vec![0; nodes.files.len()],
@@ -113,6 +116,7 @@ impl Layout {
         };
         layout.measure(nodes, options)?;
         layout.place_hierarchies(nodes, &mut next)?;
+        layout.announcement = next.take(u64::from(layout.announcement_length), String::new)?;
         let catalog = if boot.is_empty() { None } else { Some(next.take(SECTOR_SIZE, String::new)?) };
         layout.place_files(nodes, options, &mut next)?;
         layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, boot, &layout.files)));
@@ -121,24 +125,29 @@ impl Layout {
 
     /// Learns the sizes of the directories and of their continuation areas.
     fn measure(&mut self, nodes: &Nodes, options: &Options) -> Result<(), PlanError> {
-        let mut lengths = Vec::with_capacity(self.hierarchies.len());
-        let mut renderer = Renderer::new(nodes, options, self);
+        let mut measured = Vec::with_capacity(self.hierarchies.len());
+        let mut announcement_length = 0;
+        let renderer = Renderer::new(nodes, options, self);
         for addressed in &self.hierarchies {
             let mut of_hierarchy = Vec::with_capacity(addressed.extents.len());
             for (index, directory) in addressed.named.directories.iter().enumerate() {
-                let length = renderer.directory(addressed, index)?.len();
-                let size = |length: usize| {
-                    u32::try_from(length)
-                        .map_err(|_| PlanError::TooLarge { path: path_of(nodes, directory.node) })
+                let rendered = renderer.directory(addressed, index)?;
+                let length = |bytes: &[u8]| {
+                    let too_large = |_| PlanError::TooLarge { path: path_of(nodes, directory.node) };
+                    u32::try_from(bytes.len()).map_err(too_large)
                 };
-                of_hierarchy.push((size(length)?, size(renderer.continuation().len())?));
+                let (sector, length, mut continuation) =
+                    (0, length(&rendered.records)?, length(&rendered.continuation)?);
+                if rendered.announces_only {
+                    announcement_length = std::mem::take(&mut continuation);
+                }
+                of_hierarchy.push(DirectoryExtent { sector, length, continuation });
             }
-            lengths.push(of_hierarchy);
+            measured.push(of_hierarchy);
         }
-        for (addressed, lengths) in self.hierarchies.iter_mut().zip(lengths) {
-            for (extent, length) in addressed.extents.iter_mut().zip(lengths) {
-                (extent.length, extent.continuation_length) = length;
-            }
+        self.announcement_length = announcement_length;
+        for (addressed, extents) in self.hierarchies.iter_mut().zip(measured) {
+            addressed.extents = extents;
             let sizes = addressed
                 .named
                 .directories
@@ -156,10 +165,12 @@ impl Layout {
             addressed.m_table = next.take(u64::from(addressed.path_table_size), String::new)?;
         }
         for addressed in &mut self.hierarchies {
-            for (extent, directory) in addressed.extents.iter_mut().zip(&addressed.named.directories) {
+            for index in addressed.named.placement(nodes) {
+                let extent = &mut addressed.extents[index];
+                let directory = &addressed.named.directories[index];
                 let path = || path_of(nodes, directory.node);
                 extent.sector = next.take(u64::from(extent.length), path)?;
-                next.take(u64::from(extent.continuation_length), path)?;
+                next.take(u64::from(extent.continuation), path)?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! Tree --order.rs--> nodes in byte-wise order --hierarchy.rs--> identifiers, path-table order (primary, Joliet)
 //!      --layout.rs--> addresses --emit.rs--> metadata sectors --bytes.rs--> segments, read_exact_at, write_to
 //!
-//! image:  | system area | descriptors, path tables, directories with continuations, boot catalog | files | zeros, backup |
+//! image:  | system area | descriptors, path tables, directories, continuations, boot catalog | files | zeros, backup |
 //!                       '------------------------- metadata, in memory ----------------------'
 //! ```
 //!

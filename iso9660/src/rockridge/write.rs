@@ -11,8 +11,8 @@ use crate::ecma119::record::MAX_LENGTH;
 pub(crate) const CONTINUATION_ENTRY: usize = 28;
 /// The longest piece of a name in one NM entry, and of the components in one SL entry.
 const PIECE: usize = 250;
-/// The longest piece of a component's text in one SL entry.
-const COMPONENT: usize = PIECE - 2;
+/// The bytes of a component of an SL entry before its text.
+const COMPONENT: usize = 2;
 
 /// POSIX file types.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -149,40 +149,50 @@ fn name_entries(name: &[u8]) -> Vec<u8> {
     entries
 }
 
-/// SL entries (RRIP 4.1.3). Components are flags, a length and a text; one that is too long for an entry continues in
-/// the next component.
+/// SL entries (RRIP 4.1.3). A component is its flags, the length of its text and the text. The target goes on in another
+/// entry inside a component, unless that is `..` or `.`: between two, libarchive forgets the slash.
 fn link_entries(target: &[u8]) -> Vec<u8> {
-    let mut components: Vec<Vec<u8>> = Vec::new();
+    let mut pieces: Vec<Vec<u8>> = Vec::new();
+    let mut piece = Vec::new();
     if target.starts_with(b"/") {
-        components.push(vec![ROOT, 0]);
+        piece.extend_from_slice(&[ROOT, 0]);
     }
-    for name in target.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-        match name {
-            b"." => components.push(vec![CURRENT, 0]),
-            b".." => components.push(vec![PARENT, 0]),
-            name => {
-                let mut pieces = name.chunks(COMPONENT).peekable();
-                while let Some(piece) = pieces.next() {
-                    let flags = if pieces.peek().is_some() { CONTINUE } else { 0 };
-                    let length = u8::try_from(piece.len()).unwrap_or(u8::MAX);
-                    components.push([&[flags, length], piece].concat());
-                }
+    let mut names = target.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        let (flags, mut text) = match name {
+            b"." => (CURRENT, b"".as_slice()),
+            b".." => (PARENT, b"".as_slice()),
+            name => (0, name),
+        };
+        loop {
+            let room = PIECE - piece.len();
+            let needed = COMPONENT + text.len();
+            // Behind a component that is not the last one there is room for the beginning of the next, be it empty.
+            let behind = if names.peek().is_some() { COMPONENT } else { 0 };
+            if needed + behind <= room {
+                component(&mut piece, flags, text);
+                break;
             }
-        }
-    }
-    let mut pieces: Vec<Vec<u8>> = vec![Vec::new()];
-    for component in components {
-        match pieces.last_mut() {
-            Some(last) if last.len() + component.len() <= PIECE => last.extend_from_slice(&component),
-            _ => pieces.push(component),
+            if !text.is_empty() {
+                let (now, later) = text.split_at((text.len() - 1).min(room - COMPONENT));
+                component(&mut piece, CONTINUE, now);
+                text = later;
+            }
+            pieces.push(std::mem::take(&mut piece));
         }
     }
     let mut entries = Vec::new();
-    for (index, piece) in pieces.iter().enumerate() {
-        let flags = if index + 1 < pieces.len() { CONTINUE } else { 0 };
-        entry(&mut entries, b"SL", &[&[flags], piece.as_slice()].concat());
+    for piece in pieces {
+        entry(&mut entries, b"SL", &[&[CONTINUE], piece.as_slice()].concat());
     }
+    entry(&mut entries, b"SL", &[&[0], piece.as_slice()].concat());
     entries
+}
+
+/// Appends a component; there is room for at most 248 bytes of text.
+fn component(piece: &mut Vec<u8>, flags: u8, text: &[u8]) {
+    piece.extend_from_slice(&[flags, u8::try_from(text.len()).unwrap_or(u8::MAX)]);
+    piece.extend_from_slice(text);
 }
 
 /// Appends one entry; the callers' data has at most 251 bytes.
@@ -227,6 +237,9 @@ mod tests {
         let long = link_entries(&[b'x'; 255]);
         assert_eq!(long[..7], [b'S', b'L', 255, 1, CONTINUE, CONTINUE, 248]);
         assert_eq!(long[255..262], [b'S', b'L', 14, 1, 0, 0, 7]);
+        // `b` would fit into the first entry, but the slash behind it would get lost.
+        let between = link_entries(&[&[b'a'; 244], b"/b/c".as_slice()].concat());
+        assert_eq!(&between[251..], b"\x01\x00SL\x0b\x01\x00\x00\x01b\x00\x01c");
     }
 
     #[test]

@@ -1,0 +1,6 @@
+//! A hostile image: check, and read what has no error. `cargo fuzz run iso_check`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    iso9660::fuzz::check(data);
+});

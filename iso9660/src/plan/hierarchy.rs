@@ -305,12 +305,12 @@ fn primary(
         identifier::assign(&names, options.level).into_iter().zip(members).zip(&names)
     {
         let path = || path_of(nodes, *member);
-        if options.rock_ridge && name.len() > rockridge::NAME_LIMIT {
+        if options.rock_ridge && name.len() > rockridge::WRITTEN_NAME_LIMIT {
             return Err(PlanError::NameTooLong {
                 path: path(),
                 namespace: "Rock Ridge",
                 length: name.len(),
-                limit: rockridge::NAME_LIMIT,
+                limit: rockridge::WRITTEN_NAME_LIMIT,
                 unit: "bytes",
             });
         }

@@ -23,6 +23,9 @@ pub(crate) use write::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append
 
 /// The longest name: that of POSIX systems.
 pub(crate) const NAME_LIMIT: usize = 255;
+
+/// The longest name that is written: Linux (fs/isofs/rock.c) shows only the beginning of longer ones.
+pub(crate) const WRITTEN_NAME_LIMIT: usize = 253;
 /// The most continuation areas followed for one record.
 const MAX_AREAS: usize = 32;
 

@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_the_writer_makes_reads_back_across_a_continuation() {
-        let name = "n".repeat(255);
+        let name = "n".repeat(253);
         let mut area = SystemUse::named(&POSIX, Place::Ordinary, &name, None, 70);
         append_continuation(&mut area.inline, 2, 100, u32::try_from(area.overflow.len()).unwrap());
         let mut image = vec![0; 3 * SECTOR];

@@ -3,7 +3,7 @@
 //! An area is made without knowing where its continuation will be: [`SystemUse`] holds what goes into the record and
 //! what overflows; the planner places the overflow and appends the CE entry that points to it.
 
-use super::{CONTINUE, CURRENT, NAME_LIMIT, PARENT, ROOT};
+use super::{CONTINUE, CURRENT, PARENT, ROOT, WRITTEN_NAME_LIMIT};
 use crate::ecma119::field::both_u32;
 use crate::ecma119::record::MAX_LENGTH;
 
@@ -81,7 +81,7 @@ impl SystemUse {
         area
     }
 
-    /// The area of a child, whose record has `base` bytes before it. `name` has at most [`NAME_LIMIT`] bytes, `target`
+    /// The area of a child, whose record has `base` bytes before it. `name` has at most [`WRITTEN_NAME_LIMIT`] bytes, `target`
     /// is that of a symbolic link.
     pub(crate) fn named(
         posix: &Posix,
@@ -90,7 +90,7 @@ impl SystemUse {
         target: Option<&str>,
         base: usize,
     ) -> SystemUse {
-        debug_assert!(name.len() <= NAME_LIMIT);
+        debug_assert!(name.len() <= WRITTEN_NAME_LIMIT);
         let mut area = SystemUse::unnamed(posix, place);
         let names = name_entries(name.as_bytes());
         let links = target.map(|target| link_entries(target.as_bytes())).unwrap_or_default();
@@ -223,10 +223,10 @@ mod tests {
         let short = SystemUse::named(&POSIX, Place::Ordinary, "ks.cfg", None, 42);
         assert!(short.inline.ends_with(b"NM\x0b\x01\x00ks.cfg"));
         assert!(short.overflow.is_empty());
-        let long = SystemUse::named(&POSIX, Place::Ordinary, &"n".repeat(255), None, 70);
+        let long = SystemUse::named(&POSIX, Place::Ordinary, &"n".repeat(253), None, 70);
         assert_eq!(long.inline.len(), 56);
         assert_eq!(&long.overflow[..5], b"NM\xff\x01\x01");
-        assert_eq!(&long.overflow[255..], b"NM\x0a\x01\x00nnnnn");
+        assert_eq!(&long.overflow[255..], b"NM\x08\x01\x00nnn");
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         for target in
             ["../".repeat(341), "x/".repeat(512), "x".repeat(1024), format!("{}/", "y".repeat(248)).repeat(4)]
         {
-            let area = SystemUse::named(&posix, Place::Ordinary, &"n".repeat(255), Some(&target), 70);
+            let area = SystemUse::named(&posix, Place::Ordinary, &"n".repeat(253), Some(&target), 70);
             assert!(area.overflow.len() <= 2048, "{} bytes for {target}", area.overflow.len());
         }
     }

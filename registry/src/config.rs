@@ -1,6 +1,8 @@
 //! Where the registry keeps its content, and every bound it works under.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The settings of one registry. `Config::new` gives the defaults; every field may be changed afterwards.
@@ -25,9 +27,56 @@ pub struct Config {
     /// How long an upload session may lie untouched before [`Registry::sweep`](crate::Registry::sweep) removes it.
     /// Default 24 h.
     pub upload_session_age: Duration,
-    /// Free bytes of the file system that pushes never touch, so that the rest of the program can go on
+    /// Free space of the file system that pushes never touch, so that the rest of the program can go on
     /// writing. Default 64 MiB.
-    pub reserve_bytes: u64,
+    pub reserve: Reserve,
+}
+
+/// Space that is left free: an amount, or a part of the file system. Written `1073741824` or `2%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the file system.
+    Percent(u8),
+}
+
+/// The text is not a reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a reserve is a number of bytes, or a percentage from 0% to 99%")]
+pub struct InvalidReserve;
+
+impl Reserve {
+    /// The bytes of it on a file system of `total` bytes.
+    pub fn of(self, total: u64) -> u64 {
+        match self {
+            Reserve::Bytes(bytes) => bytes,
+            Reserve::Percent(percent) => total / 100 * u64::from(percent),
+        }
+    }
+}
+
+impl FromStr for Reserve {
+    type Err = InvalidReserve;
+
+    fn from_str(text: &str) -> Result<Self, InvalidReserve> {
+        match text.strip_suffix('%') {
+            Some(number) => match number.parse() {
+                Ok(percent @ 0..=99) => Ok(Reserve::Percent(percent)),
+                _ => Err(InvalidReserve),
+            },
+            None => text.parse().map(Reserve::Bytes).map_err(|_| InvalidReserve),
+        }
+    }
+}
+
+impl fmt::Display for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reserve::Bytes(bytes) => write!(f, "{bytes}"),
+            Reserve::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
 }
 
 impl Config {
@@ -43,7 +92,25 @@ impl Config {
             upload_read_timeout: Duration::from_secs(30),
             upload_timeout: Duration::from_secs(3600),
             upload_session_age: Duration::from_secs(24 * 3600),
-            reserve_bytes: 64 << 20,
+            reserve: Reserve::Bytes(64 << 20),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_is_an_amount_or_a_part() {
+        assert_eq!("1073741824".parse(), Ok(Reserve::Bytes(1 << 30)));
+        assert_eq!("2%".parse(), Ok(Reserve::Percent(2)));
+        assert_eq!(Reserve::Percent(2).of(50_000), 1000);
+        for text in ["", "%", "-1", "100%", "2 %", "1.5%", "1k"] {
+            assert_eq!(text.parse::<Reserve>(), Err(InvalidReserve), "{text:?}");
+        }
+        for reserve in [Reserve::Bytes(7), Reserve::Percent(7)] {
+            assert_eq!(reserve.to_string().parse(), Ok(reserve));
         }
     }
 }

@@ -34,6 +34,14 @@ pub enum Error {
     /// The repository does not exist.
     #[error("there is no such repository: push something to create it")]
     RepositoryUnknown,
+    /// The content is pinned, or belongs to something that is.
+    #[error("{digest} is pinned by {owner}: unpin it first")]
+    Pinned {
+        /// What was to be deleted.
+        digest: Digest,
+        /// Who relies on it.
+        owner: String,
+    },
     /// The manifest refers to content the repository does not have.
     #[error("the manifest refers to content the repository does not have: push {} first", .0.join(", "))]
     ReferencesUnknown(Vec<String>),

@@ -47,11 +47,11 @@ use std::time::SystemTime;
 use tokio::sync::Semaphore;
 
 pub use crate::access::{Access, Action, AllowAll, Authorizer, Caller, Denied};
-pub use crate::config::Config;
+pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
-pub use crate::store::{BlobFile, Manifest, Swept};
+pub use crate::store::{BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Swept};
 
 use crate::store::Store;
 
@@ -110,12 +110,45 @@ impl Registry {
         self.run(move |store| store.sweep_uploads(now)).await
     }
 
+    /// Removes what nobody refers to, while everything else goes on. See [`GcOptions`] for what stays.
+    pub async fn collect(&self, options: GcOptions) -> Result<GcReport, Error> {
+        self.run(move |store| store.collect(&options)).await
+    }
+
+    /// Keeps a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not
+    /// collected. Durable when this returns. Pinning again changes nothing.
+    pub async fn pin(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        owner: &PinOwner,
+    ) -> Result<(), Error> {
+        let (repository, digest, owner) = (repository.clone(), digest.clone(), owner.clone());
+        self.run(move |store| store.pin(&repository, &digest, &owner, SystemTime::now())).await
+    }
+
+    /// Ends a pin; whether there was one.
+    pub async fn unpin(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        owner: &PinOwner,
+    ) -> Result<bool, Error> {
+        let (repository, digest, owner) = (repository.clone(), digest.clone(), owner.clone());
+        self.run(move |store| store.unpin(&repository, &digest, &owner)).await
+    }
+
+    /// Every pin, by repository, digest and owner.
+    pub fn pins(&self) -> Vec<Pin> {
+        self.store.pins()
+    }
+
     /// Free bytes of the file system the registry is on, for readiness checks.
     pub async fn free_bytes(&self) -> Result<u64, Error> {
         self.run(|store| store.free_bytes()).await
     }
 
-    /// Whether pushes are accepted at this moment: more than [`Config::reserve_bytes`] are free.
+    /// Whether pushes are accepted at this moment: more than [`Config::reserve`] are free.
     pub async fn accepts_pushes(&self) -> Result<bool, Error> {
         match self.run(|store| store.expect_space_for(0)).await {
             Ok(()) => Ok(true),

@@ -116,7 +116,7 @@ impl Drop for Server {
 
 pub(crate) fn config(root: &Path) -> Config {
     let mut config = Config::new(root);
-    config.reserve_bytes = 0;
+    config.reserve = registry::Reserve::Bytes(0);
     config
 }
 

@@ -112,6 +112,7 @@ impl From<Error> for ApiError {
             Error::UploadBusy(_) | Error::TooManyUploads(_) => {
                 plain(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests).retry_later()
             }
+            Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),
             Error::NoSpace => plain(StatusCode::INSUFFICIENT_STORAGE, Code::InsufficientStorage),
             Error::Stopped => plain(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown).retry_later(),
             Error::Damaged(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown),

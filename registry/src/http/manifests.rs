@@ -74,7 +74,7 @@ impl Api {
                 }
             };
             store.expect_space_for(document.len() as u64)?;
-            store.put_manifest(&name, tag.as_ref(), &digest, &understood, &document)?;
+            store.put_manifest(&name, tag.as_slice(), &digest, &understood, &document)?;
             Ok(Ok(digest))
         });
         let digest = put.await??;

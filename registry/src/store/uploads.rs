@@ -17,7 +17,7 @@
 //! also on the worker thread, so a request that is dropped half-way leaves the session whole.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,8 @@ pub(crate) struct Session {
     pub(crate) id: Uuid,
     repository: RepositoryName,
     path: PathBuf,
+    /// When its client came.
+    begun: SystemTime,
     /// A copy of the writer's offset that can be read while it writes.
     received: AtomicU64,
     writer: Arc<Mutex<Writer>>,
@@ -88,16 +90,17 @@ impl Session {
         Turn(Arc::clone(&self.writer).lock_owned().await)
     }
 
-    fn try_turn(&self) -> Option<Turn> {
+    pub(super) fn try_turn(&self) -> Option<Turn> {
         Arc::clone(&self.writer).try_lock_owned().ok().map(Turn)
     }
 
-    fn new(id: Uuid, repository: RepositoryName, path: PathBuf, offset: u64) -> Self {
+    fn new(id: Uuid, repository: RepositoryName, path: PathBuf, begun: SystemTime, offset: u64) -> Self {
         let writer = Writer { offset, hasher: None, open: true };
         Session {
             id,
             repository,
             path,
+            begun,
             received: AtomicU64::new(offset),
             writer: Arc::new(Mutex::new(writer)),
         }
@@ -109,8 +112,8 @@ impl Store {
     pub(crate) fn begin_upload(&self, repository: &RepositoryName) -> Result<Arc<Session>, Error> {
         let id = Uuid::new_v4();
         let path = self.uploads().join(format!("{id}={}", repository.to_directory()));
-        OpenOptions::new().write(true).create_new(true).open(&path).map_err(Error::io("create", &path))?;
-        let session = Arc::new(Session::new(id, repository.clone(), path, 0));
+        self.disk.create_file(&path)?;
+        let session = Arc::new(Session::new(id, repository.clone(), path, SystemTime::now(), 0));
         let limit = self.config.max_upload_sessions;
         let taken = {
             let mut sessions = self.sessions();
@@ -121,7 +124,7 @@ impl Store {
             !room
         };
         if taken {
-            disk::discard(&session.path);
+            self.disk.discard(&session.path);
             return Err(Error::TooManyUploads(limit));
         }
         Ok(session)
@@ -146,9 +149,10 @@ impl Store {
         let mut file =
             OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         // What lies beyond the offset is a chunk that was cut short; it was never acknowledged.
-        file.set_len(writer.offset)
-            .and_then(|()| file.seek(SeekFrom::Start(writer.offset)))
-            .map_err(Error::io("continue", path))?;
+        if file.metadata().map_err(Error::io("read the length of", path))?.len() != writer.offset {
+            self.disk.resize(&file, path, writer.offset)?;
+        }
+        file.seek(SeekFrom::Start(writer.offset)).map_err(Error::io("continue", path))?;
         Ok(Sink { store: Arc::clone(self), session, writer, file })
     }
 
@@ -179,6 +183,17 @@ impl Store {
         Ok(swept)
     }
 
+    /// When the oldest push to the repository began that is still under way: something was written since `since`.
+    pub(super) fn oldest_push(&self, name: &RepositoryName, since: SystemTime) -> Option<SystemTime> {
+        let sessions: Vec<Arc<Session>> =
+            self.sessions().values().filter(|session| session.repository == *name).cloned().collect();
+        let active = sessions.iter().filter(|session| {
+            let written = session.path.metadata().and_then(|metadata| metadata.modified());
+            written.is_ok_and(|written| written >= since)
+        });
+        active.map(|session| session.begun).min()
+    }
+
     /// Picks up the sessions an earlier process left; what is not one of ours is left alone.
     pub(super) fn find_sessions(&self) -> Result<(), Error> {
         for file in disk::names(&self.uploads())? {
@@ -189,8 +204,9 @@ impl Store {
                 continue;
             };
             let path = self.uploads().join(&file);
-            let offset = path.metadata().map_err(Error::io("read the length of", &path))?.len();
-            let session = Session::new(id, repository, path, offset);
+            let metadata = path.metadata().map_err(Error::io("read the length of", &path))?;
+            let begun = metadata.created().or(metadata.modified()).unwrap_or_else(|_| SystemTime::now());
+            let session = Session::new(id, repository, path, begun, metadata.len());
             self.sessions().insert(id, Arc::new(session));
         }
         Ok(())
@@ -212,8 +228,7 @@ impl Sink {
         let end = self.writer.offset + chunk.len() as u64;
         let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
         let room = if look_again { self.store.expect_space_for(chunk.len() as u64) } else { Ok(()) };
-        let written =
-            room.and_then(|()| self.file.write_all(chunk).map_err(Error::io("write to", &self.session.path)));
+        let written = room.and_then(|()| self.store.disk.write(&mut self.file, &self.session.path, chunk));
         if let Err(refused) = written {
             if matches!(refused, Error::NoSpace) {
                 // What fills the disk is given back at once; the client has to begin again anyway.
@@ -235,7 +250,7 @@ impl Sink {
             self.writer.hasher = None;
             self.writer.offset = offset;
             self.session.received.store(offset, Ordering::Release);
-            self.file.set_len(offset).map_err(Error::io("shorten", &self.session.path))?;
+            self.store.disk.resize(&self.file, &self.session.path, offset)?;
         }
         Ok(())
     }
@@ -252,9 +267,9 @@ impl Sink {
             return Err(Error::DigestMismatch { expected: expected.clone(), actual });
         }
         let kept = self
-            .file
-            .sync_data()
-            .map_err(Error::io("make durable", &self.session.path))
+            .store
+            .disk
+            .sync_file(&self.file, &self.session.path)
             .and_then(|()| self.store.adopt(&self.session.path, &self.session.repository, expected));
         if let Err(error) = kept {
             // The kernel reports a lost write once: these bytes must not be offered a second time.
@@ -267,7 +282,7 @@ impl Sink {
 
     /// Ends the session and removes its bytes.
     pub(crate) fn cancel(mut self) {
-        disk::discard(&self.session.path);
+        self.store.disk.discard(&self.session.path);
         self.close();
     }
 

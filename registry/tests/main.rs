@@ -7,4 +7,6 @@ mod crash;
 mod distribution;
 mod durability;
 mod limits;
+mod manifests;
+mod referrers;
 mod support;

@@ -10,7 +10,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
@@ -49,6 +49,16 @@ pub(super) fn create_directories(directory: &Path) -> Result<(), Error> {
 /// Puts `bytes` at `target`, whole or not at all, replacing what was there. Durable once the caller has called
 /// [`sync_directory`] on the directory of `target`. `temporary` is a directory of the same file system.
 pub(super) fn put(temporary: &Path, target: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let draft = draft(temporary, bytes)?;
+    let renamed = rename(&draft, target);
+    if renamed.is_err() {
+        discard(&draft);
+    }
+    renamed
+}
+
+/// Writes `bytes` to a new file of `temporary`, durably, for [`rename`].
+pub(super) fn draft(temporary: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
     let draft = temporary.join(Uuid::new_v4().to_string());
     let written = OpenOptions::new()
         .write(true)
@@ -58,12 +68,19 @@ pub(super) fn put(temporary: &Path, target: &Path, bytes: &[u8]) -> Result<(), E
             file.write_all(bytes)?;
             file.sync_data()
         })
-        .map_err(Error::io("write", &draft))
-        .and_then(|()| fs::rename(&draft, target).map_err(Error::io("rename into place", target)));
-    if written.is_err() {
-        discard(&draft);
+        .map_err(Error::io("write", &draft));
+    match written {
+        Ok(()) => Ok(draft),
+        Err(error) => {
+            discard(&draft);
+            Err(error)
+        }
     }
-    written
+}
+
+/// Renames a draft into place.
+pub(super) fn rename(draft: &Path, target: &Path) -> Result<(), Error> {
+    fs::rename(draft, target).map_err(Error::io("rename into place", target))
 }
 
 /// Creates an empty file unless it exists. Durable after [`sync_directory`].

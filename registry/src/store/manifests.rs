@@ -68,11 +68,11 @@ impl Store {
         Ok(Manifest { digest, media_type: record.media_type, bytes })
     }
 
-    /// Stores a manifest under its digest and, when given, a tag.
+    /// Stores a manifest under its digest and any number of tags.
     pub(crate) fn put_manifest(
         &self,
         name: &RepositoryName,
-        tag: Option<&Tag>,
+        tags: &[Tag],
         digest: &Digest,
         understood: &Understood,
         bytes: &[u8],
@@ -92,23 +92,26 @@ impl Store {
         let record = serde_json::to_vec(&descriptor)
             .map_err(|error| Error::io("encode the record", &record_path)(error.into()))?;
         disk::put(&temporary, &content_path, bytes)?;
+        if let Some(referral) = &understood.referral {
+            // Before the record: a manifest that can be seen is among the referrers of its subject.
+            self.put_referrer(name, referral, &descriptor)?;
+        }
         disk::put(&temporary, &record_path, &record)?;
         sync_parent(&content_path)?;
         sync_parent(&record_path)?;
-        if let Some(tag) = tag {
-            // Only now: a durable tag must find a durable record.
-            let tag_path = self.tag_record(name, tag);
-            disk::put(&temporary, &tag_path, &record)?;
-            sync_parent(&tag_path)?;
-        }
-        Ok(())
+        // Only now: a durable tag must find a durable record.
+        self.move_tags(name, tags, &record)
     }
 
+    /// Checks that what the manifest refers to is there, unless the repository takes sparse ones.
     fn expect_references(&self, name: &RepositoryName, requires: &Requires) -> Result<(), Error> {
-        let descriptors = match requires {
-            Requires::Blobs(blobs) => blobs,
-            Requires::Children(children) => children,
+        let (descriptors, sparse) = match requires {
+            Requires::Blobs(blobs) => (blobs, &self.config.sparse_images),
+            Requires::Children(children) => (children, &self.config.sparse_indexes),
         };
+        if sparse.iter().any(|pattern| pattern.matches(name)) {
+            return Ok(());
+        }
         let texts: BTreeSet<&str> =
             descriptors.iter().map(|descriptor| descriptor.digest().as_ref()).collect();
         let mut missing = Vec::new();
@@ -135,20 +138,20 @@ impl Store {
     pub(crate) fn delete_manifest(&self, name: &RepositoryName, reference: &Reference) -> Result<(), Error> {
         let lock = self.repository_lock(name).ok_or(Error::ManifestUnknown)?;
         let _exclusive = lock.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = match reference {
-            Reference::Tag(tag) => self.tag_record(name, tag),
-            Reference::Digest(digest) => {
-                let record = self.manifest_record(name, digest);
-                if exists(&record)? {
-                    self.delete_tags_of(name, digest)?;
-                }
-                record
+        let digest = match reference {
+            Reference::Tag(tag) => {
+                let gone = self.tag_record(name, tag);
+                return if disk::remove(&gone)? { sync_parent(&gone) } else { Err(Error::ManifestUnknown) };
             }
+            Reference::Digest(digest) => digest,
         };
-        if !disk::remove(&gone)? {
-            return Err(Error::ManifestUnknown);
-        }
-        sync_parent(&gone)
+        let path = self.manifest_record(name, digest);
+        let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
+        self.delete_tags_of(name, digest)?;
+        disk::remove(&path)?;
+        sync_parent(&path)?;
+        self.forget_referrer(name, digest, &record.media_type);
+        Ok(())
     }
 
     fn delete_tags_of(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
@@ -206,7 +209,7 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
 }
 
 /// Reads at most `limit` bytes of a file; `None` when there is none.
-fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

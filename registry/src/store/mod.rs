@@ -8,6 +8,7 @@
 //!     _layers/<algorithm>/<hex>         empty: the repository has this blob
 //!     _manifests/<algorithm>/<hex>      the descriptor (JSON) of a manifest the repository has
 //!     _tags/<tag>                       the descriptor (JSON) of the manifest the tag names
+//!     _referrers/<algorithm>/<hex>/     by subject: one descriptor (JSON) for each manifest that names it
 //!   uploads/<uuid>=<name, "/" as "=">   the bytes received so far of one upload session
 //!   tmp/                                drafts of small files, emptied at start
 //! ```
@@ -25,8 +26,11 @@
 //!   of the same repository take exclusively: what a manifest refers to cannot vanish between check and commit.
 
 mod blobs;
+mod catalog;
 mod disk;
 mod manifests;
+mod referrers;
+mod tags;
 mod uploads;
 
 use std::collections::{HashMap, HashSet};
@@ -108,7 +112,7 @@ impl Store {
         }
         let repository = self.repository(name);
         disk::create_directory(&repository)?;
-        for kind in [LAYERS, MANIFESTS] {
+        for kind in [LAYERS, MANIFESTS, REFERRERS] {
             disk::create_directory(&repository.join(kind))?;
             for algorithm in Algorithm::ALL {
                 disk::create_directory(&repository.join(kind).join(algorithm.as_str()))?;
@@ -173,6 +177,7 @@ impl Store {
 const LAYERS: &str = "_layers";
 const MANIFESTS: &str = "_manifests";
 const TAGS: &str = "_tags";
+const REFERRERS: &str = "_referrers";
 
 fn content_path(base: &Path, digest: &Digest) -> PathBuf {
     base.join(digest.algorithm().as_str()).join(digest.hex())

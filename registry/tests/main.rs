@@ -3,6 +3,7 @@
 
 mod access;
 mod clients;
+mod conformance;
 mod crash;
 mod distribution;
 mod durability;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::pattern::RepositoryPattern;
+
 /// The settings of one registry. `Config::new` gives the defaults; every field may be changed afterwards.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -12,7 +14,7 @@ pub struct Config {
     pub root: PathBuf,
     /// The largest blob, in bytes. Default 20 GiB.
     pub max_blob_size: u64,
-    /// The largest manifest, in bytes. Default 4 MiB, which the specification asks every registry to take.
+    /// The largest manifest, in bytes. Default 5 MiB: the specification asks every registry to take 4 MiB.
     pub max_manifest_size: usize,
     /// Request bodies received at one time; further ones wait unread (see `upload_queue_timeout`). Default 64.
     pub max_concurrent_uploads: usize,
@@ -30,6 +32,11 @@ pub struct Config {
     /// Free space of the file system that pushes never touch, so that the rest of the program can go on
     /// writing. Default 64 MiB.
     pub reserve: Reserve,
+    /// Repositories which take an image although blobs it refers to are not there. Default none.
+    pub sparse_images: Vec<RepositoryPattern>,
+    /// Repositories which take an index although manifests it refers to are not there, as when one platform of
+    /// many is mirrored. Default all.
+    pub sparse_indexes: Vec<RepositoryPattern>,
 }
 
 /// Space that is left free: an amount, or a part of the file system. Written `1073741824` or `2%`.
@@ -85,7 +92,7 @@ impl Config {
         Config {
             root: root.into(),
             max_blob_size: 20 << 30,
-            max_manifest_size: 4 << 20,
+            max_manifest_size: 5 << 20,
             max_concurrent_uploads: 64,
             max_upload_sessions: 1024,
             upload_queue_timeout: Duration::from_secs(30),
@@ -93,6 +100,8 @@ impl Config {
             upload_timeout: Duration::from_secs(3600),
             upload_session_age: Duration::from_secs(24 * 3600),
             reserve: Reserve::Bytes(64 << 20),
+            sparse_images: Vec::new(),
+            sparse_indexes: vec![RepositoryPattern::all()],
         }
     }
 }

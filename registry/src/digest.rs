@@ -91,15 +91,20 @@ impl fmt::Display for Digest {
     }
 }
 
+impl FromStr for Algorithm {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        Algorithm::ALL.into_iter().find(|known| known.as_str() == text).ok_or(InvalidDigest::Algorithm)
+    }
+}
+
 impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         let (algorithm, hex) = text.split_once(':').ok_or(InvalidDigest::Form)?;
-        let algorithm = Algorithm::ALL
-            .into_iter()
-            .find(|known| known.as_str() == algorithm)
-            .ok_or(InvalidDigest::Algorithm)?;
+        let algorithm: Algorithm = algorithm.parse()?;
         let lowercase_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if hex.len() != algorithm.hex_length() || !hex.bytes().all(lowercase_hex) {
             return Err(InvalidDigest::Value);

@@ -4,7 +4,7 @@
 //!                 Authorizer (the embedding program's)
 //!                     ^
 //!                     | Caller, Access
-//!  client -> http::path -> http::{blobs, uploads, manifests, tags} -> Registry -> store (blocking threads) -> disk
+//!  client -> http::path -> http::{blobs, uploads, manifests, …} -> Registry -> store (blocking threads) -> disk
 //!                                                                        ^
 //!  embedding program: resolve, blob, repositories, tags, sweep ----------+
 //! ```
@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! Not here (the storage layout leaves room for it): referrers, `_catalog`, garbage collection, pins, scrubbing,
-//! quotas, retention, import and export. Deleting makes content invisible; its bytes stay in the pool.
+//! Not here (the storage layout leaves room for it): garbage collection, pins, scrubbing, quotas, retention, import
+//! and export. Deleting makes content invisible; its bytes stay in the pool.
 //!
 //! Specification: OCI distribution-spec, image-spec, image-layout.
 
@@ -39,6 +39,7 @@ pub mod fuzz;
 mod http;
 mod manifest;
 mod name;
+mod pattern;
 mod store;
 
 use std::sync::Arc;
@@ -51,6 +52,7 @@ pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
+pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
 pub use crate::store::{BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Swept};
 
 use crate::store::Store;

@@ -9,13 +9,17 @@
 //! The bytes are never rewritten: parsing answers questions, what is stored and served is what was sent. A
 //! document that can be read as both an image and an index is refused, so that no two clients can see
 //! different things under one digest. Layers which may not be distributed, or name URLs of their own, need not
-//! be present; a missing `subject` is legal.
+//! be present; a missing `subject` is legal, and naming one makes the manifest a referrer of it.
 //!
 //! Specification: image-spec `manifest.md`, `image-index.md`; distribution-spec "Pushing manifests".
+
+use std::collections::{BTreeMap, HashMap};
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+
+use crate::digest::Digest;
 
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_MANIFEST_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
@@ -27,6 +31,16 @@ pub(crate) struct Understood {
     /// The media type it is stored and served under.
     pub(crate) media_type: String,
     pub(crate) requires: Requires,
+    /// What it is about, if it names something this registry can address.
+    pub(crate) referral: Option<Referral>,
+}
+
+/// What a manifest with a `subject` says of itself to those who look at the subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Referral {
+    pub(crate) subject: Digest,
+    pub(crate) artifact_type: Option<String>,
+    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 /// The content a manifest refers to and a client will come to fetch.
@@ -84,29 +98,56 @@ pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<
     if looks_like_image && outline.manifests.is_some() {
         return Err(InvalidManifest::Ambiguous);
     }
-    let requires = match MediaType::from(media_type.as_str()) {
-        MediaType::ImageManifest => image_blobs(document)?,
-        MediaType::ImageIndex => index_children(document)?,
-        MediaType::Other(other) if other == DOCKER_MANIFEST => image_blobs(document)?,
-        MediaType::Other(other) if other == DOCKER_MANIFEST_LIST => index_children(document)?,
+    let (requires, referral) = match MediaType::from(media_type.as_str()) {
+        MediaType::ImageManifest => image(document)?,
+        MediaType::ImageIndex => index(document)?,
+        MediaType::Other(other) if other == DOCKER_MANIFEST => image(document)?,
+        MediaType::Other(other) if other == DOCKER_MANIFEST_LIST => index(document)?,
         _ => return Err(InvalidManifest::UnsupportedMediaType(media_type)),
     };
-    Ok(Understood { media_type, requires })
+    Ok(Understood { media_type, requires, referral })
 }
 
 fn without_parameters(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-fn image_blobs(document: &[u8]) -> Result<Requires, InvalidManifest> {
+fn image(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifest> {
     let manifest: ImageManifest = typed(document, "layers")?;
+    let config = manifest.config();
     let layers = manifest.layers().iter().filter(|layer| must_be_present(layer)).cloned();
-    Ok(Requires::Blobs(std::iter::once(manifest.config().clone()).chain(layers).collect()))
+    let blobs = std::iter::once(config.clone()).chain(layers).collect();
+    // What an image is for is told by its configuration when it does not say so itself.
+    let kind = manifest.artifact_type().as_ref().unwrap_or(config.media_type());
+    Ok((
+        Requires::Blobs(blobs),
+        referral(manifest.subject().as_ref(), Some(kind), manifest.annotations().as_ref()),
+    ))
 }
 
-fn index_children(document: &[u8]) -> Result<Requires, InvalidManifest> {
+fn index(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifest> {
     let index: ImageIndex = typed(document, "manifests")?;
-    Ok(Requires::Children(index.manifests().iter().filter(|child| must_be_present(child)).cloned().collect()))
+    let children = index.manifests().iter().filter(|child| must_be_present(child)).cloned().collect();
+    let kind = index.artifact_type().as_ref();
+    Ok((Requires::Children(children), referral(index.subject().as_ref(), kind, index.annotations().as_ref())))
+}
+
+/// A subject under an algorithm we cannot address content by has no referrers here: its client is not told
+/// `OCI-Subject` and keeps the list itself.
+fn referral(
+    subject: Option<&Descriptor>,
+    kind: Option<&MediaType>,
+    annotations: Option<&HashMap<String, String>>,
+) -> Option<Referral> {
+    Some(Referral {
+        subject: Digest::try_from(subject?.digest()).ok()?,
+        artifact_type: kind.map(ToString::to_string).filter(|kind| !kind.is_empty()),
+        annotations: annotations
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+    })
 }
 
 /// Parses into the specification's type. Go programs write an empty list as `null`, which the type does not
@@ -182,6 +223,31 @@ mod tests {
         assert_eq!(required(&understand(Some(INDEX), index.as_bytes()).unwrap()), 1);
         let empty = br#"{"schemaVersion":2,"manifests":null}"#;
         assert_eq!(required(&understand(Some(DOCKER_MANIFEST_LIST), empty).unwrap()), 0);
+    }
+
+    #[test]
+    fn a_subject_makes_a_referrer_of_the_manifest_s_own_kind() {
+        let subject = Digest::of(Algorithm::Sha256, b"application/vnd.example.absent");
+        let referral = |document: &serde_json::Value, kind| {
+            understand(Some(kind), document.to_string().as_bytes()).unwrap().referral
+        };
+        let by_config = referral(&image(), IMAGE).unwrap();
+        assert_eq!(by_config.subject, subject);
+        assert_eq!(by_config.artifact_type.as_deref(), Some("application/vnd.oci.image.config.v1+json"));
+        let mut artifact = image();
+        artifact["artifactType"] = serde_json::json!("application/vnd.example.sbom");
+        artifact["annotations"] = serde_json::json!({"b": "2", "a": "1"});
+        let by_itself = referral(&artifact, IMAGE).unwrap();
+        assert_eq!(by_itself.artifact_type.as_deref(), Some("application/vnd.example.sbom"));
+        assert_eq!(by_itself.annotations.len(), 2);
+
+        let mut index =
+            serde_json::json!({"schemaVersion": 2, "manifests": [], "subject": image()["subject"]});
+        assert_eq!(referral(&index, INDEX).unwrap().artifact_type, None);
+        index["subject"]["digest"] = serde_json::json!(format!("blake3:{}", "0".repeat(64)));
+        assert_eq!(referral(&index, INDEX), None, "not addressable here");
+        index.as_object_mut().unwrap().remove("subject");
+        assert_eq!(referral(&index, INDEX), None);
     }
 
     #[test]

@@ -3,8 +3,11 @@
 
 mod access;
 mod clients;
+mod conformance;
 mod crash;
 mod distribution;
 mod durability;
 mod limits;
+mod manifests;
+mod referrers;
 mod support;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 pub(crate) const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
@@ -133,6 +134,10 @@ pub(crate) fn client() -> reqwest::Client {
 
 pub(crate) fn sha256(content: &[u8]) -> Digest {
     Digest::of(Algorithm::Sha256, content)
+}
+
+pub(crate) fn sha512(content: &[u8]) -> Digest {
+    Digest::of(Algorithm::Sha512, content)
 }
 
 pub(crate) fn descriptor(kind: &str, content: &[u8]) -> Value {

@@ -17,6 +17,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use super::path::BadPath;
+use crate::digest::InvalidDigest;
 use crate::error::Error;
 use crate::manifest::InvalidManifest;
 use crate::name::InvalidReference;
@@ -143,13 +144,27 @@ impl From<BadPath> for ApiError {
         let (status, code) = match &bad {
             BadPath::Endpoint => (StatusCode::NOT_FOUND, Code::Unsupported),
             BadPath::Name(_) => (StatusCode::BAD_REQUEST, Code::NameInvalid),
-            BadPath::Digest(_) | BadPath::Reference(InvalidReference::Digest(_)) => {
-                (StatusCode::BAD_REQUEST, Code::DigestInvalid)
-            }
-            BadPath::Reference(InvalidReference::Tag(_)) => (StatusCode::BAD_REQUEST, Code::ManifestInvalid),
+            BadPath::Digest(_) => (StatusCode::BAD_REQUEST, Code::DigestInvalid),
+            BadPath::Reference(invalid) => return (*invalid).into(),
             BadPath::UploadId => (StatusCode::NOT_FOUND, Code::BlobUploadUnknown),
         };
         ApiError::new(status, code, bad.to_string())
+    }
+}
+
+impl From<InvalidReference> for ApiError {
+    fn from(invalid: InvalidReference) -> Self {
+        let code = match invalid {
+            InvalidReference::Digest(_) => Code::DigestInvalid,
+            InvalidReference::Tag(_) => Code::ManifestInvalid,
+        };
+        ApiError::new(StatusCode::BAD_REQUEST, code, invalid.to_string())
+    }
+}
+
+impl From<InvalidDigest> for ApiError {
+    fn from(invalid: InvalidDigest) -> Self {
+        ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, invalid.to_string())
     }
 }
 

@@ -30,6 +30,7 @@ use std::time::{Duration, SystemTime};
 
 use super::disk::exists;
 use super::locks::{Collecting, Key};
+use super::manifests::read_record;
 use super::touch::LAG;
 use super::{LAYERS, MANIFESTS, Store, disk};
 use crate::digest::{Algorithm, Digest};
@@ -195,8 +196,12 @@ impl Run<'_> {
                 if self.options.dry_run {
                     self.taken.entry(name.clone()).or_default().insert(Key::of(digest));
                 } else {
+                    let was = if kind == MANIFESTS { read_record(&record)? } else { None };
                     self.store.disk.remove(&record)?;
                     self.store.touches.forget(&record);
+                    if let Some(was) = was {
+                        self.store.forget_referrer(name, digest, &was.media_type);
+                    }
                 }
                 removed += 1;
             }

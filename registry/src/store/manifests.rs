@@ -98,6 +98,10 @@ impl Store {
         let record_path = self.manifest_record(name, digest);
         let record = serde_json::to_vec(&descriptor)
             .map_err(|error| Error::io("encode the record", &record_path)(error.into()))?;
+        if let Some(referral) = &understood.referral {
+            // Before the record: a manifest that can be seen is among the referrers of its subject.
+            self.put_referrer(name, referral, &descriptor)?;
+        }
         let content_draft = self.disk.draft(&self.temporary(), bytes)?;
         let record_draft =
             self.disk.draft(&self.temporary(), &record).inspect_err(|_| self.disk.discard(&content_draft))?;
@@ -137,32 +141,15 @@ impl Store {
         Ok(())
     }
 
-    /// Points every tag at what `record` describes. Durable when this returns. Whatever needs space happens before the
-    /// first tag moves; a failure half-way leaves each tag where it was or where it should be.
-    fn move_tags(&self, name: &RepositoryName, tags: &[Tag], record: &[u8]) -> Result<(), Error> {
-        if tags.is_empty() {
+    /// Checks that what the manifest refers to is there, unless the repository takes sparse ones.
+    fn expect_references(&self, name: &RepositoryName, requires: &Requires) -> Result<(), Error> {
+        let (descriptors, sparse) = match requires {
+            Requires::Blobs(blobs) => (blobs, &self.config.sparse_images),
+            Requires::Children(children) => (children, &self.config.sparse_indexes),
+        };
+        if sparse.iter().any(|pattern| pattern.matches(name)) {
             return Ok(());
         }
-        let mut drafts = Vec::with_capacity(tags.len());
-        let moved = tags
-            .iter()
-            .try_for_each(|_| self.disk.draft(&self.temporary(), record).map(|draft| drafts.push(draft)))
-            .and_then(|()| {
-                let mut pairs = tags.iter().zip(&drafts);
-                pairs.try_for_each(|(tag, draft)| self.disk.rename(draft, &self.tag_record(name, tag)))
-            });
-        if moved.is_err() {
-            // Those already renamed are not there any more, which is no failure.
-            drafts.iter().for_each(|draft| self.disk.discard(draft));
-        }
-        moved.and(self.disk.sync_directory(&self.tags_directory(name)))
-    }
-
-    fn expect_references(&self, name: &RepositoryName, requires: &Requires) -> Result<(), Error> {
-        let descriptors = match requires {
-            Requires::Blobs(blobs) => blobs,
-            Requires::Children(children) => children,
-        };
         let texts: BTreeSet<&str> =
             descriptors.iter().map(|descriptor| descriptor.digest().as_ref()).collect();
         let mut missing = Vec::new();
@@ -202,21 +189,14 @@ impl Store {
             }
             Reference::Digest(digest) => digest,
         };
-        let record = self.manifest_record(name, digest);
-        if !exists(&record)? {
-            return Err(Error::ManifestUnknown);
-        }
+        let path = self.manifest_record(name, digest);
+        let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         self.expect_not_pinned(name, digest)?;
         self.delete_tags_of(name, digest)?;
-        self.remove_manifest(name, digest)?;
-        self.disk.sync_parent(&record)
-    }
-
-    /// Removes the record of a manifest no tag names. The caller has the references to itself and makes it durable.
-    pub(super) fn remove_manifest(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
-        let record = self.manifest_record(name, digest);
-        self.disk.remove(&record)?;
-        self.touches.forget(&record);
+        self.disk.remove(&path)?;
+        self.touches.forget(&path);
+        self.disk.sync_parent(&path)?;
+        self.forget_referrer(name, digest, &record.media_type);
         Ok(())
     }
 

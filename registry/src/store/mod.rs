@@ -8,6 +8,7 @@
 //!     _layers/<algorithm>/<hex>         empty: the repository has this blob; mtime: when it was last asked for
 //!     _manifests/<algorithm>/<hex>      the descriptor (JSON) of a manifest the repository has
 //!     _tags/<tag>                       the descriptor (JSON) of the manifest the tag names
+//!     _referrers/<algorithm>/<hex>/     by subject: one descriptor (JSON) for each manifest that names it
 //!     _pins/<hash of digest and owner>  who keeps what (JSON)
 //!     oci-layout, index.json, blobs     derived: the repository as an OCI image layout
 //!   uploads/<uuid>=<name, "/" as "=">   the bytes received so far of one upload session
@@ -44,6 +45,7 @@
 //! - Reading, deleting and collecting need no free space.
 
 mod blobs;
+mod catalog;
 mod collect;
 mod disk;
 #[cfg(test)]
@@ -52,6 +54,8 @@ mod locks;
 mod manifests;
 mod mark;
 mod pins;
+mod referrers;
+mod tags;
 mod touch;
 mod uploads;
 
@@ -161,7 +165,7 @@ impl Store {
         }
         let repository = self.repository(name);
         self.disk.create_directory(&repository)?;
-        for kind in [LAYERS, MANIFESTS] {
+        for kind in [LAYERS, MANIFESTS, REFERRERS] {
             self.disk.create_directory(&repository.join(kind))?;
             for algorithm in Algorithm::ALL {
                 self.disk.create_directory(&repository.join(kind).join(algorithm.as_str()))?;
@@ -230,6 +234,7 @@ impl Store {
 const LAYERS: &str = "_layers";
 const MANIFESTS: &str = "_manifests";
 const TAGS: &str = "_tags";
+const REFERRERS: &str = "_referrers";
 const PINS: &str = "_pins";
 
 fn content_path(base: &Path, digest: &Digest) -> PathBuf {

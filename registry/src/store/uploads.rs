@@ -59,6 +59,8 @@ pub(crate) struct Session {
 
 struct Writer {
     offset: u64,
+    /// What the first byte is hashed with, until the client says otherwise.
+    algorithm: Algorithm,
     /// The hash of everything up to `offset`; `None` when it has to be taken from the file again.
     hasher: Option<Hasher>,
     open: bool,
@@ -94,8 +96,15 @@ impl Session {
         Arc::clone(&self.writer).try_lock_owned().ok().map(Turn)
     }
 
-    fn new(id: Uuid, repository: RepositoryName, path: PathBuf, begun: SystemTime, offset: u64) -> Self {
-        let writer = Writer { offset, hasher: None, open: true };
+    fn new(
+        id: Uuid,
+        repository: RepositoryName,
+        path: PathBuf,
+        begun: SystemTime,
+        offset: u64,
+        algorithm: Algorithm,
+    ) -> Self {
+        let writer = Writer { offset, algorithm, hasher: None, open: true };
         Session {
             id,
             repository,
@@ -108,12 +117,16 @@ impl Session {
 }
 
 impl Store {
-    /// Begins a session.
-    pub(crate) fn begin_upload(&self, repository: &RepositoryName) -> Result<Arc<Session>, Error> {
+    /// Begins a session whose content will most likely be named under `algorithm`.
+    pub(crate) fn begin_upload(
+        &self,
+        repository: &RepositoryName,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Session>, Error> {
         let id = Uuid::new_v4();
         let path = self.uploads().join(format!("{id}={}", repository.to_directory()));
         self.disk.create_file(&path)?;
-        let session = Arc::new(Session::new(id, repository.clone(), path, SystemTime::now(), 0));
+        let session = Arc::new(Session::new(id, repository.clone(), path, SystemTime::now(), 0, algorithm));
         let limit = self.config.max_upload_sessions;
         let taken = {
             let mut sessions = self.sessions();
@@ -143,7 +156,7 @@ impl Store {
             return Err(Error::UploadUnknown(session.id));
         }
         if writer.offset == 0 {
-            writer.hasher = Some(Hasher::new(Algorithm::Sha256));
+            writer.hasher = Some(Hasher::new(writer.algorithm));
         }
         let path = &session.path;
         let mut file =
@@ -206,7 +219,7 @@ impl Store {
             let path = self.uploads().join(&file);
             let metadata = path.metadata().map_err(Error::io("read the length of", &path))?;
             let begun = metadata.created().or(metadata.modified()).unwrap_or_else(|_| SystemTime::now());
-            let session = Session::new(id, repository, path, begun, metadata.len());
+            let session = Session::new(id, repository, path, begun, metadata.len(), Algorithm::Sha256);
             self.sessions().insert(id, Arc::new(session));
         }
         Ok(())
@@ -221,6 +234,14 @@ impl Sink {
     /// Bytes received so far.
     pub(crate) fn offset(&self) -> u64 {
         self.writer.offset
+    }
+
+    /// Says under which algorithm the content is going to be named. Once bytes are here it is too late to matter.
+    pub(crate) fn expect(&mut self, algorithm: Algorithm) {
+        if self.writer.offset == 0 {
+            self.writer.algorithm = algorithm;
+            self.writer.hasher = Some(Hasher::new(algorithm));
+        }
     }
 
     /// Writes and hashes the next bytes. After a failure the session stands where it stood before.

@@ -137,7 +137,8 @@ fn a_store_that_leaves_out_an_fsync_is_noticed() {
     fn directory_named(step: Step<'_>, name: &str) -> bool {
         matches!(step, Step::SyncDirectory(path) if path.components().any(|part| part.as_os_str() == name))
     }
-    let mutants: [(&str, fn(Step<'_>) -> bool); 7] = [
+    type Mutant = (&'static str, fn(Step<'_>) -> bool);
+    let mutants: [Mutant; 7] = [
         (
             "the bytes of an upload",
             |step| matches!(step, Step::SyncFile(path) if path.parent().is_some_and(|parent| parent.ends_with("uploads"))),

@@ -170,7 +170,7 @@ pub(crate) fn push(
     digest: &Digest,
     pieces: &[&[u8]],
 ) -> Result<(), Error> {
-    let session = store.begin_upload(name)?;
+    let session = store.begin_upload(name, Algorithm::Sha256)?;
     for piece in pieces {
         let turn = session.try_turn().ok_or(Error::UploadBusy(session.id))?;
         let sink = store.sink(Arc::clone(&session), turn)?;

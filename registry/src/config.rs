@@ -29,6 +29,9 @@ pub struct Config {
     /// How long an upload session may lie untouched before [`Registry::sweep`](crate::Registry::sweep) removes it.
     /// Default 24 h.
     pub upload_session_age: Duration,
+    /// How exactly it is known when content was last asked for: what is asked for all the time is noted this often.
+    /// Added to every grace period of garbage collection. Default 1 min.
+    pub touch_interval: Duration,
     /// Free space of the file system that pushes never touch, so that the rest of the program can go on
     /// writing. Default 64 MiB.
     pub reserve: Reserve,
@@ -99,6 +102,7 @@ impl Config {
             upload_read_timeout: Duration::from_secs(30),
             upload_timeout: Duration::from_secs(3600),
             upload_session_age: Duration::from_secs(24 * 3600),
+            touch_interval: Duration::from_secs(60),
             reserve: Reserve::Bytes(64 << 20),
             sparse_images: Vec::new(),
             sparse_indexes: vec![RepositoryPattern::all()],

@@ -31,7 +31,6 @@ use std::time::{Duration, SystemTime};
 use super::disk::exists;
 use super::locks::{Collecting, Key};
 use super::manifests::read_record;
-use super::touch::LAG;
 use super::{LAYERS, MANIFESTS, Store, disk};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -46,8 +45,8 @@ const SLICES: u8 = 16;
 /// How to collect garbage.
 #[derive(Clone, Debug)]
 pub struct GcOptions {
-    /// How long what nobody refers to is kept after it was last pushed, mounted or asked for. Default 1 h. A minute is
-    /// always added: that is how exactly it is known.
+    /// How long what nobody refers to is kept after it was last pushed, mounted or asked for. Default 1 h.
+    /// [`Config::touch_interval`](crate::Config::touch_interval) is always added.
     pub grace: Duration,
     /// Also take manifests no tag leads to, when they are older than the grace period. Default no.
     pub untagged: bool,
@@ -309,7 +308,7 @@ impl Run<'_> {
 
     /// What is younger than this stays, in every repository.
     fn grace_ends(&self) -> SystemTime {
-        let margin = self.options.grace + LAG + self.store.touches.clock_jump();
+        let margin = self.options.grace.saturating_add(self.store.touches.margin());
         self.options.now.checked_sub(margin).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
@@ -317,7 +316,9 @@ impl Run<'_> {
     fn limit(&self, name: &RepositoryName) -> SystemTime {
         let limit = self.grace_ends();
         let oldest = self.store.oldest_push(name, limit);
-        oldest.map_or(limit, |begun| limit.min(begun.checked_sub(LAG).unwrap_or(SystemTime::UNIX_EPOCH)))
+        oldest.map_or(limit, |begun| {
+            limit.min(begun.checked_sub(self.store.touches.margin()).unwrap_or(SystemTime::UNIX_EPOCH))
+        })
     }
 
     fn old(&self, record: &Path, limit: SystemTime) -> Result<bool, Error> {

@@ -25,7 +25,7 @@ use crate::error::Error;
 /// One change of the disk.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "read by the listeners of tests")]
-pub(super) enum Step<'a> {
+pub(in crate::store) enum Step<'a> {
     CreateFile(&'a Path),
     Write(&'a Path),
     Resize(&'a Path),
@@ -41,7 +41,7 @@ pub(super) enum Step<'a> {
 
 /// What a listener of a test wants to happen to a step.
 #[cfg(test)]
-pub(super) enum Verdict {
+pub(in crate::store) enum Verdict {
     Go,
     /// Pretend it was done.
     Skip,
@@ -53,14 +53,14 @@ pub(super) enum Verdict {
 
 /// A listener of a test.
 #[cfg(test)]
-pub(super) trait Watch: Send + Sync {
+pub(in crate::store) trait Watch: Send + Sync {
     fn before(&self, step: Step<'_>) -> Verdict;
     fn after(&self, step: Step<'_>);
 }
 
 /// The way to the disk.
 #[derive(Default)]
-pub(super) struct Disk {
+pub(in crate::store) struct Disk {
     #[cfg(test)]
     pub(super) watch: Option<std::sync::Arc<dyn Watch>>,
 }

@@ -47,12 +47,16 @@
 mod blobs;
 mod catalog;
 mod collect;
+#[cfg(test)]
+mod collect_tests;
 mod disk;
 #[cfg(test)]
 mod faults;
 mod locks;
 mod manifests;
 mod mark;
+#[cfg(test)]
+mod model;
 mod pins;
 mod referrers;
 mod tags;
@@ -104,11 +108,12 @@ impl Store {
     fn open_on(disk: Disk, mut config: Config) -> Result<Self, Error> {
         config.root = std::path::absolute(&config.root).map_err(Error::io("find", &config.root))?;
         disk.create_directories(&config.root)?;
+        let touches = Touches::new(config.touch_interval);
         let store = Store {
             config,
             disk,
             locks: Locks::new(),
-            touches: Touches::new(),
+            touches,
             pins: Mutex::default(),
             pinning: Mutex::default(),
             repositories: RwLock::default(),

@@ -1,14 +1,14 @@
 //! When a repository's content was last asked for.
 //!
 //! ```text
-//!  HEAD or GET answered  ->  asked for within the last minute?  yes: nothing
+//!  HEAD or GET answered  ->  asked for a moment ago?  yes: nothing
 //!                                                               no:  mtime of the record := now, under its transition lock
 //! ```
 //!
 //! The age of content is the age of its record on disk, so it survives a restart and needs no table of its own. What
 //! is kept in memory only saves system calls: a fixed number of slots, each with the record it last stood for. A
-//! record that lost its slot is simply touched again. So a record on disk is never more than [`LAG`] older
-//! than what it stands for, which garbage collection allows for.
+//! record that lost its slot is simply touched again. So a record on disk is never more than [`Touches::margin`]
+//! older than what it stands for, which garbage collection allows for.
 //!
 //! Where a record cannot be touched (a full or a read-only disk) the answer goes out all the same and the touch is
 //! remembered in memory. Should there be too many of these, everything counts as asked for at that moment: that
@@ -23,13 +23,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::locks::lock;
 
-/// How long a touch is good for.
-pub(super) const LAG: Duration = Duration::from_secs(60);
+/// File times are as fine as the kernel's clock.
+const TICK: Duration = Duration::from_millis(20);
 const SLOTS: usize = 1 << 14;
 const UNSAVED_MAX: usize = 1 << 14;
 
 /// The records touched lately.
 pub(super) struct Touches {
+    /// How long a touch is good for.
+    interval: Duration,
     since: Instant,
     opened: SystemTime,
     keys: RandomState,
@@ -47,8 +49,9 @@ struct Unsaved {
 }
 
 impl Touches {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(interval: Duration) -> Self {
         Touches {
+            interval,
             since: Instant::now(),
             opened: SystemTime::now(),
             keys: RandomState::new(),
@@ -57,11 +60,13 @@ impl Touches {
         }
     }
 
-    /// Whether `record` was touched within [`LAG`].
+    /// Whether `record` was touched within the interval.
     pub(super) fn fresh(&self, record: &Path) -> bool {
         let (slot, tag) = self.place(record);
         let value = slot.load(Ordering::Relaxed);
-        value != 0 && value >> 32 == tag && self.second() - (value & u64::from(u32::MAX)) < LAG.as_secs()
+        value != 0
+            && value >> 32 == tag
+            && self.second() - (value & u64::from(u32::MAX)) < self.interval.as_secs()
     }
 
     /// Notes that `record` was touched just now.
@@ -93,8 +98,13 @@ impl Touches {
         unsaved.everything > limit || touched.is_some_and(|touched| *touched > limit)
     }
 
-    /// By how much the wall clock was set forward since the store was opened. Records look older by that much.
-    pub(super) fn clock_jump(&self) -> Duration {
+    /// How much older a record can be than what it stands for: the interval, the clock's tick, and as much as the
+    /// wall clock was set forward since the store was opened.
+    pub(super) fn margin(&self) -> Duration {
+        self.interval + TICK + self.clock_jump()
+    }
+
+    fn clock_jump(&self) -> Duration {
         SystemTime::now().duration_since(self.opened).unwrap_or_default().saturating_sub(self.since.elapsed())
     }
 

@@ -13,8 +13,8 @@
 //! fsync, and have to be noticed.
 
 mod expected;
-mod recorder;
-mod script;
+pub(super) mod recorder;
+pub(super) mod script;
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,19 +27,19 @@ use super::Store;
 use super::disk::{Disk, Step};
 use crate::config::{Config, Reserve};
 
-fn config(root: &Path) -> Config {
+pub(super) fn config(root: &Path) -> Config {
     let mut config = Config::new(root);
     config.reserve = Reserve::Bytes(0);
     config
 }
 
-fn open(root: &Path, recorder: Option<Arc<Recorder>>) -> Result<Arc<Store>, crate::error::Error> {
+pub(super) fn open(root: &Path, recorder: Option<Arc<Recorder>>) -> Result<Arc<Store>, crate::error::Error> {
     let disk = Disk { watch: recorder.map(|recorder| recorder as _) };
     Store::open_on(disk, config(root)).map(Arc::new)
 }
 
 /// A directory in memory where there is one: nothing here depends on a real fsync.
-fn directory() -> tempfile::TempDir {
+pub(super) fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 

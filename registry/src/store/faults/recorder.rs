@@ -8,11 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::disk::{Step, Verdict, Watch};
+use crate::store::disk::{Step, Verdict, Watch};
 
 /// What happens at the chosen step.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Failure {
+pub(in crate::store) enum Failure {
     /// That step fails.
     Once(ErrorKind),
     /// That step and all after it fail and do nothing.
@@ -28,7 +28,7 @@ enum Node {
 
 type Entries = BTreeMap<OsString, Node>;
 
-pub(super) struct Recorder {
+pub(in crate::store) struct Recorder {
     root: PathBuf,
     failure: Option<(usize, Failure)>,
     skip: Option<fn(Step<'_>) -> bool>,
@@ -51,10 +51,10 @@ struct State {
 }
 
 /// Decisions by chance; the first one always decides for what is durable.
-pub(super) struct Coin(u64);
+pub(in crate::store) struct Coin(u64);
 
 impl Coin {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in crate::store) fn new(seed: u64) -> Self {
         Coin(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
@@ -70,7 +70,7 @@ impl Coin {
 }
 
 impl Recorder {
-    pub(super) fn new(
+    pub(in crate::store) fn new(
         root: &Path,
         failure: Option<(usize, Failure)>,
         skip: Option<fn(Step<'_>) -> bool>,
@@ -78,30 +78,30 @@ impl Recorder {
         Recorder { root: root.to_owned(), failure, skip, state: Mutex::default() }
     }
 
-    pub(super) fn failed(&self) -> bool {
+    pub(in crate::store) fn failed(&self) -> bool {
         self.state().failed
     }
 
-    pub(super) fn power_is_lost(&self) -> bool {
+    pub(in crate::store) fn power_is_lost(&self) -> bool {
         self.state().failing
     }
 
-    pub(super) fn stop_failing(&self) {
+    pub(in crate::store) fn stop_failing(&self) {
         self.state().stopped = true;
     }
 
     /// From here on nothing finds space: no file, no directory, not even a new name or a new time.
-    pub(super) fn fill_the_disk(&self) {
+    pub(in crate::store) fn fill_the_disk(&self) {
         self.state().full = true;
     }
 
-    pub(super) fn last(&self, count: usize) -> Vec<String> {
+    pub(in crate::store) fn last(&self, count: usize) -> Vec<String> {
         let state = self.state();
         state.steps[state.steps.len().saturating_sub(count)..].to_vec()
     }
 
     /// Builds in `remains` what a power cut at this moment may leave.
-    pub(super) fn cut_power(&self, remains: &Path, coin: &mut Coin) {
+    pub(in crate::store) fn cut_power(&self, remains: &Path, coin: &mut Coin) {
         self.rebuild(&self.root, remains, coin);
     }
 

@@ -10,4 +10,5 @@ mod durability;
 mod limits;
 mod manifests;
 mod referrers;
+mod soak;
 mod support;

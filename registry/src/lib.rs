@@ -42,10 +42,10 @@ mod name;
 mod pattern;
 mod store;
 
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 pub use crate::access::{Access, Action, AllowAll, Authorizer, Caller, Denied};
 pub use crate::config::{Config, InvalidReserve, Reserve};
@@ -53,9 +53,16 @@ pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
-pub use crate::store::{BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Swept};
+pub use crate::store::{
+    BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Rebuilt, Swept,
+};
 
 use crate::store::Store;
+
+/// How much later than a change the layout on disk is written.
+const LAYOUT_DELAY: Duration = Duration::from_millis(100);
+/// How long after a failure it is tried again.
+const LAYOUT_RETRY: Duration = Duration::from_secs(30);
 
 /// An open registry. Clones share it.
 #[derive(Clone)]
@@ -71,8 +78,9 @@ impl Registry {
     pub async fn open(config: Config) -> Result<Self, Error> {
         let receiving =
             Arc::new(Semaphore::new(config.max_concurrent_uploads.clamp(1, Semaphore::MAX_PERMITS)));
-        let store = blocking(move || Store::open(config)).await?;
-        Ok(Registry { store: Arc::new(store), receiving })
+        let store = Arc::new(blocking(move || Store::open(config)).await?);
+        tokio::spawn(write_layouts(Arc::downgrade(&store), Arc::clone(&store.layouts_changed)));
+        Ok(Registry { store, receiving })
     }
 
     /// The distribution API under `/v2`, to be merged into the embedding program's router.
@@ -115,6 +123,17 @@ impl Registry {
     /// Removes what nobody refers to, while everything else goes on. See [`GcOptions`] for what stays.
     pub async fn collect(&self, options: GcOptions) -> Result<GcReport, Error> {
         self.run(move |store| store.collect(&options)).await
+    }
+
+    /// Brings the OCI image layouts on disk up to date, which otherwise happens a moment after each change. To be
+    /// called before the process ends.
+    pub async fn flush_layouts(&self) -> Result<(), Error> {
+        self.run(|store| store.flush_layouts()).await
+    }
+
+    /// Makes anew everything that is derived from manifests and tags: layouts, and who refers to what.
+    pub async fn rebuild(&self) -> Result<Rebuilt, Error> {
+        self.run(|store| store.rebuild()).await
     }
 
     /// Keeps a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not
@@ -171,6 +190,25 @@ impl Registry {
     {
         let store = Arc::clone(&self.store);
         blocking(move || operation(&store)).await
+    }
+}
+
+/// Writes layouts a moment after something changed, for as long as the store is there. What comes in between is
+/// covered by the same write; a layout that takes long to write is written less often.
+async fn write_layouts(store: Weak<Store>, changed: Arc<Notify>) {
+    loop {
+        changed.notified().await;
+        tokio::time::sleep(LAYOUT_DELAY).await;
+        let Some(store) = store.upgrade() else { return };
+        let began = Instant::now();
+        let flushed = blocking(move || store.flush_layouts()).await;
+        let mut pause = began.elapsed() * 9;
+        if let Err(error) = flushed {
+            tracing::warn!(error = %error, "an OCI image layout could not be written; it is behind the registry");
+            changed.notify_one();
+            pause = pause.max(LAYOUT_RETRY);
+        }
+        tokio::time::sleep(pause).await;
     }
 }
 

@@ -210,6 +210,7 @@ impl Run<'_> {
             _ => self.report.manifests += removed,
         }
         if removed > 0 && !self.options.dry_run {
+            self.store.changed(name);
             // Before any content goes: a record must not come back and find nothing.
             for algorithm in Algorithm::ALL {
                 let directory = self.store.repository(name).join(kind).join(algorithm.as_str());

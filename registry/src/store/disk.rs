@@ -221,6 +221,17 @@ impl Disk {
         })
     }
 
+    /// Makes `link` a symbolic link to `target`, unless it is there.
+    pub(super) fn link(&self, target: &Path, link: &Path) -> Result<(), Error> {
+        if link.is_symlink() {
+            return Ok(());
+        }
+        match self.perform(Step::Link(link), || std::os::unix::fs::symlink(target, link)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::io("create", link)(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes a file; whether it was there.
     pub(super) fn remove(&self, path: &Path) -> Result<bool, Error> {
         match self.perform(Step::Remove(path), || fs::remove_file(path)) {

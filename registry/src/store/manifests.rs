@@ -116,7 +116,9 @@ impl Store {
         self.disk.sync_parent(&content_path)?;
         self.disk.sync_parent(&record_path)?;
         // Only now: a durable tag must find a durable record.
-        self.move_tags(name, tags, &record)
+        let moved = self.move_tags(name, tags, &record);
+        self.changed(name);
+        moved
     }
 
     /// Makes durable that what a manifest refers to is there. Another push may have made it visible a moment ago and
@@ -185,6 +187,7 @@ impl Store {
             Reference::Tag(tag) => {
                 let gone = self.tag_record(name, tag);
                 let there = self.disk.remove(&gone)?;
+                self.changed(name);
                 return if there { self.disk.sync_parent(&gone) } else { Err(Error::ManifestUnknown) };
             }
             Reference::Digest(digest) => digest,
@@ -195,6 +198,7 @@ impl Store {
         self.delete_tags_of(name, digest)?;
         self.disk.remove(&path)?;
         self.touches.forget(&path);
+        self.changed(name);
         self.disk.sync_parent(&path)?;
         self.forget_referrer(name, digest, &record.media_type);
         Ok(())
@@ -241,6 +245,12 @@ pub(super) struct Record {
     pub(super) digest: Digest,
     pub(super) media_type: String,
     pub(super) size: usize,
+}
+
+impl Record {
+    pub(super) fn descriptor(&self) -> Descriptor {
+        Descriptor::new(MediaType::from(self.media_type.as_str()), self.size as u64, &self.digest)
+    }
 }
 
 /// What a manifest refers to, as far as this registry can address it.

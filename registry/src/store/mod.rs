@@ -52,6 +52,7 @@ mod collect_tests;
 mod disk;
 #[cfg(test)]
 mod faults;
+mod layout;
 mod locks;
 mod manifests;
 mod mark;
@@ -63,14 +64,16 @@ mod tags;
 mod touch;
 mod uploads;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 pub use self::blobs::BlobFile;
 pub use self::collect::{GcOptions, GcReport};
+pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
 pub use self::uploads::Swept;
@@ -94,6 +97,11 @@ pub(crate) struct Store {
     pins: Mutex<Pins>,
     /// Held while a pin is made or ended, so that memory and disk never disagree.
     pinning: Mutex<()>,
+    /// Repositories that changed since their layout was written.
+    layouts_behind: Mutex<BTreeSet<RepositoryName>>,
+    layouts_writing: Mutex<()>,
+    /// Tells whoever writes layouts that there is one to write, or that the store is gone.
+    pub(crate) layouts_changed: Arc<Notify>,
     /// Repositories whose directories are known to be durable, each with the lock of its references.
     repositories: RwLock<HashMap<RepositoryName, Arc<References>>>,
     sessions: Mutex<HashMap<Uuid, Arc<Session>>>,
@@ -116,6 +124,9 @@ impl Store {
             touches,
             pins: Mutex::default(),
             pinning: Mutex::default(),
+            layouts_behind: Mutex::default(),
+            layouts_writing: Mutex::default(),
+            layouts_changed: Arc::default(),
             repositories: RwLock::default(),
             sessions: Mutex::default(),
         };
@@ -131,6 +142,7 @@ impl Store {
         store.find_repositories()?;
         store.find_sessions()?;
         store.find_pins()?;
+        store.repositories().iter().for_each(|name| store.changed(name));
         Ok(store)
     }
 
@@ -233,6 +245,12 @@ impl Store {
 
     fn tag_record(&self, name: &RepositoryName, tag: &Tag) -> PathBuf {
         self.tags_directory(name).join(tag.as_str())
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.layouts_changed.notify_one();
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
         expected.after(&done, tags.chain([manifest]).collect());
     }
 
+    expected.after(&store.flush_layouts(), vec![]);
     let owner: PinOwner = "job 1".parse().unwrap();
     let index_digest = Digest::of(Algorithm::Sha256, &index);
     let done = store.pin(&two, &index_digest, &owner, SystemTime::now());

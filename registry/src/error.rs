@@ -34,6 +34,9 @@ pub enum Error {
     /// The repository does not exist.
     #[error("there is no such repository: push something to create it")]
     RepositoryUnknown,
+    /// Nothing may be changed at the moment.
+    #[error("the registry is read-only: {0}")]
+    ReadOnly(String),
     /// The content is pinned, or belongs to something that is.
     #[error("{digest} is pinned by {owner}: unpin it first")]
     Pinned {

@@ -42,6 +42,7 @@ mod name;
 mod pattern;
 mod store;
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -54,10 +55,10 @@ pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
 pub use crate::store::{
-    BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Rebuilt, Swept,
+    BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Rebuilt, Scrubbed, Swept,
 };
 
-use crate::store::Store;
+use crate::store::{Checked, PARTS, Scrubs, Store};
 
 /// How much later than a change the layout on disk is written.
 const LAYOUT_DELAY: Duration = Duration::from_millis(100);
@@ -134,6 +135,67 @@ impl Registry {
     /// Makes anew everything that is derived from manifests and tags: layouts, and who refers to what.
     pub async fn rebuild(&self) -> Result<Rebuilt, Error> {
         self.run(|store| store.rebuild()).await
+    }
+
+    /// Reads everything again at `bytes_per_second` and puts what has rotted into quarantine. A pass that was
+    /// interrupted, by a restart or because this future was dropped, is continued; what it found is returned.
+    pub async fn scrub(&self, bytes_per_second: NonZeroU64) -> Result<Scrubbed, Error> {
+        let mut scrubs = self.store.scrubs();
+        if scrubs.part == PARTS || scrubs.present.started.is_none() {
+            scrubs = Scrubs { last: scrubs.last, ..Scrubs::default() };
+            scrubs.present.started = Some(SystemTime::now());
+        }
+        while scrubs.part < PARTS {
+            let part = scrubs.part;
+            for digest in self.run(move |store| store.scrub_part(part)).await? {
+                self.scrub_one(digest, bytes_per_second, &mut scrubs.present).await?;
+            }
+            scrubs.part += 1;
+            if scrubs.part == PARTS {
+                scrubs.present.completed = Some(SystemTime::now());
+                scrubs.last = Some(scrubs.present.clone());
+            }
+            let noted = scrubs.clone();
+            self.run(move |store| Ok(store.note_scrubs(noted))).await?;
+        }
+        Ok(scrubs.present)
+    }
+
+    async fn scrub_one(
+        &self,
+        digest: Digest,
+        bytes_per_second: NonZeroU64,
+        found: &mut Scrubbed,
+    ) -> Result<(), Error> {
+        let Some(mut check) = self.run(move |store| store.check(&digest)).await? else { return Ok(()) };
+        loop {
+            match self.run(move |store| store.check_piece(check)).await? {
+                Checked::More(next, read) => {
+                    check = next;
+                    let wait = Duration::from_secs_f64(read as f64 / bytes_per_second.get() as f64);
+                    tokio::time::sleep(wait).await;
+                }
+                Checked::Whole(bytes) => {
+                    found.blobs += 1;
+                    found.bytes += bytes;
+                    return Ok(());
+                }
+                Checked::Damaged(digest) => {
+                    found.add_damaged(digest);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The last complete pass of [`Registry::scrub`]: when everything was last verified, and what was found.
+    pub fn last_scrub(&self) -> Option<Scrubbed> {
+        self.store.scrubs().last
+    }
+
+    /// Refuses every push and delete with `reason` and collects nothing, or ends that. Reads are not affected.
+    pub fn set_read_only(&self, reason: Option<String>) {
+        self.store.set_read_only(reason);
     }
 
     /// Keeps a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not

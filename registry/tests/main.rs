@@ -11,5 +11,6 @@ mod layout;
 mod limits;
 mod manifests;
 mod referrers;
+mod scrub;
 mod soak;
 mod support;

@@ -113,6 +113,9 @@ impl From<Error> for ApiError {
             Error::UploadBusy(_) | Error::TooManyUploads(_) => {
                 plain(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests).retry_later()
             }
+            // A method that is refused comes with those that are not.
+            Error::ReadOnly(_) => plain(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported)
+                .with_header(header::ALLOW, HeaderValue::from_static("GET, HEAD")),
             Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),
             Error::NoSpace => plain(StatusCode::INSUFFICIENT_STORAGE, Code::InsufficientStorage),
             Error::Stopped => plain(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown).retry_later(),

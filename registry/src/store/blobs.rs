@@ -122,6 +122,7 @@ impl Store {
         name: &RepositoryName,
         digest: &Digest,
     ) -> Result<bool, Error> {
+        self.expect_writable()?;
         if !self.has_blob(source, digest)? {
             return Ok(false);
         }
@@ -141,6 +142,7 @@ impl Store {
 
     /// Takes a blob away from a repository. The bytes stay in the pool for those that share them, until collected.
     pub(crate) fn delete_blob(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
+        self.expect_writable()?;
         let references = self.references(name).ok_or(Error::BlobUnknown)?;
         let _exclusive = references.exclusive();
         let record = self.layer_record(name, digest);

@@ -91,6 +91,7 @@ struct Run<'a> {
 impl Store {
     /// Removes what nobody refers to. One at a time.
     pub(crate) fn collect(&self, options: &GcOptions) -> Result<GcReport, Error> {
+        self.expect_writable()?;
         let mut run = Run {
             store: self,
             collecting: self.locks.collecting(),

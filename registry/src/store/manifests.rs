@@ -84,6 +84,7 @@ impl Store {
         understood: &Understood,
         bytes: &[u8],
     ) -> Result<(), Error> {
+        self.expect_writable()?;
         let references = self.ensure_repository(name)?;
         let _shared = references.shared();
         // Before looking for them: from here on a running collection keeps them.
@@ -181,6 +182,7 @@ impl Store {
 
     /// Deletes a tag, or a manifest with every tag that names it.
     pub(crate) fn delete_manifest(&self, name: &RepositoryName, reference: &Reference) -> Result<(), Error> {
+        self.expect_writable()?;
         let references = self.references(name).ok_or(Error::ManifestUnknown)?;
         let _exclusive = references.exclusive();
         let digest = match reference {

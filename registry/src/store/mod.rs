@@ -13,6 +13,8 @@
 //!     oci-layout, index.json, blobs     derived: the repository as an OCI image layout
 //!   uploads/<uuid>=<name, "/" as "=">   the bytes received so far of one upload session
 //!   trash/<algorithm>-<hex>             content nobody refers to, on its way out
+//!   quarantine/                         content that no longer hashes to its name
+//!   scrub.json                          how far looking for such is
 //!   tmp/                                drafts of small files, emptied at start
 //! ```
 //!
@@ -60,6 +62,7 @@ mod mark;
 mod model;
 mod pins;
 mod referrers;
+mod scrub;
 mod tags;
 mod touch;
 mod uploads;
@@ -76,6 +79,8 @@ pub use self::collect::{GcOptions, GcReport};
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
+pub use self::scrub::Scrubbed;
+pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
 pub use self::uploads::Swept;
 pub(crate) use self::uploads::{Session, Sink};
 
@@ -97,6 +102,9 @@ pub(crate) struct Store {
     pins: Mutex<Pins>,
     /// Held while a pin is made or ended, so that memory and disk never disagree.
     pinning: Mutex<()>,
+    scrubs: Mutex<Scrubs>,
+    /// Why nothing is written, while that is so.
+    read_only: RwLock<Option<String>>,
     /// Repositories that changed since their layout was written.
     layouts_behind: Mutex<BTreeSet<RepositoryName>>,
     layouts_writing: Mutex<()>,
@@ -124,13 +132,16 @@ impl Store {
             touches,
             pins: Mutex::default(),
             pinning: Mutex::default(),
+            scrubs: Mutex::default(),
+            read_only: RwLock::default(),
             layouts_behind: Mutex::default(),
             layouts_writing: Mutex::default(),
             layouts_changed: Arc::default(),
             repositories: RwLock::default(),
             sessions: Mutex::default(),
         };
-        for directory in [store.pool(), store.repos(), store.uploads(), store.trash(), store.temporary()] {
+        let directories = [store.pool(), store.repos(), store.uploads(), store.trash(), store.temporary()];
+        for directory in directories.into_iter().chain([store.quarantined()]) {
             store.disk.create_directory(&directory)?;
         }
         for algorithm in Algorithm::ALL {
@@ -142,6 +153,7 @@ impl Store {
         store.find_repositories()?;
         store.find_sessions()?;
         store.find_pins()?;
+        store.find_scrubs()?;
         store.repositories().iter().for_each(|name| store.changed(name));
         Ok(store)
     }
@@ -163,6 +175,18 @@ impl Store {
         let space = disk::space(&self.config.root)?;
         let needed = incoming.saturating_add(self.config.reserve.of(space.total));
         if space.free < needed { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Refuses every change from clients and of collections, with the reason given, or ends that.
+    pub(crate) fn set_read_only(&self, reason: Option<String>) {
+        *self.read_only.write().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn expect_writable(&self) -> Result<(), Error> {
+        match &*self.read_only.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Err(Error::ReadOnly(reason.clone())),
+            None => Ok(()),
+        }
     }
 
     fn find_repositories(&self) -> Result<(), Error> {
@@ -217,6 +241,10 @@ impl Store {
 
     fn trash(&self) -> PathBuf {
         self.config.root.join("trash")
+    }
+
+    fn quarantined(&self) -> PathBuf {
+        self.config.root.join("quarantine")
     }
 
     fn temporary(&self) -> PathBuf {

@@ -123,6 +123,7 @@ impl Store {
         repository: &RepositoryName,
         algorithm: Algorithm,
     ) -> Result<Arc<Session>, Error> {
+        self.expect_writable()?;
         let id = Uuid::new_v4();
         let path = self.uploads().join(format!("{id}={}", repository.to_directory()));
         self.disk.create_file(&path)?;
@@ -151,6 +152,7 @@ impl Store {
 
     /// Opens the session's file for the request that holds `turn`.
     pub(crate) fn sink(self: &Arc<Self>, session: Arc<Session>, turn: Turn) -> Result<Sink, Error> {
+        self.expect_writable()?;
         let Turn(mut writer) = turn;
         if !writer.open {
             return Err(Error::UploadUnknown(session.id));

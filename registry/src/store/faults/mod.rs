@@ -55,7 +55,8 @@ fn trial(failure: Option<(usize, Failure)>, skip: Option<fn(Step<'_>) -> bool>) 
             expected.compare(&store).map_err(|why| format!("still running: {why}"))?;
         }
     }
-    for seed in 0..3 {
+    let remains = if matches!(failure, Some((_, Failure::Once(_)))) { 2 } else { 3 };
+    for seed in 0..remains {
         let remains = directory();
         recorder.cut_power(remains.path(), &mut Coin::new(seed));
         let context = |why: String| {

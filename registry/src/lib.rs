@@ -156,7 +156,11 @@ impl Registry {
                 scrubs.last = Some(scrubs.present.clone());
             }
             let noted = scrubs.clone();
-            self.run(move |store| Ok(store.note_scrubs(noted))).await?;
+            self.run(move |store| {
+                store.note_scrubs(noted);
+                Ok(())
+            })
+            .await?;
         }
         Ok(scrubs.present)
     }

@@ -126,7 +126,9 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let sink = self.sink(self.registry.store.upload(repository, id)?).await?;
         let sink = self.receive(sink, parts, body).await?;
-        Ok(session_answer(StatusCode::ACCEPTED, repository, sink.session()))
+        let session = Arc::clone(sink.session());
+        self.park(sink).await?;
+        Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
     }
 
     pub(super) async fn close_upload(
@@ -193,6 +195,17 @@ impl Api {
         Ok(self.registry.run(move |store| store.sink(session, turn)).await?)
     }
 
+    /// Lets go of a session that is going to be continued.
+    async fn park(&self, mut sink: Sink) -> Result<(), ApiError> {
+        Ok(self
+            .registry
+            .run(move |_| {
+                sink.park();
+                Ok(())
+            })
+            .await?)
+    }
+
     async fn cancel(&self, sink: Sink) -> Result<(), ApiError> {
         Ok(self
             .registry
@@ -241,7 +254,10 @@ impl Api {
 
         let (mut sink, ending) = Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;
         match (ending, declared) {
-            (Ending::Broken(error), _) => Err(error),
+            (Ending::Broken(error), _) => {
+                self.park(sink).await?;
+                Err(error)
+            }
             (Ending::TooLong, None) => {
                 self.cancel(sink).await?;
                 Err(too_large(config.max_blob_size))

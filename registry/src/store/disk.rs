@@ -197,6 +197,14 @@ impl Disk {
         self.place(&draft, target)
     }
 
+    /// As [`Disk::put`], without making anything durable: whole or not there for as long as the system runs.
+    pub(super) fn put_volatile(&self, temporary: &Path, target: &Path, bytes: &[u8]) -> Result<(), Error> {
+        let draft = temporary.join(Uuid::new_v4().to_string());
+        let mut file = self.create_file(&draft)?;
+        let written = self.write(&mut file, &draft, bytes);
+        written.inspect_err(|_| self.discard(&draft)).and_then(|()| self.place(&draft, target))
+    }
+
     /// Creates an empty file; one that exists is made as young as a new one. Durable after
     /// [`Disk::sync_directory`].
     pub(super) fn record(&self, path: &Path) -> Result<(), Error> {

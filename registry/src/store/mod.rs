@@ -12,6 +12,7 @@
 //!     _pins/<hash of digest and owner>  who keeps what (JSON)
 //!     oci-layout, index.json, blobs     derived: the repository as an OCI image layout
 //!   uploads/<uuid>=<name, "/" as "=">   the bytes received so far of one upload session
+//!   states/<uuid>                       the running hash of a session
 //!   trash/<algorithm>-<hex>             content nobody refers to, on its way out
 //!   quarantine/                         content that no longer hashes to its name
 //!   scrub.json                          how far looking for such is
@@ -62,6 +63,7 @@ mod mark;
 mod model;
 mod pins;
 mod referrers;
+mod resume;
 mod scrub;
 mod tags;
 mod touch;
@@ -141,7 +143,7 @@ impl Store {
             sessions: Mutex::default(),
         };
         let directories = [store.pool(), store.repos(), store.uploads(), store.trash(), store.temporary()];
-        for directory in directories.into_iter().chain([store.quarantined()]) {
+        for directory in directories.into_iter().chain([store.quarantined(), store.states()]) {
             store.disk.create_directory(&directory)?;
         }
         for algorithm in Algorithm::ALL {
@@ -152,6 +154,7 @@ impl Store {
         }
         store.find_repositories()?;
         store.find_sessions()?;
+        store.tidy_states()?;
         store.find_pins()?;
         store.find_scrubs()?;
         store.repositories().iter().for_each(|name| store.changed(name));
@@ -241,6 +244,10 @@ impl Store {
 
     fn trash(&self) -> PathBuf {
         self.config.root.join("trash")
+    }
+
+    fn states(&self) -> PathBuf {
+        self.config.root.join("states")
     }
 
     fn quarantined(&self) -> PathBuf {

@@ -9,9 +9,10 @@
 //! ```
 //!
 //! One file per session, named after its id and its repository, so that a session survives a restart without
-//! any other state: its offset is the length of the file. The hash runs while the bytes arrive. It is lost by a
-//! restart, by a rolled back chunk, or when the client closes with another algorithm than expected; only then is
-//! the file read once more at the end. Either way nothing becomes content that was not hashed.
+//! any other state: its offset is the length of the file. The hash runs while the bytes arrive and is kept over a
+//! restart (see `resume`). It is lost by a power cut, by a rolled back chunk, or when the client closes with another
+//! algorithm than expected; only then is the file read once more at the end. Either way nothing becomes content that was
+//! not hashed.
 //!
 //! One request at a time writes to a session: it owns the session's [`Sink`] from its first byte to its last,
 //! also on the worker thread, so a request that is dropped half-way leaves the session whole.
@@ -27,6 +28,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
 
+use super::resume::{KEEP_EVERY, WORTH_KEEPING};
 use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
@@ -63,6 +65,8 @@ struct Writer {
     algorithm: Algorithm,
     /// The hash of everything up to `offset`; `None` when it has to be taken from the file again.
     hasher: Option<Hasher>,
+    /// Up to where the hash is kept on disk.
+    parked: u64,
     open: bool,
 }
 
@@ -87,6 +91,11 @@ impl Session {
         self.received.load(Ordering::Acquire)
     }
 
+    #[cfg(test)]
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits until no other request writes to the session.
     pub(crate) async fn turn(&self) -> Turn {
         Turn(Arc::clone(&self.writer).lock_owned().await)
@@ -104,7 +113,7 @@ impl Session {
         offset: u64,
         algorithm: Algorithm,
     ) -> Self {
-        let writer = Writer { offset, algorithm, hasher: None, open: true };
+        let writer = Writer { offset, algorithm, hasher: None, parked: 0, open: true };
         Session {
             id,
             repository,
@@ -166,6 +175,12 @@ impl Store {
         // What lies beyond the offset is a chunk that was cut short; it was never acknowledged.
         if file.metadata().map_err(Error::io("read the length of", path))?.len() != writer.offset {
             self.disk.resize(&file, path, writer.offset)?;
+        }
+        if writer.hasher.is_none()
+            && let Some((mut hasher, from)) = self.kept_state(session.id, writer.offset)
+        {
+            hash_part(&mut file, &mut hasher, from, writer.offset, path)?;
+            (writer.hasher, writer.parked) = (Some(hasher), from);
         }
         file.seek(SeekFrom::Start(writer.offset)).map_err(Error::io("continue", path))?;
         Ok(Sink { store: Arc::clone(self), session, writer, file })
@@ -264,12 +279,29 @@ impl Sink {
         }
         self.writer.offset = end;
         self.session.received.store(self.writer.offset, Ordering::Release);
+        if end - self.writer.parked >= KEEP_EVERY {
+            self.park();
+        }
         Ok(self)
+    }
+
+    /// Keeps the running hash on disk, if that is worth it: this request ends, and the process may before the next.
+    pub(crate) fn park(&mut self) {
+        let offset = self.writer.offset;
+        if offset - self.writer.parked < WORTH_KEEPING {
+            return;
+        }
+        if let Some(hasher) = &self.writer.hasher {
+            self.store.keep_state(self.session.id, offset, hasher);
+            self.writer.parked = offset;
+        }
     }
 
     /// Takes back everything after `offset`.
     pub(crate) fn roll_back(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.writer.offset {
+            self.store.forget_state(self.session.id)?;
+            self.writer.parked = 0;
             self.writer.hasher = None;
             self.writer.offset = offset;
             self.session.received.store(offset, Ordering::Release);
@@ -311,6 +343,9 @@ impl Sink {
 
     fn close(&mut self) {
         self.writer.open = false;
+        if let Err(error) = self.store.forget_state(self.session.id) {
+            tracing::warn!(error = %error, "the state of an upload that is over was left behind");
+        }
         self.store.sessions().remove(&self.session.id);
     }
 
@@ -320,12 +355,17 @@ impl Sink {
 }
 
 fn hash_file(file: &mut File, algorithm: Algorithm, length: u64, path: &Path) -> Result<Digest, Error> {
-    let failed = Error::io("read back", path);
-    let mut hash = || -> std::io::Result<Digest> {
-        file.seek(SeekFrom::Start(0))?;
-        let mut hasher = Hasher::new(algorithm);
+    let mut hasher = Hasher::new(algorithm);
+    hash_part(file, &mut hasher, 0, length, path)?;
+    Ok(hasher.finish())
+}
+
+/// Adds the bytes from `from` to `to` to the hash.
+fn hash_part(file: &mut File, hasher: &mut Hasher, from: u64, to: u64, path: &Path) -> Result<(), Error> {
+    let mut hash = || -> std::io::Result<()> {
+        file.seek(SeekFrom::Start(from))?;
         let mut buffer = vec![0; REREAD_CHUNK];
-        let mut left = length;
+        let mut left = to - from;
         while left > 0 {
             let wanted = usize::try_from(left).unwrap_or(REREAD_CHUNK).min(REREAD_CHUNK);
             let got = match file.read(&mut buffer[..wanted]) {
@@ -337,7 +377,7 @@ fn hash_file(file: &mut File, algorithm: Algorithm, length: u64, path: &Path) ->
             hasher.update(&buffer[..got]);
             left -= got as u64;
         }
-        Ok(hasher.finish())
+        Ok(())
     };
-    hash().map_err(failed)
+    hash().map_err(Error::io("read back", path))
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::pattern::RepositoryPattern;
+use crate::store::Quota;
 
 /// The settings of one registry. `Config::new` gives the defaults; every field may be changed afterwards.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Config {
     /// Free space of the file system that pushes never touch, so that the rest of the program can go on
     /// writing. Default 64 MiB.
     pub reserve: Reserve,
+    /// How much repositories may hold. A repository may fall under several. Default none.
+    pub quotas: Vec<Quota>,
     /// Repositories which take an image although blobs it refers to are not there. Default none.
     pub sparse_images: Vec<RepositoryPattern>,
     /// Repositories which take an index although manifests it refers to are not there, as when one platform of
@@ -104,6 +107,7 @@ impl Config {
             upload_session_age: Duration::from_secs(24 * 3600),
             touch_interval: Duration::from_secs(60),
             reserve: Reserve::Bytes(64 << 20),
+            quotas: Vec::new(),
             sparse_images: Vec::new(),
             sparse_indexes: vec![RepositoryPattern::all()],
         }

@@ -34,6 +34,16 @@ pub enum Error {
     /// The repository does not exist.
     #[error("there is no such repository: push something to create it")]
     RepositoryUnknown,
+    /// What is being pushed does not fit into a quota.
+    #[error(
+        "the {limit} bytes that {repositories} may hold are used up: delete something and collect garbage"
+    )]
+    QuotaExceeded {
+        /// The pattern of the repositories which share it.
+        repositories: String,
+        /// The limit, in bytes.
+        limit: u64,
+    },
     /// Nothing may be changed at the moment.
     #[error("the registry is read-only: {0}")]
     ReadOnly(String),

@@ -55,7 +55,8 @@ pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
 pub use crate::store::{
-    BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Rebuilt, Scrubbed, Swept,
+    BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Quota, QuotaUsage, Rebuilt,
+    Scrubbed, Swept,
 };
 
 use crate::store::{Checked, PARTS, Scrubs, Store};
@@ -200,6 +201,11 @@ impl Registry {
     /// Refuses every push and delete with `reason` and collects nothing, or ends that. Reads are not affected.
     pub fn set_read_only(&self, reason: Option<String>) {
         self.store.set_read_only(reason);
+    }
+
+    /// Every quota and what is taken of it.
+    pub fn quotas(&self) -> Vec<QuotaUsage> {
+        self.store.quotas()
     }
 
     /// Keeps a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not

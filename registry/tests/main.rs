@@ -10,6 +10,7 @@ mod durability;
 mod layout;
 mod limits;
 mod manifests;
+mod quota;
 mod referrers;
 mod scrub;
 mod soak;

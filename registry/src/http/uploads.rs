@@ -249,7 +249,7 @@ impl Api {
             self.cancel(sink).await?;
             return Err(too_large(config.max_blob_size));
         }
-        self.registry.run(move |store| store.expect_space_for(announced)).await?;
+        let sink = self.registry.run(move |_| sink.announce(announced)).await?;
         let _permit = self.receiving_permit().await?;
 
         let (mut sink, ending) = Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use super::Store;
 use super::disk::exists;
+use super::quota::Reservation;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -100,7 +101,14 @@ impl Store {
     }
 
     /// Moves verified, fsynced content of an upload into the pool and gives it to the repository.
-    pub(super) fn adopt(&self, upload: &Path, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
+    pub(super) fn adopt(
+        &self,
+        upload: &Path,
+        name: &RepositoryName,
+        digest: &Digest,
+        length: u64,
+        reserved: &mut Reservation,
+    ) -> Result<(), Error> {
         self.ensure_repository(name)?;
         let content = self.content(digest);
         let record = self.layer_record(name, digest);
@@ -109,7 +117,9 @@ impl Store {
             let _transition = self.locks.transition(digest);
             self.locks.keep(digest);
             self.disk.rename(upload, &content)?;
+            let new = !exists(&record)?;
             self.disk.record(&record)?;
+            reserved.settle(length, new);
         }
         self.disk.sync_parent(&content)?;
         self.disk.sync_parent(&record)
@@ -134,7 +144,12 @@ impl Store {
             if !self.has_blob(source, digest)? {
                 return Ok(false);
             }
+            let length = self.blob(digest)?.length();
+            let mut reserved = self.quotas.reservation(name);
+            let new = !exists(&record)?;
+            reserved.grow(if new { length } else { 0 })?;
             self.disk.record(&record)?;
+            reserved.settle(length, new);
         }
         self.disk.sync_parent(&record)?;
         Ok(true)
@@ -156,6 +171,7 @@ impl Store {
                 return Err(Error::BlobUnknown);
             }
             self.touches.forget(&record);
+            self.uncount(name, digest);
         }
         self.disk.sync_parent(&record)
     }

@@ -199,6 +199,7 @@ impl Run<'_> {
                     let was = if kind == MANIFESTS { read_record(&record)? } else { None };
                     self.store.disk.remove(&record)?;
                     self.store.touches.forget(&record);
+                    self.store.uncount(name, digest);
                     if let Some(was) = was {
                         self.store.forget_referrer(name, digest, &was.media_type);
                     }

@@ -93,6 +93,11 @@ impl Store {
         required.iter().for_each(|digest| self.locks.keep(digest));
         self.expect_references(name, &understood.requires)?;
 
+        let length = bytes.len() as u64;
+        let mut reserved = self.quotas.reservation(name);
+        if !exists(&self.manifest_record(name, digest))? {
+            reserved.grow(length)?;
+        }
         let descriptor =
             Descriptor::new(MediaType::from(understood.media_type.as_str()), bytes.len() as u64, digest);
         let content_path = self.content(digest);
@@ -111,7 +116,9 @@ impl Store {
             self.disk
                 .place(&content_draft, &content_path)
                 .inspect_err(|_| self.disk.discard(&record_draft))?;
+            let new = !exists(&record_path)?;
             self.disk.place(&record_draft, &record_path)?;
+            reserved.settle(length, new);
         }
         self.sync_references(name, &understood.requires, &required)?;
         self.disk.sync_parent(&content_path)?;
@@ -200,6 +207,7 @@ impl Store {
         self.delete_tags_of(name, digest)?;
         self.disk.remove(&path)?;
         self.touches.forget(&path);
+        self.uncount(name, digest);
         self.changed(name);
         self.disk.sync_parent(&path)?;
         self.forget_referrer(name, digest, &record.media_type);

@@ -62,6 +62,7 @@ mod mark;
 #[cfg(test)]
 mod model;
 mod pins;
+mod quota;
 mod referrers;
 mod resume;
 mod scrub;
@@ -81,6 +82,7 @@ pub use self::collect::{GcOptions, GcReport};
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
+pub use self::quota::{Quota, QuotaUsage};
 pub use self::scrub::Scrubbed;
 pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
 pub use self::uploads::Swept;
@@ -89,6 +91,7 @@ pub(crate) use self::uploads::{Session, Sink};
 use self::disk::Disk;
 use self::locks::{Locks, References, lock};
 use self::pins::Pins;
+use self::quota::Quotas;
 use self::touch::Touches;
 use crate::config::Config;
 use crate::digest::{Algorithm, Digest};
@@ -104,6 +107,7 @@ pub(crate) struct Store {
     pins: Mutex<Pins>,
     /// Held while a pin is made or ended, so that memory and disk never disagree.
     pinning: Mutex<()>,
+    quotas: Arc<Quotas>,
     scrubs: Mutex<Scrubs>,
     /// Why nothing is written, while that is so.
     read_only: RwLock<Option<String>>,
@@ -126,6 +130,7 @@ impl Store {
     fn open_on(disk: Disk, mut config: Config) -> Result<Self, Error> {
         config.root = std::path::absolute(&config.root).map_err(Error::io("find", &config.root))?;
         disk.create_directories(&config.root)?;
+        let quotas = Quotas::new(config.quotas.clone());
         let touches = Touches::new(config.touch_interval);
         let store = Store {
             config,
@@ -134,6 +139,7 @@ impl Store {
             touches,
             pins: Mutex::default(),
             pinning: Mutex::default(),
+            quotas,
             scrubs: Mutex::default(),
             read_only: RwLock::default(),
             layouts_behind: Mutex::default(),
@@ -153,6 +159,7 @@ impl Store {
             store.disk.discard(&store.temporary().join(draft?));
         }
         store.find_repositories()?;
+        store.count_usage()?;
         store.find_sessions()?;
         store.tidy_states()?;
         store.find_pins()?;

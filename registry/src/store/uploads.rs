@@ -28,6 +28,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
 
+use super::quota::Reservation;
 use super::resume::{KEEP_EVERY, WORTH_KEEPING};
 use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
@@ -65,6 +66,7 @@ struct Writer {
     algorithm: Algorithm,
     /// The hash of everything up to `offset`; `None` when it has to be taken from the file again.
     hasher: Option<Hasher>,
+    reserved: Reservation,
     /// Up to where the hash is kept on disk.
     parked: u64,
     open: bool,
@@ -112,8 +114,9 @@ impl Session {
         begun: SystemTime,
         offset: u64,
         algorithm: Algorithm,
+        reserved: Reservation,
     ) -> Self {
-        let writer = Writer { offset, algorithm, hasher: None, parked: 0, open: true };
+        let writer = Writer { offset, algorithm, hasher: None, parked: 0, reserved, open: true };
         Session {
             id,
             repository,
@@ -136,7 +139,9 @@ impl Store {
         let id = Uuid::new_v4();
         let path = self.uploads().join(format!("{id}={}", repository.to_directory()));
         self.disk.create_file(&path)?;
-        let session = Arc::new(Session::new(id, repository.clone(), path, SystemTime::now(), 0, algorithm));
+        let reserved = self.quotas.reservation(repository);
+        let begun = SystemTime::now();
+        let session = Arc::new(Session::new(id, repository.clone(), path, begun, 0, algorithm, reserved));
         let limit = self.config.max_upload_sessions;
         let taken = {
             let mut sessions = self.sessions();
@@ -236,7 +241,10 @@ impl Store {
             let path = self.uploads().join(&file);
             let metadata = path.metadata().map_err(Error::io("read the length of", &path))?;
             let begun = metadata.created().or(metadata.modified()).unwrap_or_else(|_| SystemTime::now());
-            let session = Session::new(id, repository, path, begun, metadata.len(), Algorithm::Sha256);
+            let mut reserved = self.quotas.reservation(&repository);
+            reserved.force(metadata.len());
+            let session =
+                Session::new(id, repository, path, begun, metadata.len(), Algorithm::Sha256, reserved);
             self.sessions().insert(id, Arc::new(session));
         }
         Ok(())
@@ -261,10 +269,28 @@ impl Sink {
         }
     }
 
+    /// Says how many more bytes are coming, so that what does not fit is refused before it is sent. A full disk leaves the
+    /// session as it is; a quota, which a client cannot wait out, ends it.
+    pub(crate) fn announce(mut self, bytes: u64) -> Result<Self, Error> {
+        self.store.expect_space_for(bytes)?;
+        let total = self.writer.offset.saturating_add(bytes);
+        match self.writer.reserved.grow(total) {
+            Ok(()) => Ok(self),
+            Err(refused) => {
+                self.cancel();
+                Err(refused)
+            }
+        }
+    }
+
     /// Writes and hashes the next bytes. After a failure the session stands where it stood before.
     pub(crate) fn append(mut self, chunk: &Bytes) -> Result<Self, Error> {
         let end = self.writer.offset + chunk.len() as u64;
         let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
+        if let Err(refused) = self.writer.reserved.grow(end) {
+            self.cancel();
+            return Err(refused);
+        }
         let room = if look_again { self.store.expect_space_for(chunk.len() as u64) } else { Ok(()) };
         let written = room.and_then(|()| self.store.disk.write(&mut self.file, &self.session.path, chunk));
         if let Err(refused) = written {
@@ -321,11 +347,10 @@ impl Sink {
             self.cancel();
             return Err(Error::DigestMismatch { expected: expected.clone(), actual });
         }
-        let kept = self
-            .store
-            .disk
-            .sync_file(&self.file, &self.session.path)
-            .and_then(|()| self.store.adopt(&self.session.path, &self.session.repository, expected));
+        let kept = self.store.disk.sync_file(&self.file, &self.session.path).and_then(|()| {
+            let Writer { offset, reserved, .. } = &mut *self.writer;
+            self.store.adopt(&self.session.path, &self.session.repository, expected, *offset, reserved)
+        });
         if let Err(error) = kept {
             // The kernel reports a lost write once: these bytes must not be offered a second time.
             self.cancel();
@@ -343,6 +368,7 @@ impl Sink {
 
     fn close(&mut self) {
         self.writer.open = false;
+        self.writer.reserved.settle(0, false);
         if let Err(error) = self.store.forget_state(self.session.id) {
             tracing::warn!(error = %error, "the state of an upload that is over was left behind");
         }

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::support::{IMAGE, Server, config, image, noise, sha256};
 
-const ROOT: &str = "REGISTRY_CRASH_ROOT";
-const REPORT_TO: &str = "REGISTRY_CRASH_REPORT_TO";
+pub(crate) const ROOT: &str = "REGISTRY_CRASH_ROOT";
+pub(crate) const REPORT_TO: &str = "REGISTRY_CRASH_REPORT_TO";
 const ROUNDS: u64 = 4;
 const CLIENTS: u64 = 6;
 const ACKNOWLEDGED_PER_ROUND: usize = 40;

@@ -173,12 +173,12 @@ async fn the_registry_conforms_for_everybody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_conforms_behind_basic_authentication() {
-    let served = servers::basic().await;
+    let served = servers::behind_basic().await;
     conforms("basic", served.target(Some(servers::login()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_conforms_behind_bearer_tokens() {
-    let served = servers::bearer().await;
+    let served = servers::behind_bearer().await;
     conforms("bearer", served.target(Some(servers::login()))).await;
 }

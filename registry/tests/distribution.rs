@@ -1,6 +1,6 @@
 //! The distribution API over a real socket, in the order of the specification's endpoints.
 
-use crate::support::{IMAGE, INDEX, Server, descriptor, header, image, noise, refusal, sha256};
+use crate::support::{IMAGE, INDEX, Server, descriptor, header, image, noise, refusal, sha256, sha512};
 use registry::{Algorithm, Digest};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -57,6 +57,19 @@ async fn a_single_post_with_the_wrong_digest_stores_nothing() {
     }
     let malformed = server.send(Method::POST, "/v2/a/blobs/uploads/?digest=sha256:bad").await;
     assert_eq!(refusal(malformed).await, (400, vec!["DIGEST_INVALID".into()]));
+}
+
+#[tokio::test]
+async fn a_post_with_a_digest_and_no_body_begins_an_upload() {
+    let server = Server::start().await;
+    let digest = sha512(b"content");
+    let begun = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?digest={digest}")).await;
+    assert_eq!(begun.status(), StatusCode::ACCEPTED);
+    let close = format!("{}?digest={digest}", header(&begun, "location"));
+    let put = server.request(Method::PUT, &close).body("content").send().await.unwrap();
+    assert_eq!(put.status(), StatusCode::CREATED);
+    let nothing = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?digest={}", sha256(b""))).await;
+    assert_eq!(nothing.status(), StatusCode::CREATED, "nothing is complete as it is");
 }
 
 #[tokio::test]
@@ -276,6 +289,8 @@ async fn ranges_of_a_blob_are_exact() {
         assert_eq!(header(&refused, "content-range"), "bytes */2048");
         assert_eq!(refused.status(), StatusCode::RANGE_NOT_SATISFIABLE);
     }
+    let head = server.request(Method::HEAD, &path).header("range", "bytes=5000-").send().await.unwrap();
+    assert_eq!((head.status(), header(&head, "content-length")), (StatusCode::OK, "2048"));
     let several = ranged("bytes=0-1,5-6").await;
     assert_eq!(several.status(), StatusCode::OK);
     let stale = server.request(Method::GET, &path).header("range", "bytes=0-1").header("if-range", "\"old\"");

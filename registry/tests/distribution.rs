@@ -408,15 +408,17 @@ async fn tags_are_listed_in_pages() {
         (tags.collect::<Vec<_>>(), next)
     };
     assert_eq!(list("/v2/a/tags/list").await, (tags.map(String::from).to_vec(), None));
-    let mut collected = Vec::new();
-    let mut path = "/v2/a/tags/list?n=4".to_owned();
-    loop {
-        let (page, next) = list(&path).await;
-        collected.extend(page);
-        let Some(next) = next else { break };
-        path = next.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned();
+    for size in 1..=7 {
+        let mut path = format!("/v2/a/tags/list?n={size}");
+        for (number, wanted) in tags.chunks(size).enumerate() {
+            let (page, next) = list(&path).await;
+            assert_eq!(page, wanted);
+            let more = (number + 1) * size < tags.len();
+            assert_eq!(next.is_some(), more, "a link when more follows, and only then");
+            let next = next.unwrap_or_default();
+            path = next.trim_start_matches('<').trim_end_matches(">; rel=\"next\"").to_owned();
+        }
     }
-    assert_eq!(collected, tags);
     assert_eq!(list("/v2/a/tags/list?n=0").await, (Vec::new(), None));
     assert_eq!(list("/v2/a/tags/list?last=bogus&n=1").await.0, ["latest"]);
     assert_eq!(list("/v2/a/tags/list?last=v1.1").await, (Vec::new(), None));

@@ -25,6 +25,9 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 const DOCKER_MANIFEST_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_FOREIGN_LAYER: &str = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip";
 const SCHEMA_VERSION: u32 = 2;
+/// Brackets within brackets. What is unknown in a document is skipped whatever its depth, but clients that read all of
+/// it give up somewhere, and the registry hands out nothing that cannot be read.
+const DEPTH_MAX: usize = 100;
 
 /// A manifest that may be stored, once what it requires is there.
 pub(crate) struct Understood {
@@ -62,6 +65,8 @@ pub(crate) enum InvalidManifest {
     MediaTypesDiffer { document: String, header: String },
     #[error("the manifest has schemaVersion {0}, not {SCHEMA_VERSION}")]
     SchemaVersion(u32),
+    #[error("the document is nested more than {DEPTH_MAX} levels deep")]
+    TooDeep,
     #[error("the document could be read both as an image and as an index")]
     Ambiguous,
     #[error("the manifest is not what its media type says: {0}")]
@@ -81,6 +86,9 @@ struct Outline {
 
 /// Reads `document`, sent with `content_type`.
 pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<Understood, InvalidManifest> {
+    if depth(document) > DEPTH_MAX {
+        return Err(InvalidManifest::TooDeep);
+    }
     let outline: Outline = serde_json::from_slice(document)?;
     if outline.schema_version != SCHEMA_VERSION {
         return Err(InvalidManifest::SchemaVersion(outline.schema_version));
@@ -106,6 +114,26 @@ pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<
         _ => return Err(InvalidManifest::UnsupportedMediaType(media_type)),
     };
     Ok(Understood { media_type, requires, referral })
+}
+
+/// How deep the brackets of a document go, if it is JSON.
+fn depth(document: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let mut bytes = document.iter();
+    let mut quoted = false;
+    while let Some(byte) = bytes.next() {
+        match (quoted, byte) {
+            (_, b'"') => quoted = !quoted,
+            (true, b'\\') => drop(bytes.next()),
+            (false, b'[' | b'{') => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn without_parameters(content_type: &str) -> &str {
@@ -223,6 +251,21 @@ mod tests {
         assert_eq!(required(&understand(Some(INDEX), index.as_bytes()).unwrap()), 1);
         let empty = br#"{"schemaVersion":2,"manifests":null}"#;
         assert_eq!(required(&understand(Some(DOCKER_MANIFEST_LIST), empty).unwrap()), 0);
+    }
+
+    #[test]
+    fn depth_is_counted_outside_of_strings() {
+        for (text, expected) in
+            [("", 0), ("[]", 1), (r#"{"a":[{}],"b":{}}"#, 3), (r#"["[[[\"[[", "\\", []]"#, 2), ("]]]][", 1)]
+        {
+            assert_eq!(depth(text.as_bytes()), expected, "{text}");
+        }
+        let nested = |levels: usize| {
+            let text = image().to_string();
+            format!("{},\"x\":{}{}}}", &text[..text.len() - 1], "[".repeat(levels), "]".repeat(levels))
+        };
+        assert!(understand(Some(IMAGE), nested(99).as_bytes()).is_ok());
+        assert!(matches!(understand(Some(IMAGE), nested(100).as_bytes()), Err(InvalidManifest::TooDeep)));
     }
 
     #[test]

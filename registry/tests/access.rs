@@ -155,6 +155,10 @@ async fn the_catalog_shows_only_what_the_caller_may_pull() {
     assert_eq!(first, r#"{"repositories":["a/b","b"]}"#);
     assert_eq!(next.as_deref(), Some("</v2/_catalog?n=2&last=b>; rel=\"next\""));
     assert_eq!(list("/v2/_catalog?n=2&last=b").await, (r#"{"repositories":["z"]}"#.to_owned(), None));
+    let hidden_follows = list("/v2/_catalog?n=1&last=b").await;
+    assert_eq!(hidden_follows, (r#"{"repositories":["z"]}"#.to_owned(), None));
+    let before_hidden = list("/v2/_catalog?n=1&last=a/b").await;
+    assert_eq!(before_hidden.0, r#"{"repositories":["b"]}"#);
     assert_eq!(list("/v2/_catalog?n=0").await, (r#"{"repositories":[]}"#.to_owned(), None));
     assert_eq!(refusal(server.get("/v2/_catalog").await).await.0, 401);
 }

@@ -25,8 +25,8 @@ use tokio::sync::mpsc;
 
 use crate::support::{IMAGE, config, image, noise, sha256};
 
-const ROOT: &str = "REGISTRY_CRASH_ROOT";
-const REPORT_TO: &str = "REGISTRY_CRASH_REPORT_TO";
+pub(crate) const ROOT: &str = "REGISTRY_CRASH_ROOT";
+pub(crate) const REPORT_TO: &str = "REGISTRY_CRASH_REPORT_TO";
 const MUTANT: &str = "REGISTRY_CRASH_MUTANT";
 /// How many kills; some seconds each.
 const ROUNDS: &str = "REGISTRY_CRASH_ROUNDS";

@@ -1,6 +1,6 @@
 //! The distribution API over a real socket, in the order of the specification's endpoints.
 
-use crate::support::{IMAGE, INDEX, Server, descriptor, header, image, noise, refusal, sha256};
+use crate::support::{IMAGE, INDEX, Server, descriptor, header, image, noise, refusal, sha256, sha512};
 use registry::{Algorithm, Digest};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -57,6 +57,19 @@ async fn a_single_post_with_the_wrong_digest_stores_nothing() {
     }
     let malformed = server.send(Method::POST, "/v2/a/blobs/uploads/?digest=sha256:bad").await;
     assert_eq!(refusal(malformed).await, (400, vec!["DIGEST_INVALID".into()]));
+}
+
+#[tokio::test]
+async fn a_post_with_a_digest_and_no_body_begins_an_upload() {
+    let server = Server::start().await;
+    let digest = sha512(b"content");
+    let begun = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?digest={digest}")).await;
+    assert_eq!(begun.status(), StatusCode::ACCEPTED);
+    let close = format!("{}?digest={digest}", header(&begun, "location"));
+    let put = server.request(Method::PUT, &close).body("content").send().await.unwrap();
+    assert_eq!(put.status(), StatusCode::CREATED);
+    let nothing = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?digest={}", sha256(b""))).await;
+    assert_eq!(nothing.status(), StatusCode::CREATED, "nothing is complete as it is");
 }
 
 #[tokio::test]
@@ -276,6 +289,8 @@ async fn ranges_of_a_blob_are_exact() {
         assert_eq!(header(&refused, "content-range"), "bytes */2048");
         assert_eq!(refused.status(), StatusCode::RANGE_NOT_SATISFIABLE);
     }
+    let head = server.request(Method::HEAD, &path).header("range", "bytes=5000-").send().await.unwrap();
+    assert_eq!((head.status(), header(&head, "content-length")), (StatusCode::OK, "2048"));
     let several = ranged("bytes=0-1,5-6").await;
     assert_eq!(several.status(), StatusCode::OK);
     let stale = server.request(Method::GET, &path).header("range", "bytes=0-1").header("if-range", "\"old\"");
@@ -393,15 +408,17 @@ async fn tags_are_listed_in_pages() {
         (tags.collect::<Vec<_>>(), next)
     };
     assert_eq!(list("/v2/a/tags/list").await, (tags.map(String::from).to_vec(), None));
-    let mut collected = Vec::new();
-    let mut path = "/v2/a/tags/list?n=4".to_owned();
-    loop {
-        let (page, next) = list(&path).await;
-        collected.extend(page);
-        let Some(next) = next else { break };
-        path = next.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned();
+    for size in 1..=7 {
+        let mut path = format!("/v2/a/tags/list?n={size}");
+        for (number, wanted) in tags.chunks(size).enumerate() {
+            let (page, next) = list(&path).await;
+            assert_eq!(page, wanted);
+            let more = (number + 1) * size < tags.len();
+            assert_eq!(next.is_some(), more, "a link when more follows, and only then");
+            let next = next.unwrap_or_default();
+            path = next.trim_start_matches('<').trim_end_matches(">; rel=\"next\"").to_owned();
+        }
     }
-    assert_eq!(collected, tags);
     assert_eq!(list("/v2/a/tags/list?n=0").await, (Vec::new(), None));
     assert_eq!(list("/v2/a/tags/list?last=bogus&n=1").await.0, ["latest"]);
     assert_eq!(list("/v2/a/tags/list?last=v1.1").await, (Vec::new(), None));

@@ -7,6 +7,7 @@ mod conformance;
 mod crash;
 mod distribution;
 mod durability;
+mod hostile;
 mod layout;
 mod limits;
 mod manifests;

@@ -68,6 +68,27 @@ async fn a_push_with_one_bad_tag_moves_none() {
 }
 
 #[tokio::test]
+async fn a_push_that_could_not_move_every_tag_fails_and_is_completed_by_the_next() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
+    let document = server.push_image("a", "v0", "x").await;
+    let in_the_way = root.path().join("repos/a/_tags/b");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let push = format!("{}?tag=a&tag=b&tag=c", sha256(&document));
+    let put = server.put_manifest("a", &push, IMAGE, &document).await;
+    assert_eq!(refusal(put).await, (500, vec!["UNKNOWN".into()]));
+    assert_eq!(std::fs::read_dir(root.path().join("tmp")).unwrap().count(), 0, "no draft is left");
+    for tag in ["a", "c"] {
+        let head = server.head(&format!("/v2/a/manifests/{tag}")).await;
+        assert!(matches!(head.status(), StatusCode::OK | StatusCode::NOT_FOUND), "whole or not at all");
+    }
+    std::fs::remove_dir(in_the_way).unwrap();
+    let put = server.put_manifest("a", &push, IMAGE, &document).await;
+    assert_eq!(named_tags(&put), ["a", "b", "c"]);
+    assert_eq!(tags(&server, "a").await, ["a", "b", "c", "v0"]);
+}
+
+#[tokio::test]
 async fn a_tag_remembers_the_algorithm_it_was_pushed_with() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;

@@ -228,3 +228,25 @@ async fn lists_that_older_clients_kept_under_a_tag_are_merged() {
         assert_eq!(listed(&server, "a", &subject).await, [expected(&own, SBOM, "own")]);
     }
 }
+
+#[tokio::test]
+async fn what_a_crash_left_of_a_referrer_is_not_listed_and_a_push_heals_it() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
+    let subject = sha256(b"subject");
+    let note = artifact(&subject, NOTE, "1");
+    put(&server, "a", "v1", &note).await;
+    drop(server);
+    let digest = sha256(&note);
+    let repository = root.path().join("repos/a");
+    let manifest = repository.join("_manifests/sha256").join(digest.hex());
+    let record = repository.join(format!("_referrers/sha256/{}/sha256-{}", subject.hex(), digest.hex()));
+    // Between the record of the referrer and that of the manifest, of a put or of a delete.
+    std::fs::remove_file(&manifest).unwrap();
+    assert!(record.exists());
+    std::fs::write(record.with_file_name("lost+found"), "no record at all").unwrap();
+    let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
+    assert!(listed(&server, "a", &subject).await.is_empty());
+    put(&server, "a", "v1", &note).await;
+    assert_eq!(listed(&server, "a", &subject).await, [expected(&note, NOTE, "1")]);
+}

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use registry::{Algorithm, AllowAll, Authorizer, Config, Digest, Registry};
+use async_trait::async_trait;
+use base64::Engine as _;
+use registry::{Access, Algorithm, AllowAll, Authorizer, Caller, Config, Denied, Digest, Registry};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -107,6 +109,26 @@ impl Server {
         assert_eq!(answer.status(), StatusCode::CREATED);
         document
     }
+}
+
+/// The one user of [`BasicOnly`].
+pub(crate) const USER: &str = "tester";
+pub(crate) const PASSWORD: &str = "open: sesame";
+
+/// Everything for the one user, nothing for others.
+pub(crate) struct BasicOnly;
+
+#[async_trait]
+impl Authorizer for BasicOnly {
+    async fn authorize(&self, caller: Caller<'_>, _access: Access<'_>) -> Result<(), Denied> {
+        if caller.authorization == Some(&basic()) { Ok(()) } else { Err(Denied::Unauthorized) }
+    }
+}
+
+/// The header that user sends.
+pub(crate) fn basic() -> String {
+    let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    format!("Basic {encoded}")
 }
 
 impl Drop for Server {

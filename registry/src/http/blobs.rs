@@ -35,8 +35,10 @@ impl Api {
         }
         let length = blob.length();
         let entity_tag = entity_tag(digest);
-        let range = text(&parts.headers, header::RANGE)
-            .filter(|_| text(&parts.headers, header::IF_RANGE).is_none_or(|known| known == entity_tag));
+        // For HEAD ranges mean nothing.
+        let asked = (parts.method == Method::GET).then(|| text(&parts.headers, header::RANGE)).flatten();
+        let range =
+            asked.filter(|_| text(&parts.headers, header::IF_RANGE).is_none_or(|known| known == entity_tag));
         let (status, first, count) = match select(range, length) {
             Selection::Whole => (StatusCode::OK, 0, length),
             Selection::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),

@@ -15,8 +15,7 @@ use http::header;
 use http::request::Parts;
 
 use super::error::ApiError;
-use super::{Api, insert, json, query};
-use crate::access::Action;
+use super::{Api, caller, insert, json, query};
 use crate::name::RepositoryName;
 
 /// Repositories looked at for one page.
@@ -35,16 +34,20 @@ impl Api {
                 .await?
         };
         let mut shown: Vec<&RepositoryName> = Vec::new();
-        let mut next = None;
-        for (position, name) in after.iter().enumerate() {
-            if shown.len() == limit || position == LOOKED_AT {
-                next = after.get(position - 1);
-                break;
-            }
-            if self.authorize(parts, Some(name), Action::Pull).await.is_ok() {
-                shown.push(name);
-            }
+        let looked_at: Vec<&RepositoryName> = after.iter().take(LOOKED_AT).collect();
+        // One more than wanted: a link must not tell of repositories that would not be shown.
+        let mut rest = looked_at.as_slice();
+        while shown.len() <= limit && !rest.is_empty() {
+            let (asked_about, later) = rest.split_at(rest.len().min(limit + 1 - shown.len()));
+            shown.extend(self.authorizer.readable(caller(parts), asked_about).await);
+            rest = later;
         }
+        let next = if shown.len() > limit {
+            shown.truncate(limit);
+            shown.last().copied()
+        } else {
+            after.get(LOOKED_AT).and(after.get(LOOKED_AT - 1))
+        };
         let names: Vec<&str> = shown.iter().map(|name| name.as_str()).collect();
         let mut response = json(serde_json::json!({ "repositories": names }).to_string());
         if let Some(last) = next {

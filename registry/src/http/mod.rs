@@ -168,11 +168,7 @@ impl Api {
         action: Action,
     ) -> Result<(), ApiError> {
         let access = Access { repository, action };
-        let caller = Caller {
-            authorization: text(&parts.headers, header::AUTHORIZATION),
-            peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
-        };
-        self.authorizer.authorize(caller, access).await.map_err(|denied| match denied {
+        self.authorizer.authorize(caller(parts), access).await.map_err(|denied| match denied {
             Denied::Unauthorized => {
                 let challenge = HeaderValue::try_from(self.authorizer.challenge(access))
                     .unwrap_or(HeaderValue::from_static("Basic"));
@@ -185,6 +181,13 @@ impl Api {
                     .with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
             }
         })
+    }
+}
+
+fn caller(parts: &Parts) -> Caller<'_> {
+    Caller {
+        authorization: text(&parts.headers, header::AUTHORIZATION),
+        peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
     }
 }
 

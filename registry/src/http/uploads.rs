@@ -1,7 +1,7 @@
 //! Pushing blobs, in every form clients use.
 //!
 //! ```text
-//!  POST ?digest=  body            one request                                       201
+//!  POST ?digest=  body            one request                                       201, or 202 as below without body
 //!  POST ?mount=&from=             that repository has it                            201, or 202 as below
 //!  POST ?mount=                   some repository the caller may read has it        201, or 202 as below
 //!  POST [?digest-algorithm=]      202, Location = session
@@ -32,8 +32,7 @@ use super::body::{Ending, Incoming};
 use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
-use super::{Api, CONTENT_DIGEST, empty, query, text};
-use crate::access::Action;
+use super::{Api, CONTENT_DIGEST, caller, empty, query, text};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -53,18 +52,22 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, ApiError> {
         let asked = parts.uri.query();
+        let mut algorithm = match query::value(asked, "digest-algorithm") {
+            None => Algorithm::Sha256,
+            Some(text) => text.parse()?,
+        };
         if let Some(digest) = query::value(asked, "digest") {
             let digest: Digest = digest.parse()?;
-            return self.push_at_once(repository, &digest, parts, body).await;
+            algorithm = digest.algorithm();
+            // Without a body this is the beginning of an upload like others, unless nothing is all there is.
+            if !body.is_end_stream() || digest == Digest::of(algorithm, &[]) {
+                return self.push_at_once(repository, &digest, parts, body).await;
+            }
         }
         if let Some(digest) = self.mount(repository, parts).await? {
             tracing::info!(repository = %repository, digest = %digest, "blob mounted");
             return Ok(created(repository, &digest));
         }
-        let algorithm = match query::value(asked, "digest-algorithm") {
-            None => Algorithm::Sha256,
-            Some(text) => text.parse()?,
-        };
         let session = self.begin(repository, algorithm).await?;
         Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
     }
@@ -75,17 +78,16 @@ impl Api {
         let asked = parts.uri.query();
         let wanted = query::value(asked, "mount").and_then(|text| text.parse::<Digest>().ok());
         let Some(digest) = wanted else { return Ok(None) };
-        let sources = match query::value(asked, "from") {
+        let sources: Vec<RepositoryName> = match query::value(asked, "from") {
             Some(from) => from.parse::<RepositoryName>().into_iter().collect(),
             None => {
                 let wanted = digest.clone();
                 self.registry.run(move |store| store.repositories_with(&wanted, MOUNT_SOURCES)).await?
             }
         };
-        for source in sources {
-            if self.authorize(parts, Some(&source), Action::Pull).await.is_err() {
-                continue;
-            }
+        let sources: Vec<&RepositoryName> = sources.iter().collect();
+        for source in self.authorizer.readable(caller(parts), &sources).await {
+            let source = source.clone();
             let (name, wanted) = (repository.clone(), digest.clone());
             if self.registry.run(move |store| store.mount(&source, &name, &wanted)).await? {
                 return Ok(Some(digest));

@@ -129,7 +129,9 @@ impl Ask<'_> {
 
     pub(super) async fn send(self) -> Result<Answer, Failure> {
         let url = self.target.base.join(&self.location).map_err(shown)?;
-        let what = format!("{} {}", self.method, self.location);
+        // A location may be long; where it leads is told by its beginning.
+        let shown: String = self.location.chars().take(160).collect();
+        let what = format!("{} {shown}", self.method);
         let mut request = self.target.client.request(self.method.clone(), url.clone());
         if let Some(authorization) = self.target.authorization(&self.method, &url).await? {
             request = request.header("authorization", authorization);
@@ -158,7 +160,10 @@ impl Answer {
 
     /// Refused with one of the statuses, and in the form errors have.
     pub(super) fn refuses(&self, allowed: &[u16]) -> Result<&Self, Failure> {
-        self.is(allowed)?.has("content-type", "application/json")?;
+        let kind = self.is(allowed)?.header("content-type")?;
+        if !kind.starts_with("application/json") {
+            return Err(format!("{}: an error of the type {kind}", self.what));
+        }
         let document: serde_json::Value = serde_json::from_slice(&self.body)
             .map_err(|error| format!("{}: the error is not JSON: {error}", self.what))?;
         match document["errors"][0]["code"].as_str() {

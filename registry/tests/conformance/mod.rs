@@ -9,7 +9,7 @@
 //!
 //! The groups are those of the specification's official suite in its development mode, with every optional one on.
 //! It runs anonymously and logged in; how one logs in is the registry's challenge to say, so another way needs
-//! another server and no other suite. Broken registries, each with one rule wrong, must be reported; for them a part
+//! another server and no other suite, and any other registry can be asked (`REGISTRY_UNDER_TEST=http://…`). Broken registries, each with one rule wrong, must be reported; for them a part
 //! of the suite will do.
 
 mod blobs;
@@ -173,12 +173,20 @@ async fn the_registry_conforms_for_everybody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_conforms_behind_basic_authentication() {
-    let served = servers::basic().await;
+    let served = servers::behind_basic().await;
     conforms("basic", served.target(Some(servers::login()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_conforms_behind_bearer_tokens() {
-    let served = servers::bearer().await;
+    let served = servers::behind_bearer().await;
     conforms("bearer", served.target(Some(servers::login()))).await;
+}
+
+/// Another registry, measured by the same rules when one is named; whether it should conform is not for us to say.
+#[tokio::test]
+async fn a_registry_named_in_the_environment_gets_its_table() {
+    let Ok(base) = std::env::var("REGISTRY_UNDER_TEST") else { return };
+    let target = Target::new(base.parse().unwrap(), crate::support::client(), None);
+    println!("{base}\n{}", Suite::run(target, true).await);
 }

@@ -9,14 +9,13 @@ use axum::extract::RawQuery;
 use axum::http::HeaderMap;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use base64::Engine as _;
 use registry::{Access, Action, AllowAll, Authorizer, Caller, Denied, Registry};
 use reqwest::Url;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::client::{Login, Target};
-use crate::support::{client, config};
+use crate::support::{BasicOnly, PASSWORD, USER, basic, client, config};
 
 /// A served registry; stopped when dropped.
 pub(super) struct Served {
@@ -56,33 +55,18 @@ pub(super) async fn serve(
 }
 
 pub(super) fn login() -> Login {
-    Login { user: "tester".to_owned(), password: "open: sesame".to_owned() }
-}
-
-fn basic_of(login: &Login) -> String {
-    let encoded =
-        base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", login.user, login.password));
-    format!("Basic {encoded}")
+    Login { user: USER.to_owned(), password: PASSWORD.to_owned() }
 }
 
 pub(super) async fn open() -> Served {
     serve(|_| Arc::new(AllowAll), |router| router).await
 }
 
-pub(super) async fn basic() -> Served {
-    serve(|_| Arc::new(Basic), |router| router).await
+pub(super) async fn behind_basic() -> Served {
+    serve(|_| Arc::new(BasicOnly), |router| router).await
 }
 
-struct Basic;
-
-#[async_trait]
-impl Authorizer for Basic {
-    async fn authorize(&self, caller: Caller<'_>, _access: Access<'_>) -> Result<(), Denied> {
-        if caller.authorization == Some(&basic_of(&login())) { Ok(()) } else { Err(Denied::Unauthorized) }
-    }
-}
-
-pub(super) async fn bearer() -> Served {
+pub(super) async fn behind_bearer() -> Served {
     let tokens = |router: Router| router.route("/token", get(issue));
     serve(|address| Arc::new(Bearer { realm: format!("http://{address}/token") }), tokens).await
 }
@@ -118,7 +102,7 @@ fn scope_of(access: Access<'_>) -> String {
 }
 
 async fn issue(RawQuery(asked): RawQuery, headers: HeaderMap) -> axum::response::Response {
-    let known = headers.get("authorization").is_some_and(|value| *value == *basic_of(&login()));
+    let known = headers.get("authorization").is_some_and(|value| *value == *basic());
     if !known {
         return axum::http::StatusCode::UNAUTHORIZED.into_response();
     }

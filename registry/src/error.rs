@@ -34,6 +34,9 @@ pub enum Error {
     /// The repository does not exist.
     #[error("there is no such repository: push something to create it")]
     RepositoryUnknown,
+    /// What was to be imported is none of what can be.
+    #[error("this is not an OCI image layout or an archive of images: {0}")]
+    NotAnArchive(String),
     /// What is being pushed does not fit into a quota.
     #[error(
         "the {limit} bytes that {repositories} may hold are used up: delete something and collect garbage"

@@ -42,7 +42,10 @@ mod name;
 mod pattern;
 mod store;
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::num::NonZeroU64;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -55,8 +58,8 @@ pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
 pub use crate::store::{
-    BlobFile, GcOptions, GcReport, InvalidPinOwner, Manifest, Pin, PinOwner, Quota, QuotaUsage, Rebuilt,
-    Scrubbed, Swept,
+    BlobFile, Expired, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
+    PinOwner, Quota, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
 };
 
 use crate::store::{Checked, PARTS, Scrubs, Store};
@@ -201,6 +204,38 @@ impl Registry {
     /// Refuses every push and delete with `reason` and collects nothing, or ends that. Reads are not affected.
     pub fn set_read_only(&self, reason: Option<String>) {
         self.store.set_read_only(reason);
+    }
+
+    /// Removes the tags `rules` do not keep, or only says which. What is pinned stays.
+    pub async fn retain(
+        &self,
+        rules: Vec<RetentionRule>,
+        now: SystemTime,
+        dry_run: bool,
+    ) -> Result<Vec<Expired>, Error> {
+        self.run(move |store| store.retain(&rules, now, dry_run)).await
+    }
+
+    /// Imports the images of an OCI image layout (a directory or a tar) or of what `docker save` wrote into a repository.
+    pub async fn import(&self, source: &Path, repository: &RepositoryName) -> Result<Imported, Error> {
+        let (source, repository) = (source.to_owned(), repository.clone());
+        self.run(move |store| store.import(&source, &repository)).await
+    }
+
+    /// Writes the tags of a repository, or some of them, with everything below them as a tar of an OCI image layout. The
+    /// same content gives the same bytes.
+    pub async fn export<W: Write + Send + 'static>(
+        &self,
+        repository: &RepositoryName,
+        only: Option<BTreeSet<Tag>>,
+        mut target: W,
+    ) -> Result<W, Error> {
+        let repository = repository.clone();
+        let export = move |store: &Arc<Store>| {
+            store.export(&repository, only.as_ref(), &mut target)?;
+            Ok(target)
+        };
+        self.run(export).await
     }
 
     /// Every quota and what is taken of it.

@@ -22,8 +22,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) client: reqwest::Client,
     task: JoinHandle<()>,
-    /// Kept for its `Drop`; absent when the test keeps the directory itself.
-    _root: Option<tempfile::TempDir>,
+    /// Absent when the test keeps the directory itself.
+    root: Option<tempfile::TempDir>,
 }
 
 impl Server {
@@ -36,7 +36,7 @@ impl Server {
         let mut config = config(root.path());
         change(&mut config);
         let mut server = Self::open(config, Arc::new(AllowAll)).await;
-        server._root = Some(root);
+        server.root = Some(root);
         server
     }
 
@@ -46,7 +46,12 @@ impl Server {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Server { registry, address, client: client(), task, _root: None }
+        Server { registry, address, client: client(), task, root: None }
+    }
+
+    /// The directory of a server which has its own.
+    pub(crate) fn root(&self) -> &Path {
+        self.root.as_ref().unwrap().path()
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::manifest::understand;
 use crate::name::{RepositoryName, Tag};
 
-const LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}\n";
+pub(super) const LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}\n";
 const HEAD: &[u8] =
     b"{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.index.v1+json\",\"manifests\":[";
 const TAIL: &[u8] = b"\n]}\n";
@@ -182,18 +182,38 @@ impl Store {
     }
 }
 
+/// The index of a few entries.
+pub(super) fn index_document(entries: &[(Record, Option<&str>)]) -> Result<Vec<u8>, Error> {
+    let mut document = HEAD.to_vec();
+    for (number, (record, tag)) in entries.iter().enumerate() {
+        write_entry(&mut document, number == 0, record, *tag)
+            .map_err(|error| Error::io("encode", Path::new("index.json"))(error.into()))?;
+    }
+    document.extend_from_slice(TAIL);
+    Ok(document)
+}
+
+fn write_entry(
+    document: &mut Vec<u8>,
+    first: bool,
+    record: &Record,
+    tag: Option<&str>,
+) -> Result<(), serde_json::Error> {
+    document.extend_from_slice(if first { b"\n" } else { b",\n" });
+    let entry = Entry {
+        media_type: &record.media_type,
+        digest: record.digest.to_string(),
+        size: record.size,
+        annotations: tag.map(|name| Annotations { name }),
+    };
+    serde_json::to_writer(document, &entry)
+}
+
 impl Draft<'_> {
     fn add(&mut self, record: &Record, tag: Option<&str>) -> Result<(), Error> {
-        let entry = Entry {
-            media_type: &record.media_type,
-            digest: record.digest.to_string(),
-            size: record.size,
-            annotations: tag.map(|name| Annotations { name }),
-        };
-        self.pending.extend_from_slice(if self.first { b"\n" } else { b",\n" });
-        self.first = false;
-        serde_json::to_writer(&mut self.pending, &entry)
+        write_entry(&mut self.pending, self.first, record, tag)
             .map_err(|error| Error::io("encode the index", self.path)(error.into()))?;
+        self.first = false;
         if self.pending.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 

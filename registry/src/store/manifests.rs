@@ -120,6 +120,7 @@ impl Store {
             self.disk.place(&record_draft, &record_path)?;
             reserved.settle(length, new);
         }
+        self.changed(name);
         self.sync_references(name, &understood.requires, &required)?;
         self.disk.sync_parent(&content_path)?;
         self.disk.sync_parent(&record_path)?;

@@ -57,7 +57,7 @@ struct Named {
 }
 
 impl Links {
-    fn read(document: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn read(document: &[u8]) -> Result<Self, serde_json::Error> {
         let document: Document = serde_json::from_slice(document)?;
         let lists = [document.layers, document.blobs, document.manifests];
         let listed = lists.into_iter().flatten().flatten().chain(document.config);

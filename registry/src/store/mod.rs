@@ -47,6 +47,7 @@
 //!   what a manifest refers to cannot vanish between check and commit.
 //! - Reading, deleting and collecting need no free space.
 
+mod archive;
 mod blobs;
 mod catalog;
 mod collect;
@@ -65,6 +66,7 @@ mod pins;
 mod quota;
 mod referrers;
 mod resume;
+mod retention;
 mod scrub;
 mod tags;
 mod touch;
@@ -77,12 +79,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+pub use self::archive::Imported;
 pub use self::blobs::BlobFile;
 pub use self::collect::{GcOptions, GcReport};
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
 pub use self::quota::{Quota, QuotaUsage};
+pub use self::retention::{Expired, InvalidTagPattern, RetentionRule, TagPattern};
 pub use self::scrub::Scrubbed;
 pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
 pub use self::uploads::Swept;

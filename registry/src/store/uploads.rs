@@ -191,6 +191,15 @@ impl Store {
         Ok(Sink { store: Arc::clone(self), session, writer, file })
     }
 
+    /// Removes a session whose writer failed, if it is still there.
+    pub(super) fn abandon(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some(turn) = session.try_turn()
+            && let Ok(sink) = self.sink(Arc::clone(session), turn)
+        {
+            sink.cancel();
+        }
+    }
+
     /// Removes sessions nothing was written to for `upload_session_age` before `now`.
     pub(crate) fn sweep_uploads(self: &Arc<Self>, now: SystemTime) -> Result<Swept, Error> {
         let all: Vec<Arc<Session>> = self.sessions().values().cloned().collect();

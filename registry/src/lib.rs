@@ -6,7 +6,8 @@
 //!                     | Caller, Access
 //!  client -> http::path -> http::{blobs, uploads, manifests, …} -> Registry -> store (blocking threads) -> disk
 //!                                                                        ^
-//!  embedding program: resolve, blob, repositories, tags, sweep ----------+
+//!  embedding program: resolve, blob, tags, pin, collect, scrub, retain --+
+//!                     import, export, quotas, sweep, set_read_only, …
 //! ```
 //!
 //! The crate knows the distribution specification and a directory, nothing else: no jobs, no users, no
@@ -25,8 +26,9 @@
 //! # }
 //! ```
 //!
-//! Not here (the storage layout leaves room for it): garbage collection, pins, scrubbing, quotas, retention, import
-//! and export. Deleting makes content invisible; its bytes stay in the pool.
+//! Nothing happens by itself but one thing: the OCI image layouts on disk follow the registry a moment later. When garbage
+//! is collected, rot is looked for and abandoned uploads are swept is the embedding program's to decide; each of these
+//! can be called at any time, beside everything else.
 //!
 //! Specification: OCI distribution-spec, image-spec, image-layout.
 
@@ -42,7 +44,7 @@ mod name;
 mod pattern;
 mod store;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -220,6 +222,13 @@ impl Registry {
     pub async fn import(&self, source: &Path, repository: &RepositoryName) -> Result<Imported, Error> {
         let (source, repository) = (source.to_owned(), repository.clone());
         self.run(move |store| store.import(&source, &repository)).await
+    }
+
+    /// Imports every tag of every repository in the directory of another registry: one that has
+    /// `docker/registry/v2/repositories` in it.
+    pub async fn import_registry(&self, root: &Path) -> Result<BTreeMap<RepositoryName, Imported>, Error> {
+        let root = root.to_owned();
+        self.run(move |store| store.import_registry(&root)).await
     }
 
     /// Writes the tags of a repository, or some of them, with everything below them as a tar of an OCI image layout. The

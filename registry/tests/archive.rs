@@ -99,6 +99,38 @@ async fn what_docker_saves_becomes_an_image() {
     assert_eq!(blob.bytes().await.unwrap(), layer);
 }
 
+#[tokio::test]
+async fn the_directory_of_a_docker_registry_is_imported_with_all_its_repositories() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("docker/registry/v2");
+    let put = |path: String, content: &[u8]| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    let document = image(b"{}", &[b"layer"]);
+    for content in [document.as_slice(), b"{}", b"layer"] {
+        let hex = sha256(content).hex().to_owned();
+        put(format!("blobs/sha256/{}/{hex}/data", &hex[..2]), content);
+    }
+    for name in ["debian", "team/os"] {
+        let link = sha256(&document).to_string();
+        put(format!("repositories/{name}/_manifests/tags/v1/current/link"), link.as_bytes());
+        put(format!("repositories/{name}/_uploads/x/data"), b"half");
+    }
+    let server = Server::start().await;
+    let imported = server.registry.import_registry(directory.path()).await.unwrap();
+    let names: Vec<&str> = imported.keys().map(RepositoryName::as_str).collect();
+    assert_eq!(names, ["debian", "team/os"]);
+    for name in names {
+        let answer = server.get(&format!("/v2/{name}/manifests/v1")).await;
+        assert_eq!(answer.bytes().await.unwrap(), document);
+        let layer = server.get(&format!("/v2/{name}/blobs/{}", sha256(b"layer"))).await;
+        assert_eq!(layer.bytes().await.unwrap(), b"layer".as_slice());
+    }
+    assert!(server.registry.import_registry(&root).await.is_err());
+}
+
 fn write_layout(root: &Path, entries: Value, blobs: &[(&str, &[u8])]) {
     fs::create_dir_all(root.join("blobs/sha256")).unwrap();
     fs::write(root.join("index.json"), json!({"schemaVersion": 2, "manifests": entries}).to_string())

@@ -261,3 +261,46 @@ async fn a_collector_without_a_grace_period_is_noticed() {
     let soaked = soak(Duration::from_secs(60), Duration::from_secs(3600)).await;
     assert!(!soaked.errors.is_empty(), "{} collections hurt nobody", soaked.collections);
 }
+
+/// The 50th and the 99th percentile of so many HEADs.
+async fn heads(server: &Server, paths: &[String]) -> (Duration, Duration) {
+    let mut took = Vec::new();
+    for turn in 0..3000 {
+        let began = Instant::now();
+        let answer = server.head(&paths[turn * 7919 % paths.len()]).await;
+        took.push(began.elapsed());
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    took.sort();
+    (took[took.len() / 2], took[took.len() * 99 / 100])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures, run by .ci/run"]
+async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
+    let server = Server::start().await;
+    let mut paths = Vec::new();
+    for number in 0..500 {
+        server.push_image("a", &format!("t{number}"), &number.to_string()).await;
+        paths.push(format!("/v2/a/blobs/{}", sha256(format!("layer of {number}").as_bytes())));
+    }
+    heads(&server, &paths).await;
+    let idle = heads(&server, &paths).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), Duration::ZERO));
+    let scrubber = tokio::spawn({
+        let (registry, stop) = (server.registry.clone(), Arc::clone(&stop));
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                registry.scrub(std::num::NonZeroU64::MAX).await.unwrap();
+            }
+        }
+    });
+    let busy = heads(&server, &paths).await;
+    stop.store(true, Ordering::Relaxed);
+    let (collections, _) = collector.await.unwrap();
+    scrubber.await.unwrap();
+    println!("HEAD p50, p99: idle {idle:?}, beside {collections} collections and scrubbing {busy:?}");
+    // Both take a processor of the few there are; nobody waits for a lock.
+    assert!(busy.1 < idle.1 * 8 + Duration::from_millis(20), "{idle:?} {busy:?}");
+}

@@ -4,6 +4,7 @@
 //!  export  tar: oci-layout, index.json, blobs/<algorithm>/<hex>…     the same content gives the same bytes
 //!  import  an OCI image layout, a directory or a tar of one
 //!          what `docker save` writes: manifest.json beside configurations and layers
+//!          the directory of a docker-registry: docker/registry/v2/{repositories/<name>/…,blobs/<algorithm>/<aa>/<hex>/data}
 //! ```
 //!
 //! What is imported goes the way of every push: hashed while it is copied, refused when it is not what its descriptor
@@ -22,9 +23,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::Store;
 use super::layout::{LAYOUT, index_document};
-use super::manifests::read_record;
+use super::manifests::{read_bounded, read_record};
+use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
 use crate::manifest::understand;
@@ -33,6 +34,9 @@ use crate::name::{Reference, RepositoryName, Tag};
 const PIECE: usize = 1 << 20;
 /// Indexes in indexes in indexes.
 const DEPTH_MAX: usize = 8;
+/// A link of a docker-registry is a digest.
+const LINK_MAX: u64 = 256;
+const NAME_MAX: usize = 255;
 const ENTRIES_MAX: usize = 1 << 20;
 /// How Docker calls what it saves.
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
@@ -54,6 +58,8 @@ pub struct Imported {
 
 enum Source {
     Directory(PathBuf),
+    /// The directory above `repositories` and `blobs` of a docker-registry.
+    Registry(PathBuf),
     /// The offset and length of each regular file in it.
     Archive(File, HashMap<PathBuf, (u64, u64)>),
 }
@@ -105,6 +111,58 @@ impl Store {
             }
         } else {
             return Err(Error::NotAnArchive("it has neither index.json nor manifest.json".to_owned()));
+        }
+        Ok(import.imported)
+    }
+
+    /// Imports every tag of every repository of a docker-registry.
+    pub(crate) fn import_registry(
+        self: &Arc<Self>,
+        root: &Path,
+    ) -> Result<BTreeMap<RepositoryName, Imported>, Error> {
+        let root = root.join("docker/registry/v2");
+        let repositories = root.join("repositories");
+        if !repositories.is_dir() {
+            return Err(Error::NotAnArchive("it has no docker/registry/v2/repositories".to_owned()));
+        }
+        let source = Source::Registry(root);
+        let mut all = BTreeMap::new();
+        let mut open = vec![(repositories, String::new())];
+        while let Some((directory, above)) = open.pop() {
+            for part in disk::names(&directory)? {
+                let part = part?;
+                let path = directory.join(&part);
+                if part == "_manifests" {
+                    if let Ok(name) = above.parse::<RepositoryName>() {
+                        let imported = self.import_tags(&source, &path.join("tags"), &name)?;
+                        all.insert(name, imported);
+                    }
+                } else if !part.starts_with('_') && path.is_dir() {
+                    let name = if above.is_empty() { part } else { format!("{above}/{part}") };
+                    // Deeper than any name is long.
+                    if name.len() <= NAME_MAX {
+                        open.push((path, name));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn import_tags(
+        self: &Arc<Self>,
+        source: &Source,
+        tags: &Path,
+        name: &RepositoryName,
+    ) -> Result<Imported, Error> {
+        let mut import = Import { store: self, name, source, imported: Imported::default() };
+        for file in disk::names(tags)? {
+            let Ok(tag) = file?.parse::<Tag>() else { continue };
+            let link = tags.join(tag.as_str()).join("current/link");
+            let Some(link) = read_bounded(&link, LINK_MAX)? else { continue };
+            let digest = String::from_utf8_lossy(&link).trim().to_owned();
+            let entry = Described { media_type: None, digest, annotations: BTreeMap::new() };
+            import.manifest(&entry, &[tag], 0)?;
         }
         Ok(import.imported)
     }
@@ -319,6 +377,12 @@ impl Source {
     fn find(&self, path: &Path) -> Result<Option<std::io::Take<File>>, Error> {
         let failed = || Error::io("read", path);
         match self {
+            Source::Registry(root) => {
+                let Some(digest) = digest_of(path) else { return Ok(None) };
+                let fan_out = digest.hex().get(..2).unwrap_or_default();
+                let directory = root.join("blobs").join(digest.algorithm().as_str()).join(fan_out);
+                Source::Directory(directory.join(digest.hex())).find(Path::new("data"))
+            }
             Source::Directory(root) => {
                 if path.components().any(|part| !matches!(part, Component::Normal(_))) {
                     return Err(Error::NotAnArchive(format!("{} leads out of it", path.display())));
@@ -364,6 +428,11 @@ fn next_piece(reader: &mut std::io::Take<File>) -> Result<Option<Bytes>, Error> 
 
 fn in_layout(digest: &Digest) -> PathBuf {
     Path::new("blobs").join(digest.algorithm().as_str()).join(digest.hex())
+}
+
+fn digest_of(path: &Path) -> Option<Digest> {
+    let (algorithm, hex) = path.to_str()?.strip_prefix("blobs/")?.split_once('/')?;
+    format!("{algorithm}:{hex}").parse().ok()
 }
 
 /// The tag in `tag`, `name:tag` or `host:port/name:tag`.

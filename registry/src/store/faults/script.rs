@@ -41,11 +41,15 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     expected.after(&done, vec![(blob, Some(layer_digest.clone()))]);
 
     let first = image(config, &[layer], "first");
+    let mut signature: serde_json::Value = serde_json::from_slice(&image(config, &[], "signature")).unwrap();
+    signature["subject"] = descriptor(IMAGE, b"not here yet");
+    let signature = signature.to_string().into_bytes();
     let second = image(config, &[layer], "second");
     let index = index(&[&first]);
     for (name, tags, document, kind) in [
         (&one, vec![v1.clone()], &first, IMAGE),
         (&one, vec![v2.clone(), v1.clone()], &second, IMAGE),
+        (&one, vec!["signature".parse().unwrap()], &signature, IMAGE),
         (&two, vec![], &first, IMAGE),
         (&two, vec![all.clone()], &index, INDEX),
         (&two, vec![v2.clone()], &second, IMAGE),

@@ -2,7 +2,11 @@
 
 CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 
+CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
+
 CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
+
+CREATE INDEX idx_jobs_batch ON jobs (batch, status) WHERE batch IS NOT NULL;
 
 CREATE INDEX idx_jobs_created ON jobs (created_at, id);
 
@@ -10,11 +14,15 @@ CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key
 
 CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
 
+CREATE INDEX idx_jobs_retry_of ON jobs (retry_of) WHERE retry_of IS NOT NULL;
+
 CREATE INDEX idx_jobs_server ON jobs (server_serial);
 
 CREATE INDEX idx_jobs_status ON jobs (status);
 
-CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1;
+CREATE INDEX idx_locks_line ON locks (resource, held, priority DESC, since, root);
+
+CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1 AND capacity = 1;
 
 CREATE INDEX idx_locks_root ON locks (root);
 
@@ -24,9 +32,13 @@ CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
 CREATE INDEX idx_runs_due ON runs (queue, priority, next_run_at) WHERE next_run_at IS NOT NULL;
 
+CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
+
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
 
 CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+
+CREATE INDEX idx_runs_root ON runs (root);
 
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
 
@@ -37,6 +49,16 @@ CREATE TABLE api_tokens (
     role       TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
     created_at TEXT NOT NULL,
     expires_at TEXT
+) STRICT;
+
+CREATE TABLE batches (
+    id              TEXT PRIMARY KEY,
+    idempotency_key TEXT UNIQUE,
+    request_sha256  TEXT NOT NULL,
+    total           INTEGER NOT NULL,
+    max_parallel    INTEGER,
+    created_by      TEXT NOT NULL,
+    created_at      TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE bmc_sessions (
@@ -85,14 +107,14 @@ CREATE TABLE jobs (
     webhook_token_hash  TEXT NOT NULL,
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
     labels              TEXT NOT NULL DEFAULT '{}'
-) STRICT;
+, retry_of TEXT REFERENCES jobs (id) ON DELETE SET NULL, batch TEXT REFERENCES batches (id) ON DELETE SET NULL) STRICT;
 
 CREATE TABLE locks (
     resource TEXT NOT NULL,
     root     TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     held     INTEGER NOT NULL CHECK (held IN (0, 1)),
     priority INTEGER NOT NULL,
-    since    TEXT NOT NULL,
+    since    TEXT NOT NULL, capacity INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1),
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 

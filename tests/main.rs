@@ -8,12 +8,14 @@
 //!   reports  what the maintenance OS may say    media   what images answer
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
-//!   guards   what must not be possible
+//!   stream   events as they happen                batches  many jobs in one call
+//!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
+mod batches;
 mod bmc;
 mod crash;
 mod demo;
@@ -21,5 +23,7 @@ mod guards;
 mod jobs;
 mod kit;
 mod media;
+mod operators;
 mod reports;
 mod secrets;
+mod stream;

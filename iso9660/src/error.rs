@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! Tree::add_*, Plan::new   -> PlanError    the input cannot become a correct image (names the path and the limit)
+//! Tree::graft              -> ScanError    a directory of this machine cannot become a tree
 //! Plan reads and writes    -> SourceError  a source failed or changed (inside the io::Error)
 //! Image                    -> ReadError    Invalid (where, which rule) | Unsupported | Limit | the caller's path | Io
 //! ```
 
 use std::io;
+use std::path::PathBuf;
 
 /// Why a tree with its options cannot become an image.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -26,20 +28,28 @@ pub enum PlanError {
         /// The path.
         path: String,
     },
-    /// A path goes through a file.
-    #[error("add {path:?} to the tree: {file:?} is a file, so nothing can be below it; rename one of them")]
+    /// A path goes through a file or a symbolic link.
+    #[error(
+        "add {path:?} to the tree: {file:?} is no directory, so nothing can be below it; rename one of them"
+    )]
     BelowFile {
         /// The path.
         path: String,
-        /// The part of it that is a file.
+        /// The part of it that is a file or a symbolic link.
         file: String,
+    },
+    /// A hard link was asked for to something that is not a file of the tree.
+    #[error("link to {path:?} in the tree: there is no such file; add it first")]
+    NoSuchFile {
+        /// The path that should be a file.
+        path: String,
     },
     /// A name is longer than a namespace can hold.
     #[error("plan {path:?}: its name has {length} {unit}, {namespace} holds {limit}; shorten it")]
     NameTooLong {
         /// The path.
         path: String,
-        /// `Joliet` or `Rock Ridge`.
+        /// `Joliet`, `Rock Ridge` or `ISO 9660:1999`.
         namespace: &'static str,
         /// The length found.
         length: usize,
@@ -56,9 +66,36 @@ pub enum PlanError {
         /// The character.
         character: char,
     },
+    /// Two names in a directory differ in their case only, which strict Joliet does not tell apart.
+    #[error("plan {path:?}: in Joliet it is the same as {other:?}; rename one or allow long Joliet names")]
+    SameInJoliet {
+        /// The path.
+        path: String,
+        /// The path before it.
+        other: String,
+    },
+    /// A path is longer than strict Joliet allows.
+    #[error(
+        "plan {path:?}: it has {length} characters, strict Joliet allows {limit}; allow long Joliet names"
+    )]
+    JolietPathTooLong {
+        /// The path.
+        path: String,
+        /// The length found.
+        length: usize,
+        /// The length allowed.
+        limit: usize,
+    },
+    /// A symbolic link cannot be written.
+    #[error("plan {path:?}: only Rock Ridge can hold a symbolic link; switch it on or leave the link out")]
+    SymlinkWithoutRockRidge {
+        /// The path of the link.
+        path: String,
+    },
     /// A directory is nested too deep (ECMA-119 6.8.2.1).
     #[error(
-        "plan {path:?}: it is on level {level} of directories, ISO 9660 allows {limit}; flatten the tree"
+        "plan {path:?}: it is on level {level} of directories, ISO 9660 allows {limit}; flatten the tree, or \
+         relocate deep directories with Rock Ridge"
     )]
     TooDeep {
         /// The path of the directory.
@@ -67,6 +104,12 @@ pub enum PlanError {
         level: usize,
         /// The deepest level allowed.
         limit: usize,
+    },
+    /// The tree has a directory where deep directories are moved to.
+    #[error("plan {path:?}: deep directories are moved to a directory of this name; rename it")]
+    RelocationName {
+        /// The path.
+        path: String,
     },
     /// A path of ISO 9660 identifiers is too long (ECMA-119 6.8.2.1).
     #[error(
@@ -98,6 +141,16 @@ pub enum PlanError {
         /// The path at which the limit was passed.
         path: String,
     },
+    /// A file is longer than an interchange level below 3 allows.
+    #[error(
+        "plan {path:?}: its {length} bytes take several pieces, which levels 1 and 2 do not allow; use level 3"
+    )]
+    NeedsLevelThree {
+        /// The path.
+        path: String,
+        /// The length of the file.
+        length: u64,
+    },
     /// A text field of the volume descriptors cannot hold a value.
     #[error("plan the volume descriptors: {field} {value:?}: {rule}")]
     Text {
@@ -124,6 +177,51 @@ pub enum PlanError {
         /// The rule broken.
         rule: &'static str,
     },
+    /// The BIOS boot file could not be read, so that it cannot get its boot info table.
+    #[error("plan the boot info table of {path:?}: {reason}")]
+    BootFile {
+        /// The path of the boot file.
+        path: String,
+        /// What its source said.
+        reason: String,
+    },
+    /// The boot code of a hybrid image does not fit.
+    #[error("plan the partition tables: {rule}")]
+    Hybrid {
+        /// The rule broken.
+        rule: &'static str,
+    },
+}
+
+/// Why a directory of this machine cannot become a tree.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// It, or something in it, cannot be read, or vanished during the scan.
+    #[error("scan {}: cannot read it", path.display())]
+    Read {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not what an image can hold.
+    #[error("scan {}: {kind}; leave it out of the directory", path.display())]
+    Kind {
+        /// Where.
+        path: PathBuf,
+        /// What it is instead.
+        kind: &'static str,
+    },
+    /// A name, or the target of a symbolic link, is not UTF-8.
+    #[error("scan {path:?}: its name or target is not UTF-8; rename it")]
+    Name {
+        /// Where.
+        path: PathBuf,
+    },
+    /// It cannot be added to the tree.
+    #[error(transparent)]
+    Tree(#[from] PlanError),
 }
 
 /// A source did not deliver the bytes that a plan promised. Travels inside the [`io::Error`] of a plan's reads.
@@ -238,4 +336,24 @@ pub enum ReadError {
         /// What the source said.
         source: io::Error,
     },
+}
+
+impl ReadError {
+    /// The error of a read from the medium. A budget that ran out, or a broken file inside the image, travels inside
+    /// the [`io::Error`] of the layer that noticed it and comes out here as itself.
+    pub(crate) fn io(offset: u64, length: usize, error: io::Error) -> ReadError {
+        match error.downcast::<ReadError>() {
+            Ok(error) => error,
+            Err(source) => ReadError::Io { offset, length, source },
+        }
+    }
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> io::Error {
+        match error {
+            ReadError::Io { source, .. } => source,
+            error => io::Error::new(io::ErrorKind::InvalidData, error),
+        }
+    }
 }

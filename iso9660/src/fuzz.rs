@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! read_image       data = an image without its 16 empty sectors and without its zeros at the end
+//! read_udf         data = sectors (16) | pieces: sector (15), tag is to be made right (1) | length (16) | bytes
 //! write_roundtrip  data = lines of a small language: what tree to write; then written, read three ways, compared
 //! ```
 //!
@@ -11,16 +12,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 
-use crate::image::{Image, Limits, Namespace};
+use crate::ecma119::SECTOR;
+use crate::image::{Entry, FileReader, Image, Limits, Namespace};
 use crate::options::{BiosBoot, Boot, Options, Profile, UefiBoot};
 use crate::plan::Plan;
 use crate::source::{ReadAt, past_end};
 use crate::tree::Tree;
+use crate::udf;
 
 /// The bytes before the first descriptor, which hold nothing that a reader looks at.
 const SYSTEM_AREA: u64 = 32 * 1024;
 /// The length of every image that is read.
 const IMAGE: u64 = 1 << 20;
+/// The most sectors of an image that is given in pieces.
+const MAX_SECTORS: usize = 512;
+/// In the place of a piece: its descriptor's checksums are to be made right.
+const SEAL: u16 = 0x8000;
 /// What one image may cost.
 const LIMITS: Limits = Limits { directory_bytes: 1 << 20, entries: 10_000, depth: 64, links: 8 };
 /// How much of every file is read.
@@ -58,9 +65,39 @@ impl ReadAt for Frame<'_> {
 /// Reads everything a hostile image offers, in every namespace. The reader must come back, and what it calls readable
 /// must be readable. Answers how many entries were found in all namespaces.
 pub fn read_image(data: &[u8]) -> usize {
+    read_everything(Frame(data))
+}
+
+/// As [`read_image`], for an image of which only some sectors are given: UDF needs structures far from each other. The
+/// checksums of descriptors are made right where a piece asks for it, so that changed bytes get behind them.
+pub fn read_udf(data: &[u8]) -> usize {
+    read_everything(expand(data))
+}
+
+/// The image that pieces describe.
+fn expand(data: &[u8]) -> Vec<u8> {
+    let Some((sectors, mut rest)) = data.split_first_chunk() else { return Vec::new() };
+    let sectors = usize::from(u16::from_le_bytes(*sectors)).min(MAX_SECTORS);
+    let mut image = vec![0; sectors * SECTOR];
+    while let Some((&[a, b, c, d], after)) = rest.split_first_chunk() {
+        let (place, length) = (u16::from_le_bytes([a, b]), usize::from(u16::from_le_bytes([c, d])));
+        let (bytes, after) = after.split_at(length.min(after.len()).min(SECTOR));
+        let at = usize::from(place & !SEAL) * SECTOR;
+        if let Some(sector) = image.get_mut(at..at + SECTOR) {
+            sector[..bytes.len()].copy_from_slice(bytes);
+            if place & SEAL != 0 {
+                udf::seal(sector);
+            }
+        }
+        rest = after;
+    }
+    image
+}
+
+fn read_everything<S: ReadAt>(source: S) -> usize {
     let mut count = 0;
-    for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
-        let Ok(image) = Image::open_with(Frame(data), Some(namespace), LIMITS) else { continue };
+    for namespace in [Namespace::Udf, Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
+        let Ok(image) = Image::open_with(&source, Some(namespace), LIMITS) else { continue };
         let walked = image.walk(|path, entry| {
             count += 1;
             assert!(!entry.name.is_empty() && !entry.name.contains('/'), "names are single components");
@@ -69,20 +106,45 @@ pub fn read_image(data: &[u8]) -> usize {
                 let _ = image.lookup(path);
             }
             if let Ok(file) = image.reader(entry, path) {
-                assert_eq!(file.len(), entry.len, "a file is as long as its entry");
-                let mut sample = vec![0; usize::try_from(file.len()).map_or(SAMPLE, |len| len.min(SAMPLE))];
-                let end = file.len() - sample.len() as u64;
-                assert!(file.read_exact_at(end, &mut sample).is_ok(), "an opened file can be read");
+                read_samples(&source, entry, &file);
             }
             ControlFlow::Continue(())
         });
         // A walk that ends well has found a tree, so listing its root must do so too.
         assert!(walked.is_err() || image.list("").is_ok(), "what can be walked can be listed");
         if let Ok(entries) = image.boot_entries() {
-            assert!(entries.iter().all(|entry| entry.extent.offset + entry.extent.len <= IMAGE));
+            assert!(entries.iter().all(|entry| entry.extent.offset + entry.extent.len <= source.len()));
+        }
+        for boot in image.boot_images().unwrap_or_default() {
+            assert!(boot.extent.offset + boot.extent.len <= source.len(), "boot images lie inside");
+            let _ = image.open_file(&boot.path);
         }
     }
     count
+}
+
+/// Reads the beginning and the end of a file, and what its extents say is there.
+fn read_samples<S: ReadAt>(source: &S, entry: &Entry, file: &FileReader<&S>) {
+    assert_eq!(file.len(), entry.len, "a file is as long as its entry");
+    let mut sample = vec![0; usize::try_from(file.len()).map_or(SAMPLE, |len| len.min(SAMPLE))];
+    let end = file.read_exact_at(file.len() - sample.len() as u64, &mut sample);
+    let start = file.read_exact_at(0, &mut sample);
+    let Some(extents) = file.extents() else {
+        // Whether what is compressed can be inflated shows only then.
+        return;
+    };
+    assert!(start.is_ok() && end.is_ok(), "an opened file can be read");
+    assert_eq!(
+        extents.iter().map(|extent| extent.len).sum::<u64>(),
+        file.len(),
+        "extents are the whole file"
+    );
+    if let Some(first) = extents.first() {
+        let length = sample.len().min(usize::try_from(first.len).unwrap_or(SAMPLE));
+        let mut direct = vec![0; length];
+        assert!(source.read_exact_at(first.offset, &mut direct).is_ok(), "extents lie inside the image");
+        assert!(direct == sample[..length], "extents hold the bytes of the file");
+    }
 }
 
 /// Writes the tree that `data` describes, reads it back in every namespace and compares. Refused trees are fine.
@@ -110,7 +172,10 @@ pub fn write_roundtrip(data: &[u8]) {
     options.min_size = 0;
     if let Some((path, _)) = wanted.first_key_value().filter(|(path, _)| path.starts_with("boot")) {
         options.profile = Profile::Boot;
-        let (bios, uefi) = (BiosBoot { path: path.clone(), load_units: 4 }, UefiBoot { path: path.clone() });
+        let (bios, uefi) = (
+            BiosBoot { path: path.clone(), load_units: 4, boot_info_table: false },
+            UefiBoot { path: path.clone() },
+        );
         options.boot = Some(Boot { bios: Some(bios), uefi: Some(uefi) });
     }
     let Ok(plan) = Plan::new(&tree, &options) else { return };

@@ -6,22 +6,34 @@
 //! ```
 //!
 //! Invariants of what is written: characters of the basic plane only, none of `* / : ; ? \` and no control characters;
-//! at most 103 units, the longest that all known readers take (the specification's own limit of 64 is kept by
-//! nobody); order by code units. What is read may be UTF-16: pairs are joined, lone surrogates become U+FFFD.
+//! at most 103 units, the longest that all known readers take (the specification's own limits of 64, and of 240 for a
+//! path, are kept by nobody; [`JolietNames::Strict`] does); order by code units. What is read may be UTF-16: pairs are joined, lone surrogates become U+FFFD.
 //!
 //! Joliet Specification, sections "Sort Ordering" and "Allowed Character Set".
 
 use crate::error::PlanError;
+use crate::options::JolietNames;
 
 /// Level 3, the one everybody writes.
 pub(crate) const ESCAPE_SEQUENCE: &[u8] = b"%/E";
 /// Levels 1 to 3.
 pub(crate) const ESCAPE_SEQUENCES: [&[u8]; 3] = [b"%/@", b"%/C", b"%/E"];
-/// The longest name in units.
+/// The longest name in units: what all known readers take, and what the specification says.
 const NAME_LIMIT: usize = 103;
+const STRICT_NAME_LIMIT: usize = 64;
+/// The longest path in units, separators included, by the specification.
+pub(crate) const STRICT_PATH_LIMIT: usize = 240;
 
 /// The identifier of a name. `path` is for the error.
-pub(crate) fn identifier(name: &str, path: impl Fn() -> String) -> Result<Vec<u8>, PlanError> {
+pub(crate) fn identifier(
+    name: &str,
+    names: JolietNames,
+    path: impl Fn() -> String,
+) -> Result<Vec<u8>, PlanError> {
+    let limit = match names {
+        JolietNames::Long => NAME_LIMIT,
+        JolietNames::Strict => STRICT_NAME_LIMIT,
+    };
     let outside = |character: &char| {
         *character as u32 > 0xFFFF || character.is_control() || "*/:;?\\".contains(*character)
     };
@@ -29,12 +41,12 @@ pub(crate) fn identifier(name: &str, path: impl Fn() -> String) -> Result<Vec<u8
         return Err(PlanError::OutsideJoliet { path: path(), character });
     }
     let units = name.encode_utf16().count();
-    if units > NAME_LIMIT {
+    if units > limit {
         return Err(PlanError::NameTooLong {
             path: path(),
             namespace: "Joliet",
             length: units,
-            limit: NAME_LIMIT,
+            limit,
             unit: "characters",
         });
     }
@@ -63,7 +75,7 @@ mod tests {
     use super::*;
 
     fn write(name: &str) -> Result<Vec<u8>, PlanError> {
-        identifier(name, || name.to_owned())
+        identifier(name, JolietNames::Long, || name.to_owned())
     }
 
     #[test]
@@ -88,5 +100,8 @@ mod tests {
             write(&"é".repeat(104)),
             Err(PlanError::NameTooLong { length: 104, limit: 103, .. })
         ));
+        let strict = |name: &str| identifier(name, JolietNames::Strict, || name.to_owned());
+        assert!(strict(&"é".repeat(64)).is_ok());
+        assert!(matches!(strict(&"é".repeat(65)), Err(PlanError::NameTooLong { length: 65, limit: 64, .. })));
     }
 }

@@ -9,7 +9,7 @@
 //!                     |
 //!                     `--> the same bytes for the same input, on every machine
 //!
-//!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
+//!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //! ```
 //!
 //! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
@@ -18,11 +18,13 @@
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop bounded.
+//! image. The reader treats its input as hostile: no recursion, no allocation from a claimed size, every loop and every
+//! call's reading bounded.
 //!
-//! Not here: UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
+//! Not here: writing UDF, splicing, hybrid partition tables, policy about who may read what, and anything asynchronous.
 //!
-//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0.
+//! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0,
+//! ECMA-167 and OSTA UDF 1.02 to 2.60 (read), zisofs (read).
 //!
 //! ```
 //! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};
@@ -39,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod ecma119;
 mod eltorito;
 mod error;
@@ -47,18 +50,29 @@ pub mod fuzz;
 mod image;
 mod joliet;
 mod options;
+pub mod partition;
 mod plan;
 mod rockridge;
+mod runs;
+mod scan;
 mod source;
+mod splice;
 mod tree;
+mod udf;
+mod zisofs;
 
+pub use check::{CheckOptions, Counts, Finding, NameFinding, Report, Rule, Severity, check, check_names};
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
-pub use error::{PlanError, ReadError, SourceError};
-pub use image::{BootEntry, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume};
-pub use options::{BiosBoot, Boot, Options, Profile, UefiBoot};
+pub use error::{PlanError, ReadError, ScanError, SourceError};
+pub use image::{
+    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume,
+};
+pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
+pub use scan::ScannedFile;
 pub use source::{FileSource, ReadAt, Window};
+pub use splice::{Existing, Note, Splice, SpliceError, SpliceOptions, Spliced, Table};
 pub use tree::{Content, Tree};
 
 /// The size of a logical sector and of a logical block: the only one in use, and the only one supported.

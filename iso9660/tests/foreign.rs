@@ -200,7 +200,11 @@ fn plan(files: &Files, profile: Profile) -> Plan {
     let mut options = Options::new(profile, "TEST", EPOCH);
     if profile == Profile::Boot {
         options.boot = Some(iso9660::Boot {
-            bios: Some(iso9660::BiosBoot { path: "boot/grub/grub.cfg".into(), load_units: 4 }),
+            bios: Some(iso9660::BiosBoot {
+                path: "boot/grub/grub.cfg".into(),
+                load_units: 4,
+                boot_info_table: false,
+            }),
             uefi: Some(iso9660::UefiBoot { path: "boot/efi.img".into() }),
         });
     }

@@ -386,6 +386,9 @@ proptest! {
 #[test]
 fn a_bios_entry_must_load_something() {
     let mut options = Options::new(Profile::Boot, "BOOT", EPOCH);
-    options.boot = Some(Boot { bios: Some(BiosBoot { path: "ks.cfg".into(), load_units: 0 }), uefi: None });
+    options.boot = Some(Boot {
+        bios: Some(BiosBoot { path: "ks.cfg".into(), load_units: 0, boot_info_table: false }),
+        uefi: None,
+    });
     assert!(matches!(Plan::new(&task_tree(), &options), Err(PlanError::Boot { .. })));
 }

@@ -99,12 +99,17 @@ impl ApiError {
         self
     }
 
+    /// What it says, as part of another answer.
+    pub(super) fn body(&self) -> serde_json::Value {
+        let Answer { code, message, details, .. } = &*self.0;
+        serde_json::json!({ "error": code, "message": message, "details": details })
+    }
+
     /// The response, once the request id is known.
     pub(super) fn render(&self, request_id: &str) -> Response {
-        let Answer { status, code, message, details, headers } = &*self.0;
-        let body = serde_json::json!({
-            "error": code, "message": message, "details": details, "request_id": request_id,
-        });
+        let Answer { status, headers, .. } = &*self.0;
+        let mut body = self.body();
+        body["request_id"] = serde_json::json!(request_id);
         (*status, headers.clone(), axum::Json(body)).into_response()
     }
 }

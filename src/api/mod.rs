@@ -8,8 +8,11 @@
 //! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
 //! health, readiness and media grants answer (and reports, which carry their own secret).
 
+mod batches;
 mod error;
+mod events;
 mod extract;
+mod feed;
 mod health;
 mod jobs;
 mod media;
@@ -32,6 +35,7 @@ use crate::store::Store;
 use crate::telemetry::Metrics;
 
 pub use error::{ApiError, Detail};
+pub use feed::Feed;
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -48,6 +52,8 @@ pub struct Api {
     pub webhook_failures: Arc<RateLimiter>,
     /// Seals BMC passwords.
     pub resolver: Arc<Resolver>,
+    /// Events as they happen.
+    pub feed: Feed,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// The folder whose disk must have room.
@@ -85,7 +91,15 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/jobs", post(jobs::create).get(jobs::list)),
         ("/api/v1/jobs/{id}", get(jobs::show)),
         ("/api/v1/jobs/{id}/events", get(jobs::events)),
+        ("/api/v1/jobs/{id}/explain", get(jobs::explain)),
         ("/api/v1/jobs/{id}/cancel", post(jobs::cancel)),
+        ("/api/v1/jobs/{id}/hold", post(jobs::hold)),
+        ("/api/v1/jobs/{id}/resume", post(jobs::resume)),
+        ("/api/v1/jobs/{id}/retry", post(jobs::retry)),
+        ("/api/v1/batches", post(batches::create).get(batches::list)),
+        ("/api/v1/batches/{id}", get(batches::show)),
+        ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
+        ("/api/v1/events", get(events::events)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),

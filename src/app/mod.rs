@@ -11,6 +11,7 @@
 mod adapters;
 mod listen;
 mod lock;
+mod retention;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::api::{Api, ApiSettings};
+use crate::api::{Api, ApiSettings, Feed};
 use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, WebhookSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::engine::{Engine, EngineConfig, Kinds};
@@ -204,7 +205,11 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         },
     );
     let auth = Arc::new(authenticator(&settings, &store)?);
+    let (stop_work, stop_api, stop_media) =
+        (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+    let feed = Feed::new(store.clone(), stop_work.clone());
     let api = Api {
+        feed: feed.clone(),
         engine: engine.clone(),
         site: Arc::clone(&site),
         auth: Arc::clone(&auth),
@@ -220,8 +225,6 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
     };
     // The last thing that can fail: a token that is stored is also shown.
     let first_token = first_token(&settings, &store, clock.now()).await?;
-    let (stop_work, stop_api, stop_media) =
-        (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let connections = TaskTracker::new();
     // Media answer first: a BMC that was reading when the predecessor died asks again at once.
     if let Some(listener) = media_listener {
@@ -238,6 +241,12 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
     {
         let (engine, stop) = (engine.clone(), stop_work.clone());
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
+    }
+    work.spawn(async move { feed.run().await });
+    if settings.job_retention_days > 0 {
+        let keep = std::time::Duration::from_secs(u64::from(settings.job_retention_days) * 86_400);
+        let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
+        work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
     }
     if let Some(registry) = registry {
         work.spawn(sweep(registry, stop_work.clone()));

@@ -78,6 +78,14 @@ pub(super) enum CliError {
         /// How it ended.
         outcome: String,
     },
+    /// Not every job of a watched batch succeeded.
+    #[error("batch {batch} ended {outcome}")]
+    BatchEnded {
+        /// The batch.
+        batch: String,
+        /// How it ended.
+        outcome: String,
+    },
 }
 
 impl CliError {
@@ -92,9 +100,11 @@ impl CliError {
             Self::Usage(_) => Exit::Usage,
             Self::Config(_) => Exit::Configuration,
             Self::Input { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::NotFound,
-            Self::Input { .. } | Self::Output(_) | Self::Foreign { .. } | Self::JobEnded { .. } => {
-                Exit::Failed
-            }
+            Self::Input { .. }
+            | Self::Output(_)
+            | Self::Foreign { .. }
+            | Self::JobEnded { .. }
+            | Self::BatchEnded { .. } => Exit::Failed,
             Self::Local { exit, .. } => *exit,
             Self::Unreachable { .. } => Exit::Unreachable,
             Self::Refused { status, .. } => Exit::of_status(*status),

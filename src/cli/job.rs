@@ -45,14 +45,35 @@ pub(super) enum Command {
         /// The job
         job: String,
     },
-    /// End a job; what it holds is cleaned up
-    Cancel {
+    /// Say why a job is where it is, and what to do about it
+    Explain {
         /// The job
         job: String,
-        /// Why, for its events
-        #[arg(long, value_name = "TEXT")]
-        reason: Option<String>,
     },
+    /// End a job; what it holds is cleaned up
+    Cancel(OfJob),
+    /// Stop a queued or waiting job until it is resumed or cancelled
+    Hold(OfJob),
+    /// Let a held job go on
+    Resume(OfJob),
+    /// Make a new job that asks for what an ended one asked for
+    Retry {
+        #[command(flatten)]
+        of: OfJob,
+        /// Follow the new job until it is complete
+        #[arg(long)]
+        watch: bool,
+    },
+}
+
+/// A job, and why something is asked of it.
+#[derive(Args, Debug)]
+pub(super) struct OfJob {
+    /// The job
+    job: String,
+    /// Why, for its events
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 /// A new job.
@@ -67,6 +88,9 @@ pub(super) struct Create {
     /// The maintenance image, if not the controller's
     #[arg(long, value_name = "URL")]
     maintenance_iso: Option<String>,
+    /// When it must be over, as RFC 3339; a job that has not begun by then fails
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<String>,
     /// Asking again with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -90,6 +114,9 @@ pub(super) struct List {
     /// Only those that failed like this, such as media or bmc_unreachable
     #[arg(long, value_name = "CLASS")]
     failure_class: Option<String>,
+    /// Only those of this batch
+    #[arg(long, value_name = "BATCH")]
+    batch: Option<String>,
     /// How many at most
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = rows)]
     limit: usize,
@@ -102,6 +129,8 @@ struct NewJob<'a> {
     recipe: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     maintenance_iso_url: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadline: Option<&'a str>,
 }
 
 /// A number of rows.
@@ -132,15 +161,69 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
             follow(client, &job, after, Pace::default(), output, &mut show_event).await.map(|_| ())
         }
         Command::Watch { job } => watch_to_the_end(client, &job, Pace::default(), output).await,
-        Command::Cancel { job, reason } => {
-            let body = reason.map_or_else(|| json!({}), |reason| json!({"reason": reason}));
-            let answer = client.post(&["jobs", &job, "cancel"], &body, HeaderMap::new()).await?.body;
+        Command::Explain { job } => {
+            let answer = client.get(&["jobs", &job, "explain"], &[]).await?.body;
+            if output.json { output.document(&answer) } else { explain(&answer, output) }
+        }
+        Command::Cancel(of) => of.ask("cancel", "is being cancelled", client, output).await,
+        Command::Hold(of) => of.ask("hold", "is held", client, output).await,
+        Command::Resume(of) => of.ask("resume", "goes on", client, output).await,
+        Command::Retry { of, watch } => {
+            let answer = of.post("retry", client).await?;
+            let Some(job) = answer["job_id"].as_str() else {
+                return Err(client.foreign(&["jobs", &of.job, "retry"], "there is no job_id in it"));
+            };
             if output.json {
-                return output.document(&answer);
+                output.row(&answer)?;
+            } else {
+                output.line(format!("job {} tries {} again", plain(job), plain(&of.job)))?;
             }
-            output.line(format!("job {} is being cancelled ({})", plain(&job), text(&answer, "/status")))
+            if watch { watch_to_the_end(client, job, Pace::default(), output).await } else { Ok(()) }
         }
     }
+}
+
+impl OfJob {
+    async fn post(&self, verb: &str, client: &Client) -> Result<Value, CliError> {
+        let body = self.reason.as_ref().map_or_else(|| json!({}), |reason| json!({"reason": reason}));
+        Ok(client.post(&["jobs", &self.job, verb], &body, HeaderMap::new()).await?.body)
+    }
+
+    async fn ask(
+        self,
+        verb: &str,
+        done: &str,
+        client: &Client,
+        output: &mut Output<'_>,
+    ) -> Result<(), CliError> {
+        let answer = self.post(verb, client).await?;
+        if output.json {
+            return output.document(&answer);
+        }
+        output.line(format!("job {} {done} ({})", plain(&self.job), text(&answer, "/status")))
+    }
+}
+
+/// An explanation for people, with the last events below it.
+fn explain(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(answer, pointer);
+    output.fields(&[
+        ("job", join(&[part("/job_id"), part("/server_serial"), part("/status")], ", ")),
+        ("condition", join(&[part("/condition"), part("/reason")], ": ")),
+        ("step", part("/step")),
+        ("why", part("/summary")),
+        ("since", part("/since")),
+        ("looked at", part("/looked_at")),
+        ("deadline", part("/deadline")),
+        ("ends by", part("/ends_by")),
+        ("what to do", part("/next_action")),
+    ])?;
+    let evidence = answer["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !evidence.is_empty() {
+        output.line("")?;
+        output.line("seen last:")?;
+    }
+    evidence.iter().try_for_each(|event| output.line(timeline::line(event)))
 }
 
 impl Create {
@@ -154,6 +237,7 @@ impl Create {
             server_serial: &self.server,
             recipe: &recipe,
             maintenance_iso_url: self.maintenance_iso.as_deref(),
+            deadline: self.deadline.as_deref(),
         };
         let answer = client.post(&["jobs"], &body, headers).await?;
         let Some(job) = answer.body["job_id"].as_str() else {
@@ -179,6 +263,7 @@ impl List {
             ("outcome", self.outcome),
             ("server_serial", self.server),
             ("failure_class", self.failure_class),
+            ("batch", self.batch),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
@@ -204,7 +289,7 @@ impl List {
 }
 
 /// The recipe as its author wrote it.
-fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
+pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
     let bytes = input::read(path, MAX_RECIPE_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|error| {
         CliError::failed(format!(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! serve, demo, sim          run something here, on a multi-threaded runtime
-//! server …, job …           ask a running controller over HTTP; they never open its database
+//! server …, job …, batch …  ask a running controller over HTTP; they never open its database
 //! recipe, config, iso       local and read-only
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! DESIGN section 10.
 
 pub mod args;
+mod batch;
 mod client;
 mod config;
 mod demo;
@@ -76,6 +77,13 @@ enum Command {
         #[command(subcommand)]
         command: Box<job::Command>,
     },
+    /// Create many jobs in one call and follow them
+    Batch {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<batch::Command>,
+    },
     /// Check recipes without a controller
     #[command(subcommand)]
     Recipe(recipe::Command),
@@ -119,6 +127,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Job { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(job::run(*command, &client, output)))
+        }
+        Command::Batch { connection, command } => {
+            let client = Client::new(&connection)?;
+            asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
         }
         Command::Recipe(command) => recipe::run(command, output),
         Command::Config(command) => config::run(command, output),

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::error::CliError;
+use super::output::Output;
 
 /// How often is asked, and how long an absent controller is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -45,35 +46,88 @@ pub(super) async fn follow(
     job: &str,
     mut seq: u64,
     pace: Pace,
-    output: &mut super::output::Output<'_>,
-    show: &mut dyn FnMut(&Value, &mut super::output::Output<'_>) -> Result<(), CliError>,
+    output: &mut Output<'_>,
+    show: &mut Show<'_>,
 ) -> Result<Value, CliError> {
-    let mut pause = pace.shortest;
-    let mut failures = 0;
+    let mut patience = Patience::new(pace);
     loop {
-        match look(client, job, seq).await {
-            Ok((state, events, next)) => {
-                if failures > 0 {
+        if let Some((state, events, next)) = patience.heard(look(client, job, seq).await, output)? {
+            events.iter().try_for_each(|event| show(event, output))?;
+            if state["status"] == "complete" {
+                return Ok(state);
+            }
+            patience.news(next > seq);
+            seq = next;
+        }
+        tokio::time::sleep(patience.pause).await;
+    }
+}
+
+/// Asks for a document until `done` says so, and returns it.
+pub(super) async fn until(
+    client: &Client,
+    path: &[&str],
+    pace: Pace,
+    output: &mut Output<'_>,
+    done: &mut dyn FnMut(&Value, &mut Output<'_>) -> bool,
+) -> Result<Value, CliError> {
+    let mut patience = Patience::new(pace);
+    let mut last = Value::Null;
+    loop {
+        if let Some(answer) = patience.heard(client.get(path, &[]).await, output)? {
+            if done(&answer.body, output) {
+                return Ok(answer.body);
+            }
+            patience.news(answer.body != last);
+            last = answer.body;
+        }
+        tokio::time::sleep(patience.pause).await;
+    }
+}
+
+/// Shows one event.
+type Show<'a> = dyn FnMut(&Value, &mut Output<'_>) -> Result<(), CliError> + 'a;
+
+/// How long to wait before asking again, and how often the controller was not there.
+struct Patience {
+    pace: Pace,
+    pause: Duration,
+    failures: u32,
+}
+
+impl Patience {
+    fn new(pace: Pace) -> Self {
+        Self { pace, pause: pace.shortest, failures: 0 }
+    }
+
+    /// An answer; nothing when the controller may be back in a moment.
+    fn heard<T>(
+        &mut self,
+        answer: Result<T, CliError>,
+        output: &mut Output<'_>,
+    ) -> Result<Option<T>, CliError> {
+        match answer {
+            Ok(answer) => {
+                if self.failures > 0 {
                     output.note("the controller answers again");
                 }
-                failures = 0;
-                events.iter().try_for_each(|event| show(event, output))?;
-                if state["status"] == "complete" {
-                    return Ok(state);
-                }
-                pause = if next > seq { pace.shortest } else { (pause * 2).min(pace.longest) };
-                seq = next;
+                self.failures = 0;
+                Ok(Some(answer))
             }
-            Err(error) if error.passes() && failures < pace.patience => {
-                if failures == 0 {
+            Err(error) if error.passes() && self.failures < self.pace.patience => {
+                if self.failures == 0 {
                     output.note(format!("{error}; still trying"));
                 }
-                failures += 1;
-                pause = (pause * 2).min(pace.longest);
+                self.failures += 1;
+                self.news(false);
+                Ok(None)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        tokio::time::sleep(pause).await;
+    }
+
+    fn news(&mut self, any: bool) {
+        self.pause = if any { self.pace.shortest } else { (self.pause * 2).min(self.pace.longest) };
     }
 }
 

@@ -25,7 +25,7 @@ use crate::model::{
 const REMIND: Duration = Duration::from_secs(24 * 3600);
 
 /// The reason of a wait between two tries.
-const RETRY: &str = "retry";
+pub(super) const RETRY: &str = "retry";
 
 /// What a worker has to do next with a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -485,11 +485,11 @@ fn park(change: &mut Change, record: &StepRecord, wait: Wait) {
 /// A wait goes on when its reason stays the same: since and deadline are those of its first moment.
 fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Time) -> Wait {
     let since = match &snapshot.run.wait {
-        Some(old) if old.step == record.name && old.reason == request.reason => old.since,
+        Some(old) if old.step == record.name && old.reason == request.reason.name => old.since,
         _ => now,
     };
     Wait {
-        reason: request.reason.to_owned(),
+        reason: request.reason.name.to_owned(),
         step: record.name.clone(),
         since,
         deadline: since.plus(request.within).min(snapshot.run.deadline_at),

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::kind::Kinds;
 use super::worker::Worker;
-use crate::model::{Clock, RunId};
+use crate::model::{Clock, NewRun, RunId};
 use crate::store::{Claimed, Created, Creation, Store, StoreError, TakeOver};
 
 /// The longest sleep between two looks at the database.
@@ -106,6 +106,13 @@ impl Engine {
     /// Makes a run; durable when it answers.
     pub async fn create(&self, creation: Creation) -> Result<Created, StoreError> {
         let created = self.store().create(creation).await?;
+        self.nudge();
+        Ok(created)
+    }
+
+    /// Makes many runs at once, each made or refused for itself; durable when it answers.
+    pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
+        let created = self.store().create_many(runs).await?;
         self.nudge();
         Ok(created)
     }

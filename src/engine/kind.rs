@@ -30,6 +30,21 @@ pub trait Kind: Send + Sync + 'static {
     }
     /// How long undoing and the finish list together may take.
     fn finish_within(&self) -> Duration;
+    /// Every reason its steps wait for.
+    fn reasons(&self) -> &'static [&'static Reason];
+}
+
+/// A reason to wait, and what to tell a person about it. A step cannot wait without one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// Its name, unique within the kind; stored with the wait.
+    pub name: &'static str,
+    /// What the run waits for, as the end of "waiting for …".
+    pub means: &'static str,
+    /// What ends the wait.
+    pub ends_by: &'static str,
+    /// What a person can do when it takes too long.
+    pub next_action: &'static str,
 }
 
 /// One kind asks for a run of another, by name.
@@ -147,8 +162,8 @@ pub enum Verdict {
 /// A wait as a step asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitRequest {
-    /// The reason, a name from the kind's closed list.
-    pub reason: &'static str,
+    /// The reason, one of [`Kind::reasons`].
+    pub reason: &'static Reason,
     /// Signals that end it.
     pub signals: Vec<&'static str>,
     /// When to look again without a signal.
@@ -352,6 +367,10 @@ impl Kind for Foreign {
 
     fn finish_within(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn reasons(&self) -> &'static [&'static Reason] {
+        &[]
     }
 }
 

@@ -20,6 +20,7 @@
 mod decide;
 mod deliver;
 mod dispatcher;
+mod explain;
 mod kind;
 mod verbs;
 mod worker;
@@ -29,13 +30,14 @@ mod tests;
 
 pub use deliver::{DeliverError, Delivery, VerbFailure};
 pub use dispatcher::{Engine, EngineConfig};
+pub use explain::{Condition, Explanation, explain};
 pub use kind::{
-    AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Refusal, Step, StepContext, StepPolicy,
+    AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Reason, Refusal, Step, StepContext, StepPolicy,
     StepReport, Verdict, WaitRequest,
 };
 pub use verbs::{Verb, VerbError};
 
-pub use crate::store::{Created, Creation, StoreError};
+pub use crate::store::{Created, Creation, StandsInLine, StoreError};
 
 /// Failure classes the engine itself gives.
 pub mod class {

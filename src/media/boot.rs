@@ -84,7 +84,7 @@ mod tests {
         tree.add_file("other", vec![3; 8192]).unwrap();
         let mut options = Options::new(Profile::Boot, "BOOT", 0);
         options.boot = Some(Boot {
-            bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }),
+            bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
             uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
         });
         let plan = Plan::new(&tree, &options).unwrap();

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::batch::BatchId;
 use super::ids::{RunId, Serial};
 use super::time::Time;
 
@@ -83,6 +84,10 @@ pub struct NewJob {
     pub webhook_token_hash: String,
     /// Operator's labels.
     pub labels: Value,
+    /// The ended job it tries again.
+    pub retry_of: Option<RunId>,
+    /// The batch it was ordered with.
+    pub batch: Option<BatchId>,
 }
 
 /// A write that belongs to a step's result.

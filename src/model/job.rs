@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ids::Serial;
+use super::batch::BatchId;
+use super::ids::{RunId, Serial};
 use super::run::{Outcome, Run};
 use super::transition::Phase;
 
@@ -79,6 +80,10 @@ pub struct Job {
     pub webhook_token_hash: String,
     /// Operator's labels.
     pub labels: Value,
+    /// The ended job it tries again.
+    pub retry_of: Option<RunId>,
+    /// The batch it was ordered with.
+    pub batch: Option<BatchId>,
     /// The cleanup steps that gave up.
     pub cleanup_remaining: Vec<String>,
 }

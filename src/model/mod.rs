@@ -1,5 +1,6 @@
 //! Pure data and pure rules: what a run, a job, a server, an event and a recipe are. No I/O, no async, no database.
 
+pub mod batch;
 pub mod chain;
 pub mod effect;
 pub mod event;
@@ -11,6 +12,7 @@ pub mod server;
 pub mod time;
 pub mod transition;
 
+pub use batch::{Batch, BatchId};
 pub use chain::chain;
 pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob};
 pub use event::{Event, Level, NewEvent};

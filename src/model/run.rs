@@ -351,11 +351,13 @@ impl Change {
     }
 }
 
-/// A resource a run works on alone (lock L13), such as `server/XF-1`.
+/// A resource a run works on alone (lock L13), such as `server/XF-1`, or with a few others, such as `batch/ID`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRequest {
     /// What is locked.
     pub resource: String,
+    /// How many families may hold it at once; the same number with every request for it.
+    pub places: u32,
     /// What a second one meets.
     pub on_conflict: OnConflict,
 }
@@ -395,7 +397,7 @@ pub struct NewRun {
     pub input: Value,
     /// What it is going to do.
     pub plan: Plan,
-    /// What it works on alone.
+    /// What it needs a place of while it lives.
     pub locks: Vec<LockRequest>,
     /// Rows of its own tables.
     pub effects: Vec<Effect>,

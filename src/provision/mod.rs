@@ -21,6 +21,7 @@ mod order;
 mod report;
 mod site;
 mod steps;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Kind, Order, Refusal, Step};
+use crate::engine::{Kind, Order, Reason, Refusal, Step};
 use crate::model::{NewRun, Plan, StepInstance};
 
 pub use bmc::{Bmcs, KeptSession, Sessions};
@@ -145,5 +146,9 @@ impl Kind for Provision {
 
     fn finish_within(&self) -> Duration {
         self.site.settings.cleanup_timeout
+    }
+
+    fn reasons(&self) -> &'static [&'static Reason] {
+        &waits::ALL
     }
 }

@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 
 use super::site::Site;
 use super::{KIND, Provision, VERSION};
+use crate::engine::Refusal;
 use crate::model::recipe::{FieldError, Lint, Recipe};
-use crate::model::{Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time};
+use crate::model::{
+    BatchId, Effect, Job, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time,
+};
 use crate::secrets::token_hash;
 
 /// What a client asks for; also a run's input, and what another workflow orders.
@@ -31,6 +34,38 @@ pub struct JobOrder {
     /// SHA-256 of the request, to tell a replay from another request under the same key.
     #[serde(default)]
     pub request_sha256: String,
+    /// The ended job this one tries again.
+    #[serde(default)]
+    pub retry_of: Option<RunId>,
+    /// The batch it belongs to, and how many of that may work at once.
+    #[serde(default)]
+    pub batch: Option<(BatchId, Option<u32>)>,
+    /// When it must have an outcome, if not after the controller's usual time.
+    #[serde(default)]
+    pub deadline: Option<Time>,
+}
+
+impl JobOrder {
+    /// The order that asks once more for what an ended job was asked for.
+    ///
+    /// # Errors
+    /// When the job's input is not one this program wrote.
+    pub fn again(job: &Job, input: &Value, idempotency_key: Option<String>) -> Result<Self, Refusal> {
+        let input: JobInput = serde_json::from_value(input.clone())
+            .map_err(|why| Refusal(format!("the order of job {} cannot be read: {why}", job.run.id)))?;
+        Ok(Self {
+            server_serial: input.server,
+            recipe: input.recipe,
+            maintenance_iso_url: Some(input.maintenance_iso_url),
+            labels: job.labels.clone(),
+            priority: job.run.priority,
+            idempotency_key,
+            request_sha256: format!("retry of {}", job.run.id),
+            retry_of: Some(job.run.id),
+            batch: None,
+            deadline: None,
+        })
+    }
 }
 
 /// An order that can be made a run.
@@ -56,6 +91,9 @@ pub enum OrderError {
     /// Its location cannot be used.
     #[error("{0}")]
     MaintenanceIso(String),
+    /// It could only fail.
+    #[error("the deadline has passed already")]
+    DeadlinePassed,
 }
 
 /// A location the library can import from, without credentials: it is stored and shown.
@@ -93,6 +131,9 @@ impl Site {
         created_by: &str,
         now: Time,
     ) -> Result<ReadyOrder, OrderError> {
+        if order.deadline.is_some_and(|deadline| deadline <= now) {
+            return Err(OrderError::DeadlinePassed);
+        }
         let recipe = self.schemas.validate(&order.recipe).map_err(OrderError::Recipe)?;
         let maintenance_iso_url = order
             .maintenance_iso_url
@@ -123,6 +164,8 @@ impl Site {
             recipe_schema_id: recipe.schema_id.clone(),
             request_sha256: order.request_sha256,
             idempotency_key: order.idempotency_key,
+            retry_of: order.retry_of,
+            batch: order.batch.map(|(id, _)| id),
             maintenance_iso_url: maintenance_iso_url.clone(),
             webhook_token_hash: token_hash(secrecy::ExposeSecret::expose_secret(&token)),
             labels: if order.labels.is_object() { order.labels } else { json!({}) },
@@ -134,18 +177,23 @@ impl Site {
         .by(created_by)
         .with(recipe.summary());
         let input = JobInput { server: order.server_serial.clone(), recipe: recipe.raw, maintenance_iso_url };
+        let mut locks = vec![LockRequest {
+            resource: format!("server/{}", order.server_serial),
+            places: 1,
+            on_conflict: OnConflict::Refuse,
+        }];
+        locks.extend(order.batch.and_then(|(batch, places)| {
+            Some(LockRequest { resource: batch.resource(), places: places?, on_conflict: OnConflict::Wait })
+        }));
         NewRun {
             id,
             kind: KIND.to_owned(),
             kind_version: VERSION,
-            locks: vec![LockRequest {
-                resource: format!("server/{}", order.server_serial),
-                on_conflict: OnConflict::Refuse,
-            }],
+            locks,
             server: Some(order.server_serial),
             parent: None,
             priority: order.priority,
-            deadline_at: now.plus(self.settings.job_timeout),
+            deadline_at: order.deadline.unwrap_or_else(|| now.plus(self.settings.job_timeout)),
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(input),

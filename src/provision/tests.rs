@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::{
-    Created, Creation, Engine, EngineConfig, Kinds, StepContext, StepPolicy, StepReport, Verdict, WaitRequest,
+    Created, Creation, Engine, EngineConfig, Kinds, Reason, StepContext, StepPolicy, StepReport, Verdict,
+    WaitRequest,
 };
 use crate::media::{
     GrantLedger, GrantRecord, Grants, LedgerUnavailable, Library, LibraryOptions, ReadSummary,
@@ -38,7 +39,7 @@ impl Step for AskForIt {
             return StepReport::done().leaving(ended.payload.clone());
         }
         let mut report = StepReport::new(Verdict::Wait(WaitRequest {
-            reason: "child",
+            reason: &CHILD,
             signals: vec!["child.ended"],
             poll: None,
             within: Duration::from_secs(3600),
@@ -48,6 +49,13 @@ impl Step for AskForIt {
         report
     }
 }
+
+const CHILD: Reason = Reason {
+    name: "child",
+    means: "the server to be installed",
+    ends_by: "the end of the job it started",
+    next_action: "look at that job",
+};
 
 impl Kind for Installs {
     fn name(&self) -> &'static str {
@@ -64,6 +72,9 @@ impl Kind for Installs {
     }
     fn finish_within(&self) -> Duration {
         Duration::from_secs(60)
+    }
+    fn reasons(&self) -> &'static [&'static Reason] {
+        &[&CHILD]
     }
 }
 
@@ -185,7 +196,11 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     };
     let engine = Engine::new(store.clone(), kinds, clock, config);
     let id = RunId::new();
-    let lock = LockRequest { resource: format!("server/{}", server.serial), on_conflict: OnConflict::Refuse };
+    let lock = LockRequest {
+        resource: format!("server/{}", server.serial),
+        places: 1,
+        on_conflict: OnConflict::Refuse,
+    };
     let parent = NewRun {
         id,
         kind: "installs".to_owned(),

@@ -162,6 +162,11 @@ impl Store {
         joined.await.map_err(|_| StoreError::Panicked { operation })?
     }
 
+    /// Changes with every committed transaction: a hint that there may be something new to read.
+    pub fn commits(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.writer.commits()
+    }
+
     /// Answers whether the database can be read and written right now.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.writer

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::rows::{Columns, all, append_events};
+use super::rows::{Columns, all, append_events, first};
 use super::{Store, StoreError};
 use crate::model::{Event, Level, NewEvent, RunId, Serial, Time};
 
@@ -37,6 +37,23 @@ impl Store {
                 params![filter.after, filter.limit],
                 event,
             ),
+        })
+        .await
+    }
+
+    /// The place of the newest event in the log; zero before the first.
+    pub async fn last_seq(&self) -> Result<i64, StoreError> {
+        const OPERATION: &str = "find the end of the log";
+        self.read(OPERATION, |connection| {
+            // Not max(seq): what was kept longest may be gone, its number is never given again.
+            let last = first(
+                connection,
+                OPERATION,
+                "SELECT seq FROM sqlite_sequence WHERE name = 'events'",
+                &[],
+                |columns| columns.get::<i64>("seq"),
+            )?;
+            Ok(last.unwrap_or(0))
         })
         .await
     }

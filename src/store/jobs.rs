@@ -4,11 +4,11 @@ use rusqlite::{Connection, params};
 
 use super::rows::{self, Columns, RUN, all, execute, first};
 use super::{Store, StoreError};
-use crate::model::{Job, JobStatus, NewJob, Outcome, RunId, Serial, Time};
+use crate::model::{BatchId, Job, JobStatus, NewJob, Outcome, RunId, Serial, Time};
 
 /// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
 const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
-     jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, \
+     jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, jobs.retry_of, jobs.batch, \
      (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id AND stage = 'finish' \
       AND phase = 'failed') AS cleanup_remaining";
 
@@ -23,6 +23,8 @@ pub struct JobFilter {
     pub server: Option<Serial>,
     /// Only failures of this class.
     pub failure_class: Option<String>,
+    /// Only those of this batch.
+    pub batch: Option<BatchId>,
     /// At most this many.
     pub limit: u32,
     /// Only what comes after this one in the order of the list (newest first).
@@ -108,6 +110,7 @@ impl Store {
                      WHERE (?1 IS NULL OR jobs.status = ?1) AND (?2 IS NULL OR jobs.outcome = ?2)
                        AND (?3 IS NULL OR jobs.server_serial = ?3) AND (?4 IS NULL OR runs.failure_class = ?4)
                        AND (?5 IS NULL OR (jobs.created_at, jobs.id) < (?5, ?6))
+                       AND (?8 IS NULL OR jobs.batch = ?8)
                      ORDER BY jobs.created_at DESC, jobs.id DESC LIMIT ?7"
                 ),
                 params![
@@ -117,7 +120,8 @@ impl Store {
                     filter.failure_class,
                     after_time,
                     after_id,
-                    i64::from(filter.limit) + 1
+                    i64::from(filter.limit) + 1,
+                    filter.batch.map(|batch| batch.to_string())
                 ],
                 job,
             )?;
@@ -162,6 +166,8 @@ fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {
         maintenance_iso_url: columns.get("maintenance_iso_url")?,
         webhook_token_hash: columns.get("webhook_token_hash")?,
         labels: columns.json("labels")?,
+        retry_of: columns.parse_opt("retry_of", str::parse)?,
+        batch: columns.parse_opt("batch", str::parse)?,
         cleanup_remaining: columns.json("cleanup_remaining")?,
         run,
     })
@@ -174,8 +180,9 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
         connection,
         OPERATION,
         "INSERT INTO jobs (id, server_serial, status, recipe_json, created_at, updated_at, maintenance_iso_url,
-                           recipe_schema_id, request_sha256, idempotency_key, webhook_token_hash, labels)
-         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                           recipe_schema_id, request_sha256, idempotency_key, webhook_token_hash, labels, retry_of,
+                           batch)
+         VALUES (?1, ?2, 'queued', ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         params![
             id.to_string(),
             job.server.as_str(),
@@ -186,7 +193,9 @@ pub(super) fn insert(connection: &Connection, id: RunId, job: &NewJob, now: Time
             job.request_sha256,
             job.idempotency_key,
             job.webhook_token_hash,
-            rows::to_json(OPERATION, &job.labels)?
+            rows::to_json(OPERATION, &job.labels)?,
+            job.retry_of.map(|id| id.to_string()),
+            job.batch.map(|id| id.to_string())
         ],
     )
     .map(drop)

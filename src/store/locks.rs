@@ -1,4 +1,5 @@
-//! Exclusive locks of families of runs (lock L13): who holds what, who stands in line, and who is next.
+//! Locks of families of runs (lock L13): who holds what, who stands in line, and who is next. Most are exclusive; some have
+//! places for a few families, such as a batch of which only so many jobs may work at once.
 //!
 //! ```text
 //!  create --all free?--> held = 1                      family over --> rows gone; each resource goes to the next in line
@@ -13,9 +14,43 @@
 
 use rusqlite::{Connection, params};
 
-use super::StoreError;
 use super::rows::{all, execute, first};
+use super::{Store, StoreError};
 use crate::model::{NewRun, Run, RunId, Time};
+
+/// What a family of runs cannot begin without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandsInLine {
+    /// What it waits for.
+    pub resource: String,
+    /// How many families may hold it at once.
+    pub places: u32,
+    /// One that holds it; `None` while it is being handed over.
+    pub holder: Option<RunId>,
+}
+
+impl Store {
+    /// What a family of runs stands in line for: the resource, its places, and one of those who hold it.
+    pub async fn in_line_for(&self, root: RunId) -> Result<Option<StandsInLine>, StoreError> {
+        const OPERATION: &str = "see what a family stands in line for";
+        self.read(OPERATION, move |connection| {
+            let resource = first(
+                connection,
+                OPERATION,
+                "SELECT wanted.resource, wanted.capacity FROM locks AS wanted WHERE wanted.root = ?1 AND wanted.held = 0
+                 ORDER BY wanted.capacity <= (SELECT count(*) FROM locks AS other
+                                              WHERE other.resource = wanted.resource AND other.held = 1) DESC,
+                          wanted.resource LIMIT 1",
+                &[&root.to_string()],
+                |columns| Ok((columns.get::<String>("resource")?, columns.get::<u32>("capacity")?)),
+            )?;
+            let Some((resource, places)) = resource else { return Ok(None) };
+            let holder = holder(connection, &resource)?;
+            Ok(Some(StandsInLine { resource, places, holder }))
+        })
+        .await
+    }
+}
 
 /// A run and everything below it, found through the index on `parent`.
 const FAMILY: &str = "WITH RECURSIVE family (id) AS
@@ -35,25 +70,45 @@ pub(super) fn holder(connection: &Connection, resource: &str) -> Result<Option<R
     )
 }
 
+/// Whether a family holds a place of a resource, and how many others do.
+fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool, u64), StoreError> {
+    let found = first(
+        connection,
+        "count the holders of a lock",
+        "SELECT count(*) FILTER (WHERE root = ?2) AS ours, count(*) FILTER (WHERE root <> ?2) AS others
+         FROM locks WHERE resource = ?1 AND held = 1",
+        &[&resource, &root.to_string()],
+        |columns| Ok((columns.count("ours")? > 0, columns.count("others")?)),
+    )?;
+    Ok(found.unwrap_or((false, 0)))
+}
+
 /// Takes all that a new run asks for, or puts its family in line for it.
 pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), StoreError> {
     const OPERATION: &str = "ask for locks";
     let mut missing = Vec::new();
     let mut free = true;
     for lock in &new.locks {
-        let holder = holder(connection, &lock.resource)?;
-        if holder != Some(root) {
-            free &= holder.is_none();
-            missing.push(&lock.resource);
+        let (ours, others) = holders(connection, &lock.resource, root)?;
+        if !ours {
+            free &= others < u64::from(lock.places);
+            missing.push(lock);
         }
     }
-    for resource in missing {
+    for lock in missing {
         execute(
             connection,
             OPERATION,
-            "INSERT INTO locks (resource, root, held, priority, since) VALUES (?1, ?2, ?3, ?4, ?5)
+            "INSERT INTO locks (resource, root, held, priority, since, capacity) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
              ON CONFLICT (resource, root) DO UPDATE SET held = max(held, excluded.held)",
-            params![resource, root.to_string(), free, new.priority, new.created_at.to_string()],
+            params![
+                lock.resource,
+                root.to_string(),
+                free,
+                new.priority,
+                new.created_at.to_string(),
+                lock.places
+            ],
         )?;
     }
     if free { Ok(()) } else { sleep_until_deadline(connection, new.id, new.deadline_at) }
@@ -133,9 +188,9 @@ fn hand_over(connection: &Connection, resource: &str, now: Time) -> Result<(), S
         connection,
         OPERATION,
         "SELECT mine.root FROM locks AS mine WHERE mine.resource = ?1 AND mine.held = 0 AND NOT EXISTS
-             (SELECT 1 FROM locks AS wanted JOIN locks AS other
-                  ON other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root
-              WHERE wanted.root = mine.root AND wanted.held = 0)
+             (SELECT 1 FROM locks AS wanted WHERE wanted.root = mine.root AND wanted.held = 0 AND wanted.capacity <=
+                  (SELECT count(*) FROM locks AS other
+                   WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
          ORDER BY mine.priority DESC, mine.since, mine.root LIMIT 1",
         &[&resource],
         |columns| columns.get::<String>("root"),

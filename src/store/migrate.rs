@@ -21,8 +21,12 @@ struct Script {
 }
 
 /// All scripts, in order; the version of a script is its place in this list, beginning with 1.
-const SCRIPTS: &[Script] =
-    &[Script { name: "0001_init", sql: include_str!("../../migrations/0001_init.sql") }];
+const SCRIPTS: &[Script] = &[
+    Script { name: "0001_init", sql: include_str!("../../migrations/0001_init.sql") },
+    Script { name: "0002_retry_of", sql: include_str!("../../migrations/0002_retry_of.sql") },
+    Script { name: "0003_batches", sql: include_str!("../../migrations/0003_batches.sql") },
+    Script { name: "0004_retention", sql: include_str!("../../migrations/0004_retention.sql") },
+];
 
 /// Why the schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@
 //! - Every change of a run names the epoch and revision it was computed from (lock L7); otherwise nothing is written.
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
+mod batches;
 mod claim;
 mod commit;
 mod create;
@@ -21,6 +22,7 @@ mod identity;
 mod jobs;
 mod locks;
 mod migrate;
+mod retention;
 mod rows;
 mod servers;
 mod signals;
@@ -29,6 +31,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use batches::{BatchCount, CreatedBatch};
 pub use claim::{Claimed, TakeOver};
 pub use commit::Committed;
 pub use create::{Created, Creation};
@@ -37,6 +40,7 @@ pub use events::EventFilter;
 pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
 pub use jobs::{JobFilter, JobPage};
+pub use locks::StandsInLine;
 pub use migrate::MigrateError;
 pub use servers::{DeletedServer, ServerChange, UpdatedServer};
 pub use signals::{CANCEL, Delivered};

@@ -15,7 +15,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::db::StoreError;
 
@@ -68,14 +68,23 @@ where
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<Box<dyn Job>>,
+    commits: watch::Receiver<u64>,
 }
 
 impl Writer {
     /// Starts the thread that owns `connection`.
     pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
         let (queue, work) = mpsc::channel(QUEUE);
-        std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || run(connection, work))?;
-        Ok(Self { queue })
+        let (committed, commits) = watch::channel(0);
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || run(connection, work, &committed))?;
+        Ok(Self { queue, commits })
+    }
+
+    /// Counts the committed transactions.
+    pub(super) fn commits(&self) -> watch::Receiver<u64> {
+        self.commits.clone()
     }
 
     /// How many jobs wait for the writer.
@@ -97,7 +106,7 @@ impl Writer {
     }
 }
 
-fn run(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>) {
+fn run(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>, committed: &watch::Sender<u64>) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut last = 1;
     while let Some(first) = queue.blocking_recv() {
@@ -105,6 +114,7 @@ fn run(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>) {
         collect(&mut queue, &mut batch, last);
         last = batch.len();
         commit_batch(&connection, &mut batch);
+        committed.send_modify(|count| *count += 1);
     }
     let _best_effort = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);");
 }

@@ -166,10 +166,21 @@ impl Client {
         }
     }
 
-    /// Waits until a job is as wanted, bounded; fails with the job's story.
+    /// Why a job is where it is. Whatever state it is in, it says what ends the state and what to do (lock L6).
+    pub(crate) async fn explain(&self, id: &str) -> Value {
+        let why = self.get(&format!("/api/v1/jobs/{id}/explain")).await.expect(200);
+        let said = |key: &str| why[key].as_str().is_some_and(|text| !text.is_empty());
+        assert!(["summary", "ends_by", "next_action", "since"].into_iter().all(said), "{why}");
+        let bounded = said("deadline") && said("looked_at");
+        assert!(bounded || why["condition"] == "held" || why["condition"] == "ended", "{why}");
+        why
+    }
+
+    /// Waits until a job is as wanted, bounded; fails with the job's story. Every state seen on the way can be explained.
     pub(crate) async fn wait(&self, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            self.explain(id).await;
             let job = self.job(id).await;
             if wanted(&job) {
                 return job;

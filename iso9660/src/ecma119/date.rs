@@ -87,7 +87,16 @@ pub(crate) fn parse_descriptor(bytes: [u8; 17]) -> Option<i64> {
     )
 }
 
-fn seconds(year: i64, month: u8, day: u8, hour: u8, minute: u8, second: u8, offset: u8) -> Option<i64> {
+/// The seconds since 1970 of a local time whose offset from UTC is in quarters of an hour, if they are ones.
+pub(crate) fn seconds(
+    year: i64,
+    month: u8,
+    day: u8,
+    hour: u8,
+    minute: u8,
+    second: u8,
+    offset: u8,
+) -> Option<i64> {
     let valid = YEARS.contains(&year)
         && (1..=12).contains(&month)
         && (1..=31).contains(&day)

@@ -8,6 +8,8 @@
 //!  88 escape sequences (32, Joliet)            881 file structure version 1
 //! 120 set size, 124 sequence, 128 block size   883 application use (512), then reserved
 //! 132 path table size (both 32)                140 L table (little), 148 M table (big)
+//!
+//! an Enhanced Volume Descriptor (ISO 9660:1999) is of type 2 and has 2 at 6 and at 881
 //! ```
 //!
 //! Invariants: text is padded with spaces (UCS-2 spaces in Joliet), everything unused is zero; creation equals
@@ -28,6 +30,8 @@ pub(crate) const PRIMARY: u8 = 1;
 pub(crate) const SUPPLEMENTARY: u8 = 2;
 /// 8.1.1
 pub(crate) const TERMINATOR: u8 = 255;
+/// The version of an enhanced descriptor and of the structures it leads to.
+const ENHANCED_VERSION: u8 = 2;
 /// 8.1.2
 const IDENTIFIER: &[u8] = b"CD001";
 /// The length of the root directory record, which has a one-byte identifier and no system use area.
@@ -54,7 +58,7 @@ impl NewVolume<'_> {
     pub(crate) fn to_sector(&self) -> [u8; SECTOR] {
         let mut sector = start(match self.hierarchy {
             Hierarchy::Primary => PRIMARY,
-            Hierarchy::Joliet => SUPPLEMENTARY,
+            Hierarchy::Joliet | Hierarchy::Enhanced => SUPPLEMENTARY,
         });
         let texts = [
             (8, 32, ""),
@@ -70,8 +74,11 @@ impl NewVolume<'_> {
         for (at, length, text) in texts {
             self.text(&mut sector[at..at + length], text);
         }
-        if self.hierarchy == Hierarchy::Joliet {
-            put(&mut sector, 88, joliet::ESCAPE_SEQUENCE);
+        match self.hierarchy {
+            Hierarchy::Primary => {}
+            Hierarchy::Joliet => put(&mut sector, 88, joliet::ESCAPE_SEQUENCE),
+            // ISO 9660:1999, 8.5.2: the version alone tells it from a supplementary descriptor.
+            Hierarchy::Enhanced => sector[6] = ENHANCED_VERSION,
         }
         put(&mut sector, 80, &both_u32(self.sectors));
         put(&mut sector, 120, &both_u16(1));
@@ -89,14 +96,15 @@ impl NewVolume<'_> {
         ] {
             put(&mut sector, at, &date);
         }
-        sector[881] = 1;
+        // The version of the file structure goes with that of the descriptor.
+        sector[881] = sector[6];
         sector
     }
 
     /// Fills a text field, cutting what does not fit: only the volume identifier can be longer than a Joliet field.
     fn text(&self, field: &mut [u8], text: &str) {
         match self.hierarchy {
-            Hierarchy::Primary => {
+            Hierarchy::Primary | Hierarchy::Enhanced => {
                 field.fill(b' ');
                 field.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
             }
@@ -169,7 +177,7 @@ impl ReadVolume {
         }
         let root = Record::parse(&sector[ROOT], offset + ROOT.start as u64)?;
         let text = |at: usize, length: usize| match hierarchy {
-            Hierarchy::Primary => {
+            Hierarchy::Primary | Hierarchy::Enhanced => {
                 String::from_utf8_lossy(&sector[at..at + length]).trim_end_matches([' ', '\0']).to_owned()
             }
             Hierarchy::Joliet => {

@@ -1,4 +1,4 @@
-//! File and directory identifiers of the primary hierarchy (7.5, 7.6, interchange level 3 of 10.3).
+//! File and directory identifiers of the primary hierarchy (7.5, 7.6, interchange levels of 10).
 //!
 //! ```text
 //! name in the tree     identifier                  how
@@ -10,18 +10,29 @@
 //! a-b, a_b             A_B0.;1, A_B1.;1            equal results are all numbered, in byte-wise order of the names
 //! ```
 //!
-//! Name and extension have 30 characters together, a directory 31. The outcome depends on the set of names in the
+//! Name and extension have 30 characters together, a directory 31; on level 1 they have 8, 3 and 8. The outcome depends on the set of names in the
 //! directory only, never on the order in which they came. A directory `x` and a file `x` fold to one name in readers
 //! that drop the dot, so both draw their results from one set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// 7.5.1: the characters of a name and its extension together.
-const FILE_LIMIT: usize = 30;
-/// 7.6.3: the characters of a directory's name.
-const DIRECTORY_LIMIT: usize = 31;
-/// Our bound on extensions: it leaves the name the larger half.
-const EXTENSION_LIMIT: usize = 14;
+use crate::options::Level;
+
+/// How long identifiers may be.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// The characters of a file's name, whatever its extension.
+    stem: usize,
+    extension: usize,
+    /// The characters of a file's name and its extension together.
+    file: usize,
+    directory: usize,
+}
+
+/// 10.1
+const LEVEL_ONE: Limits = Limits { stem: 8, extension: 3, file: 11, directory: 8 };
+/// 7.5.1 and 7.6.3. The bound on extensions is our own: it leaves the name the larger half.
+const LEVEL_TWO: Limits = Limits { stem: 30, extension: 14, file: 30, directory: 31 };
 
 /// A name and its extension, of d-characters.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -34,8 +45,12 @@ struct Parts {
 
 /// The identifiers of the children of one directory, in the order of `names`, which must be sorted byte-wise.
 /// The flag says whether the child is a directory.
-pub(crate) fn assign(names: &[(&str, bool)]) -> Vec<Vec<u8>> {
-    let natural: Vec<Parts> = names.iter().map(|(name, directory)| mangle(name, *directory)).collect();
+pub(crate) fn assign(names: &[(&str, bool)], level: Level) -> Vec<Vec<u8>> {
+    let limits = match level {
+        Level::One => LEVEL_ONE,
+        Level::Two | Level::Three => LEVEL_TWO,
+    };
+    let natural: Vec<Parts> = names.iter().map(|(name, directory)| limits.mangle(name, *directory)).collect();
     let mut sharers: BTreeMap<&Parts, usize> = BTreeMap::new();
     for parts in &natural {
         *sharers.entry(parts).or_default() += 1;
@@ -50,22 +65,22 @@ pub(crate) fn assign(names: &[(&str, bool)]) -> Vec<Vec<u8>> {
             if sharers.get(parts) == Some(&1) {
                 render(parts, *directory)
             } else {
-                render(&number(parts, *directory, &mut taken, &mut next_numbers), *directory)
+                let limit = limits.stem(parts, *directory);
+                render(&number(parts, limit, &mut taken, &mut next_numbers), *directory)
             }
         })
         .collect()
 }
 
-/// The first free numbered form of `parts`. Counters are kept per shortened stem, so that a directory full of equal
-/// long names costs no more than its size.
+/// The first free numbered form of `parts` whose stem has at most `limit` characters. Counters are kept per shortened
+/// stem, so that a directory full of equal long names costs no more than its size.
 fn number(
     parts: &Parts,
-    directory: bool,
+    limit: usize,
     taken: &mut BTreeSet<Parts>,
     next_numbers: &mut BTreeMap<(Parts, u32), u32>,
 ) -> Parts {
-    let limit = limit(directory) - parts.extension.len();
-    for digits in 1..=9 {
+    for digits in 1..=u32::try_from(limit.min(9)).unwrap_or(9) {
         let stem: String = parts.stem.chars().take(limit - digits as usize).collect();
         let short = Parts { stem, extension: parts.extension.clone() };
         let first = if digits == 1 { 0 } else { 10_u32.pow(digits - 1) };
@@ -79,23 +94,26 @@ fn number(
             }
         }
     }
-    // Not reached: nine digits hold more names than a directory of 2^32 bytes.
+    // Not reached: eight digits hold more names than a directory of 2^32 bytes.
     parts.clone()
 }
 
-/// The natural form of a name.
-fn mangle(name: &str, directory: bool) -> Parts {
-    let (stem, extension) = match name.rsplit_once('.') {
-        Some((stem, extension)) if !directory && !stem.is_empty() => (stem, extension),
-        _ => (name, ""),
-    };
-    let extension = d_characters(extension, EXTENSION_LIMIT);
-    let stem = d_characters(stem, limit(directory) - extension.len());
-    Parts { stem, extension }
-}
+impl Limits {
+    /// The natural form of a name.
+    fn mangle(&self, name: &str, directory: bool) -> Parts {
+        let (stem, extension) = match name.rsplit_once('.') {
+            Some((stem, extension)) if !directory && !stem.is_empty() => (stem, extension),
+            _ => (name, ""),
+        };
+        let mut parts = Parts { stem: String::new(), extension: d_characters(extension, self.extension) };
+        parts.stem = d_characters(stem, self.stem(&parts, directory));
+        parts
+    }
 
-fn limit(directory: bool) -> usize {
-    if directory { DIRECTORY_LIMIT } else { FILE_LIMIT }
+    /// How long the stem beside an extension may be.
+    fn stem(&self, parts: &Parts, directory: bool) -> usize {
+        if directory { self.directory } else { self.stem.min(self.file - parts.extension.len()) }
+    }
 }
 
 /// The first characters of a text as d-characters (7.4.1).
@@ -150,7 +168,21 @@ mod tests {
     fn files(names: &[&str]) -> Vec<String> {
         let mut names: Vec<(&str, bool)> = names.iter().map(|name| (*name, false)).collect();
         names.sort_unstable();
-        assign(&names).into_iter().map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+        let identifiers = assign(&names, Level::Three).into_iter();
+        identifiers.map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    }
+
+    #[test]
+    fn level_one_names_have_eight_and_three_characters() {
+        let names = [("longfilename1.json", false), ("longfilename2.json", false), ("x.tar.gz", false)];
+        assert_eq!(
+            assign(&names, Level::One),
+            [b"LONGFIL0.JSO;1".to_vec(), b"LONGFIL1.JSO;1".to_vec(), b"X_TAR.GZ;1".to_vec()]
+        );
+        assert_eq!(assign(&[("a.directory", true)], Level::One), [b"A_DIRECT".to_vec()]);
+        let many: Vec<String> = (0..2000).map(|n| format!("samename{n:04}")).collect();
+        let many: Vec<(&str, bool)> = many.iter().map(|name| (name.as_str(), true)).collect();
+        assert_eq!(assign(&many, Level::One).into_iter().collect::<BTreeSet<_>>().len(), 2000);
     }
 
     #[test]
@@ -179,7 +211,7 @@ mod tests {
             files(&[&format!("{}.{}", "n".repeat(40), "e".repeat(40))]),
             [format!("{}.{};1", "N".repeat(16), "E".repeat(14))]
         );
-        assert_eq!(assign(&[("v1.2", true)]), [b"V1_2".to_vec()]);
+        assert_eq!(assign(&[("v1.2", true)], Level::Three), [b"V1_2".to_vec()]);
     }
 
     #[test]
@@ -187,14 +219,14 @@ mod tests {
         assert_eq!(files(&["a_b", "a-b"]), ["A_B0.;1", "A_B1.;1"]);
         // `a_b0` exists already, so that number is skipped.
         assert_eq!(files(&["a-b", "a_b", "a_b0"]), ["A_B1.;1", "A_B2.;1", "A_B0.;1"]);
-        assert_eq!(assign(&[("x", true), ("x.", false)]), [b"X0".to_vec(), b"X1.;1".to_vec()]);
+        assert_eq!(assign(&[("x", true), ("x.", false)], Level::Three), [b"X0".to_vec(), b"X1.;1".to_vec()]);
     }
 
     #[test]
     fn thousands_of_equal_long_names_stay_distinct_and_quick() {
         let names: Vec<String> = (0..12_000).map(|n| format!("{}{n:05}", "long".repeat(10))).collect();
         let names: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
-        let distinct: BTreeSet<Vec<u8>> = assign(&names).into_iter().collect();
+        let distinct: BTreeSet<Vec<u8>> = assign(&names, Level::Three).into_iter().collect();
         assert_eq!(distinct.len(), 12_000);
         assert!(distinct.iter().all(|identifier| identifier.len() <= 33));
     }
@@ -213,12 +245,13 @@ mod tests {
             names in proptest::collection::btree_map("[a-cA-C.\\-_é]{1,40}", any::<bool>(), 1..60)
         ) {
             let names: Vec<(&str, bool)> = names.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
-            let identifiers = assign(&names);
+            let identifiers = assign(&names, Level::Two);
             let mut folded = BTreeSet::new();
             for (identifier, (_, directory)) in identifiers.iter().zip(&names) {
                 let (stem, extension) = sort_key(identifier);
                 prop_assert!(!stem.is_empty());
-                prop_assert!(stem.len() + extension.len() <= limit(*directory));
+                let limit = if *directory { 31 } else { 30 };
+                prop_assert!(stem.len() + extension.len() <= limit);
                 prop_assert!(stem.iter().chain(extension).all(
                     |byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_'));
                 prop_assert!(folded.insert(plain_name(identifier)), "{:?}", String::from_utf8_lossy(identifier));

@@ -1,7 +1,7 @@
 //! The structures of ECMA-119 (ISO 9660), one file each: how their bytes are written and how they are checked.
 //!
 //! ```text
-//! sector 0..15   system area (unused here)
+//! sector 0..15   system area (partition tables, if any)
 //!        16..    Volume Descriptor Set: primary, [boot record], [supplementary], terminator   descriptor.rs
 //!                Path Tables: L (little-endian) and M (big-endian) of each hierarchy          path_table.rs
 //!                Directories: Directory Records that never cross a sector                     record.rs
@@ -25,11 +25,14 @@ pub(crate) const SECTOR: usize = 2048;
 /// The first sector of the Volume Descriptor Set (6.2.1: sectors 0 to 15 are the System Area).
 pub(crate) const FIRST_DESCRIPTOR: u32 = 16;
 
-/// Which of the two directory hierarchies of an image.
+/// Which of the directory hierarchies of an image.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
 pub enum Hierarchy {
     /// That of the Primary Volume Descriptor: ISO 9660 identifiers, Rock Ridge in the system use areas.
     Primary,
     /// That of the Supplementary Volume Descriptor: Joliet identifiers.
     Joliet,
+    /// That of the Enhanced Volume Descriptor (ISO 9660:1999): names as they are.
+    Enhanced,
 }

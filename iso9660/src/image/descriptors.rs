@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 16.. at most 100: CD001 types 0, 1, 2, 255 ... end at 255 or at the first sector that is none
-//!      then a few more: BEA01, NSR02 or NSR03, TEA01 = there is a UDF file system
+//!      then a few more: BEA01, NSR02 or NSR03, TEA01 = there is a UDF file system, perhaps nothing else
 //! ```
 
 use crate::SECTOR_SIZE;
@@ -23,7 +23,8 @@ const MAX_RECOGNITION: u64 = 16;
 /// What the descriptors of an image lead to.
 pub(crate) struct Descriptors {
     pub(crate) volume: Volume,
-    pub(crate) primary: Root,
+    /// Absent only when there is a UDF file system.
+    pub(crate) primary: Option<Root>,
     pub(crate) joliet: Option<Root>,
     pub(crate) catalog: Option<u32>,
 }
@@ -58,28 +59,26 @@ impl Descriptors {
             }
         }
         let has_udf = has_udf(source, next)?;
-        let Some(primary) = primary else {
+        if primary.is_none() && !has_udf {
             let offset = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;
-            return Err(if has_udf {
-                ReadError::Unsupported { offset, feature: "UDF without an ISO 9660 volume" }
-            } else {
-                ReadError::Invalid { offset, rule: "an ISO 9660 image has a Primary Volume Descriptor" }
-            });
+            let rule = "an ISO 9660 image has a Primary Volume Descriptor";
+            return Err(ReadError::Invalid { offset, rule });
+        }
+        let mut volume = Volume { has_udf, ..Volume::default() };
+        volume.sectors = u32::try_from(source.len() / SECTOR_SIZE).unwrap_or(u32::MAX);
+        volume.joliet_volume_id = joliet.as_ref().map(|joliet| joliet.volume_id.clone());
+        let root = |volume: &ReadVolume| {
+            let extent = Extent { offset: volume.root_offset, len: u64::from(volume.root_length) };
+            Root { extent, skip: 0 }
         };
-        let volume = Volume {
-            joliet_volume_id: joliet.as_ref().map(|joliet| joliet.volume_id.clone()),
-            sectors: primary.sectors,
-            created: primary.created,
-            modified: primary.modified,
-            has_udf,
-            volume_id: primary.volume_id,
-            publisher: primary.publisher,
-            preparer: primary.preparer,
-            application: primary.application,
-        };
-        let root = |offset, length: u32| Root { extent: Extent { offset, len: u64::from(length) }, skip: 0 };
-        let joliet = joliet.map(|joliet| root(joliet.root_offset, joliet.root_length));
-        Ok(Descriptors { volume, primary: root(primary.root_offset, primary.root_length), joliet, catalog })
+        let (primary_root, joliet) = (primary.as_ref().map(root), joliet.as_ref().map(root));
+        if let Some(primary) = primary {
+            volume.sectors = primary.sectors;
+            (volume.created, volume.modified) = (primary.created, primary.modified);
+            (volume.volume_id, volume.publisher) = (primary.volume_id, primary.publisher);
+            (volume.preparer, volume.application) = (primary.preparer, primary.application);
+        }
+        Ok(Descriptors { volume, primary: primary_root, joliet, catalog })
     }
 }
 
@@ -99,7 +98,7 @@ fn has_udf(source: &dyn ReadAt, first: u32) -> Result<bool, ReadError> {
         return Ok(false);
     }
     let mut bytes = vec![0; length];
-    source.read_exact_at(offset, &mut bytes).map_err(|source| ReadError::Io { offset, length, source })?;
+    source.read_exact_at(offset, &mut bytes).map_err(|error| ReadError::io(offset, length, error))?;
     let identifiers = bytes.chunks_exact(SECTOR).map(|sector| &sector[1..6]);
     let mut until_end = identifiers.take_while(|identifier| *identifier != b"TEA01");
     Ok(until_end.any(|identifier| matches!(identifier, b"NSR02" | b"NSR03")))

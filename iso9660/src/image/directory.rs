@@ -80,11 +80,9 @@ impl<'a> Records<'a> {
         let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
         self.piece.resize(length, 0);
         let offset = self.extent.offset + self.next;
-        self.source.read_exact_at(offset, &mut self.piece).map_err(|source| ReadError::Io {
-            offset,
-            length,
-            source,
-        })?;
+        self.source
+            .read_exact_at(offset, &mut self.piece)
+            .map_err(|error| ReadError::io(offset, length, error))?;
         self.next += length as u64;
         self.at = 0;
         Ok(length > 0)

@@ -1,24 +1,13 @@
-//! Entries: what directory records and attributes say about a file, joined.
-//!
-//! ```text
-//! record (flag 80: continues) + record (same identifier) + ... = one file, one extent per record
-//! record + CL = a directory that is elsewhere        record + RE = shown elsewhere, not here
-//! ```
+//! Entries: what a namespace says about a file, whichever it is.
 
-use crate::ecma119::record::{ASSOCIATED, DIRECTORY, NOT_FINAL, PARENT, Record, SELF};
-use crate::ecma119::{date, identifier};
-use crate::error::ReadError;
-use crate::joliet;
-use crate::rockridge::{self, Attributes};
-use crate::source::ReadAt;
-
-use super::directory::{Records, extent_of};
-use super::{Limits, Namespace};
+use crate::runs::{Run, Runs};
+use crate::zisofs;
 
 /// POSIX: the bits of a mode that say what kind of file it is, and the kinds known here.
-const TYPE_MASK: u32 = 0o170_000;
-const TYPE_FILE: u32 = 0o100_000;
-const TYPE_DIRECTORY: u32 = 0o040_000;
+pub(crate) const TYPE_MASK: u32 = 0o170_000;
+pub(crate) const TYPE_FILE: u32 = 0o100_000;
+pub(crate) const TYPE_DIRECTORY: u32 = 0o040_000;
+pub(crate) const TYPE_SYMLINK: u32 = 0o120_000;
 
 /// A contiguous range of an image, in bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -43,6 +32,18 @@ pub enum EntryKind {
     Other,
 }
 
+/// How the bytes of a file come out of its extents.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Storage {
+    /// They are those of the extents, one after another.
+    #[default]
+    Plain,
+    /// Zeros stand between the extents.
+    Sparse(Box<Runs>),
+    /// The extents are compressed.
+    Zisofs(zisofs::Parameters),
+}
+
 /// A child of a directory.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Entry {
@@ -54,12 +55,11 @@ pub struct Entry {
     pub len: u64,
     /// Seconds since 1970, if there is a date.
     pub modified: Option<i64>,
-    /// The POSIX mode, if Rock Ridge tells.
+    /// The POSIX mode, if Rock Ridge or UDF tells.
     pub mode: Option<u32>,
     /// Where the bytes are, as the records claim; [`super::Image::open_file`] checks it.
     pub extents: Vec<Extent>,
-    /// The bytes are compressed with zisofs, which this reader does not undo.
-    pub compressed: bool,
+    pub(crate) storage: Storage,
 }
 
 impl Entry {
@@ -73,139 +73,58 @@ impl Entry {
         self.kind == EntryKind::File
     }
 
-    /// The directory at an extent.
-    pub(crate) fn directory(name: &str, extent: Extent) -> Entry {
+    /// Whether the bytes of its extents, one after another, are its bytes. They are not when it is compressed with
+    /// zisofs or has holes; [`super::Image::open_file`] reads it all the same.
+    pub fn is_stored(&self) -> bool {
+        self.storage == Storage::Plain
+    }
+
+    /// The directory or file at an extent.
+    pub(crate) fn at(name: &str, kind: EntryKind, extent: Extent) -> Entry {
         Entry {
             name: name.to_owned(),
-            kind: EntryKind::Directory,
+            kind,
             len: extent.len,
             modified: None,
             mode: None,
             extents: vec![extent],
-            compressed: false,
+            storage: Storage::Plain,
         }
+    }
+
+    /// Sets where the bytes are.
+    pub(crate) fn set_runs(&mut self, runs: Runs) {
+        let stored = |run: &Run| run.offset.map(|offset| Extent { offset, len: run.len });
+        self.len = runs.len();
+        self.extents = runs.as_slice().iter().filter_map(stored).collect();
+        if self.extents.len() < runs.as_slice().len() {
+            self.storage = Storage::Sparse(Box::new(runs));
+        }
+    }
+
+    /// The first extent: of a directory of ISO 9660 the only one; of any directory what tells it apart.
+    pub(crate) fn first_extent(&self) -> Extent {
+        self.extents.first().copied().unwrap_or(Extent { offset: 0, len: 0 })
+    }
+
+    /// About how much memory it takes.
+    pub(crate) fn footprint(&self) -> usize {
+        let target = if let EntryKind::Symlink(target) = &self.kind { target.capacity() } else { 0 };
+        let extents = self.extents.capacity() * size_of::<Extent>();
+        let runs = match &self.storage {
+            Storage::Sparse(runs) => runs.as_slice().len() * (size_of::<Run>() + size_of::<u64>()),
+            Storage::Plain | Storage::Zisofs(_) => 0,
+        };
+        size_of::<Entry>() + self.name.capacity() + target + extents + runs
     }
 }
 
-/// The entries of a directory being read.
-pub(crate) struct Entries<'a> {
-    source: &'a dyn ReadAt,
-    records: Records<'a>,
-    namespace: Namespace,
-    skip: usize,
-    limits: &'a Limits,
-}
-
-impl<'a> Entries<'a> {
-    /// Begins to read the entries of a directory.
-    pub(crate) fn new(
-        source: &'a dyn ReadAt,
-        extent: Extent,
-        namespace: Namespace,
-        skip: usize,
-        limits: &'a Limits,
-    ) -> Result<Entries<'a>, ReadError> {
-        Ok(Entries { source, records: Records::new(source, extent, limits)?, namespace, skip, limits })
+/// Whether a name can be that of an entry, and the name as it is shown.
+pub(crate) fn shown(name: &mut String) -> bool {
+    // Printable ASCII is told apart quickly; it is nearly everything.
+    let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'/');
+    if !plain && name.contains(|char: char| char == '/' || char.is_control()) {
+        *name = name.replace(|char: char| char == '/' || char.is_control(), "\u{fffd}");
     }
-
-    /// The next entry.
-    pub(crate) fn next(&mut self) -> Result<Option<Entry>, ReadError> {
-        loop {
-            let Some(record) = self.records.next()? else { return Ok(None) };
-            if record.identifier == SELF || record.identifier == PARENT || record.flags & ASSOCIATED != 0 {
-                continue;
-            }
-            let entry = build(self.source, &record, self.namespace, self.skip, self.limits)?;
-            if record.flags & NOT_FINAL == 0 {
-                match entry {
-                    Some(entry) => return Ok(Some(entry)),
-                    None => continue,
-                }
-            }
-            let (offset, identifier) = (record.offset, record.identifier.to_vec());
-            let invalid = |offset, rule| ReadError::Invalid { offset, rule };
-            let mut entry = entry
-                .filter(|entry| !entry.is_dir())
-                .ok_or(invalid(offset, "only the records of files continue"))?;
-            self.join(&mut entry, &identifier, offset)?;
-            return Ok(Some(entry));
-        }
-    }
-
-    /// Adds the remaining sections of a file.
-    fn join(&mut self, entry: &mut Entry, identifier: &[u8], first: u64) -> Result<(), ReadError> {
-        loop {
-            let record = self.records.next()?;
-            let Some(record) = record.filter(|record| record.identifier == identifier) else {
-                let rule = "a record that is not the last of its file is followed by the next one";
-                return Err(ReadError::Invalid { offset: first, rule });
-            };
-            let len = u64::from(record.data_length);
-            // At most two million records per directory, of 32 bits each: no overflow.
-            entry.len += len;
-            entry.extents.push(Extent { offset: record.data_offset, len });
-            if record.flags & NOT_FINAL == 0 {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// The entry of a first record, unless it is not to be shown.
-fn build(
-    source: &dyn ReadAt,
-    record: &Record<'_>,
-    namespace: Namespace,
-    skip: usize,
-    limits: &Limits,
-) -> Result<Option<Entry>, ReadError> {
-    let invalid = |rule| ReadError::Invalid { offset: record.offset, rule };
-    let attributes = match namespace {
-        Namespace::RockRidge => {
-            rockridge::parse(source, record.system_use.get(skip..).unwrap_or_default(), record.offset)?
-        }
-        Namespace::Joliet | Namespace::Plain => Attributes::default(),
-    };
-    if attributes.relocated {
-        return Ok(None);
-    }
-    let name = match namespace {
-        Namespace::RockRidge if !attributes.name.is_empty() => {
-            String::from_utf8_lossy(&attributes.name).into_owned()
-        }
-        Namespace::RockRidge | Namespace::Plain => identifier::plain_name(record.identifier),
-        Namespace::Joliet if !record.identifier.len().is_multiple_of(2) => {
-            return Err(invalid("a Joliet identifier has an even number of bytes"));
-        }
-        Namespace::Joliet => joliet::name(record.identifier),
-    };
-    if matches!(name.as_str(), "" | "." | "..") {
-        return Err(invalid("the name of an entry is not empty, `.` or `..`"));
-    }
-    let mut extent = Extent { offset: record.data_offset, len: u64::from(record.data_length) };
-    let mut directory = record.flags & DIRECTORY != 0;
-    if let Some(block) = attributes.relocated_to {
-        extent = extent_of(source, block, limits)?;
-        directory = true;
-    }
-    let kind = match (&attributes.symlink, attributes.mode.map(|mode| mode & TYPE_MASK)) {
-        _ if directory => EntryKind::Directory,
-        (Some(target), _) => EntryKind::Symlink(String::from_utf8_lossy(target).into_owned()),
-        (None, None | Some(TYPE_FILE)) => EntryKind::File,
-        // A mode that calls a file a directory is a contradiction that the record's flag decides.
-        (None, Some(TYPE_DIRECTORY)) => EntryKind::File,
-        (None, Some(_)) => EntryKind::Other,
-    };
-    Ok(Some(Entry {
-        name: name
-            .chars()
-            .map(|char| if char == '/' || char.is_control() { '\u{fffd}' } else { char })
-            .collect(),
-        kind,
-        len: extent.len,
-        modified: attributes.modified.or_else(|| date::parse_record(record.date)),
-        mode: attributes.mode,
-        extents: vec![extent],
-        compressed: attributes.compressed,
-    }))
+    !matches!(name.as_str(), "" | "." | "..")
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file:    0 ........ len            image:  ...[extent 0].....[extent 1]...
-//!          `- extent 0 -'- extent 1 -'
+//!          `- extent 0 -'- extent 1 -'               with zisofs these hold compressed blocks
 //! ```
 //!
 //! Extents are checked against the source when a file is opened; after that its reads cannot leave the image.
@@ -11,8 +11,11 @@ use std::io;
 use std::sync::Arc;
 
 use crate::error::ReadError;
+use crate::runs::{Run, Runs};
 use crate::source::{ReadAt, past_end};
+use crate::zisofs::Blocks;
 
+use super::entry::Storage;
 use super::{Entry, Extent, Image};
 
 /// How much of a file is read at once into a growing buffer.
@@ -21,9 +24,17 @@ const PIECE: u64 = 1 << 20;
 /// A file of an image, readable at any offset. It keeps the source alive by itself.
 #[derive(Debug)]
 pub struct FileReader<S> {
-    source: Arc<S>,
-    extents: Vec<Extent>,
+    stored: Stored<S>,
+    /// Present when the stored bytes are compressed.
+    blocks: Option<Blocks>,
     len: u64,
+}
+
+/// The bytes of a file as they are stored.
+#[derive(Debug)]
+struct Stored<S> {
+    source: Arc<S>,
+    runs: Runs,
 }
 
 impl<S: ReadAt> Image<S> {
@@ -36,12 +47,19 @@ impl<S: ReadAt> Image<S> {
         self.reader(&entry, path)
     }
 
-    /// Where the bytes of the regular file at a path are, checked to lie inside the image.
+    /// Where the bytes of the regular file at a path are, checked to lie inside the image, so that they can be served
+    /// straight from it.
     ///
     /// # Errors
-    /// As [`Image::open_file`].
+    /// As [`Image::open_file`]; [`ReadError::Unsupported`] when the file is not stored byte for byte (compressed, or
+    /// with holes): such a file can be opened instead.
     pub fn extents(&self, path: &str) -> Result<Vec<Extent>, ReadError> {
-        Ok(self.open_file(path)?.extents)
+        let entry = self.lookup(path)?;
+        let reader = self.reader(&entry, path)?;
+        reader.extents().ok_or(ReadError::Unsupported {
+            offset: entry.first_extent().offset,
+            feature: "extents of a file that is compressed or has holes; open the file instead",
+        })
     }
 
     /// All bytes of the regular file at a path, if there are at most `max_bytes`.
@@ -59,11 +77,8 @@ impl<S: ReadAt> Image<S> {
             let length = usize::try_from((file.len - offset).min(PIECE)).unwrap_or(0);
             let start = bytes.len();
             bytes.resize(start + length, 0);
-            file.read_exact_at(offset, &mut bytes[start..]).map_err(|source| ReadError::Io {
-                offset,
-                length,
-                source,
-            })?;
+            file.read_exact_at(offset, &mut bytes[start..])
+                .map_err(|error| ReadError::io(offset, length, error))?;
             offset += length as u64;
         }
         Ok(bytes)
@@ -72,34 +87,58 @@ impl<S: ReadAt> Image<S> {
     /// The reader of an entry that came from this image. `path` is for the errors.
     ///
     /// # Errors
-    /// [`ReadError::NotAFile`], [`ReadError::Unsupported`] for a compressed file, or [`ReadError::Invalid`] when its
-    /// extents do not lie inside the image.
+    /// [`ReadError::NotAFile`], or [`ReadError::Invalid`] when its extents do not lie inside the image or its
+    /// compressed form is broken.
     pub fn reader(&self, entry: &Entry, path: &str) -> Result<FileReader<S>, ReadError> {
         if !entry.is_file() {
             return Err(ReadError::NotAFile { path: path.to_owned() });
         }
-        let first = entry.extents.first().map_or(0, |extent| extent.offset);
-        if entry.compressed {
-            return Err(ReadError::Unsupported { offset: first, feature: "files compressed with zisofs" });
+        let plain = |extent: &Extent| Run { offset: Some(extent.offset), len: extent.len };
+        let claimed: Vec<Run> = match &entry.storage {
+            Storage::Sparse(runs) => runs.as_slice().to_vec(),
+            Storage::Plain | Storage::Zisofs(_) => entry.extents.iter().map(plain).collect(),
+        };
+        let mut runs = Runs::default();
+        for run in claimed {
+            let end = run.offset.unwrap_or(0).checked_add(run.len);
+            let inside =
+                run.len == 0 || run.offset.is_none() || end.is_some_and(|end| end <= self.source.len());
+            if !inside || !runs.push(run) {
+                let offset = run.offset.unwrap_or(0);
+                return Err(ReadError::Invalid { offset, rule: "a file lies inside the image" });
+            }
         }
-        let mut len = 0_u64;
-        for Extent { offset, len: part } in &entry.extents {
-            let inside = *part == 0 || offset.checked_add(*part).is_some_and(|end| end <= self.source.len());
-            len = len
-                .checked_add(*part)
-                .filter(|_| inside)
-                .ok_or(ReadError::Invalid { offset: *offset, rule: "a file lies inside the image" })?;
-        }
-        // Extents without bytes would only make the search for an offset ambiguous.
-        let extents = entry.extents.iter().copied().filter(|extent| extent.len > 0).collect();
-        Ok(FileReader { source: Arc::clone(&self.source), extents, len })
+        let stored = Stored { source: Arc::clone(&self.source), runs };
+        let (blocks, len) = match entry.storage {
+            Storage::Zisofs(parameters) => {
+                let offset = entry.first_extent().offset;
+                (Some(Blocks::open(&stored, parameters, offset)?), u64::from(parameters.len))
+            }
+            Storage::Plain | Storage::Sparse(_) => (None, stored.runs.len()),
+        };
+        Ok(FileReader { stored, blocks, len })
     }
 }
 
 impl<S> FileReader<S> {
-    /// Where the bytes are in the image.
-    pub fn extents(&self) -> &[Extent] {
-        &self.extents
+    /// Where the bytes are in the image, one extent after another; none when they are compressed or have holes. Extents
+    /// that continue each other are one.
+    pub fn extents(&self) -> Option<Vec<Extent>> {
+        let extent = |run: &Run| run.offset.map(|offset| Extent { offset, len: run.len });
+        match self.blocks {
+            Some(_) => None,
+            None => self.stored.runs.as_slice().iter().map(extent).collect(),
+        }
+    }
+}
+
+impl<S: ReadAt> ReadAt for Stored<S> {
+    fn len(&self) -> u64 {
+        self.runs.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.runs.read_exact_at(&*self.source, offset, buffer)
     }
 }
 
@@ -112,20 +151,9 @@ impl<S: ReadAt> ReadAt for FileReader<S> {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len) {
             return Err(past_end(offset, buffer.len(), self.len));
         }
-        let (mut skip, mut rest) = (offset, buffer);
-        for extent in &self.extents {
-            if rest.is_empty() {
-                break;
-            }
-            if skip >= extent.len {
-                skip -= extent.len;
-                continue;
-            }
-            let count = usize::try_from(extent.len - skip).map_or(rest.len(), |left| left.min(rest.len()));
-            let (now, later) = rest.split_at_mut(count);
-            self.source.read_exact_at(extent.offset + skip, now)?;
-            (skip, rest) = (0, later);
+        match &self.blocks {
+            Some(blocks) => blocks.read_exact_at(&self.stored, offset, buffer),
+            None => self.stored.read_exact_at(offset, buffer),
         }
-        Ok(())
     }
 }

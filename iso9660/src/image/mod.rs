@@ -1,11 +1,15 @@
 //! An image that somebody else may have made, read with care.
 //!
 //! ```text
-//! open: sector 16.. descriptors --> primary --SP, ER--> Rock Ridge   |  first one there, or the one asked for,
-//!                               |-> supplementary %/E -> Joliet      |  is the namespace of all paths
-//!                               |-> boot record -> boot catalog      |  neither: plain names, lower case, no ;1
-//!                               `-> NSR02/NSR03: there is also UDF (not read, reported)
-//! lookup, list, walk: directory records, sector by sector, never the path tables
+//! open: sector 16.. descriptors --> NSR02, NSR03 -> UDF                |  first one that can be read, or the one
+//!                               |-> primary --SP, ER--> Rock Ridge     |  asked for, is the namespace of all paths
+//!                               |-> supplementary %/E -> Joliet        |
+//!                               |-> primary: plain names, lower case   |
+//!                               `-> boot record -> boot catalog -> `[BOOT]/…`, beside the tree
+//! lookup, list, walk:  view (one namespace) --children--> entries       directories, never the path tables
+//!                         `- cache: directories used last
+//!                      medium: what one call may read
+//! open_file, extents:  file
 //! ```
 //!
 //! Invariants: nothing is allocated from a size that the image claims before it was checked against the length of the
@@ -13,11 +17,15 @@
 //! a rule is [`ReadError::Invalid`] with its offset; what is merely unknown is [`ReadError::Unsupported`].
 
 mod boot;
+mod cache;
 mod descriptors;
 mod directory;
 mod entry;
 mod file;
+mod iso;
+mod medium;
 mod resolve;
+mod view;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,28 +33,35 @@ use std::sync::Arc;
 use crate::ecma119::SECTOR;
 use crate::error::ReadError;
 use crate::source::ReadAt;
+use crate::udf::Udf;
 
+use cache::Cache;
 use descriptors::Descriptors;
-use directory::Root;
+use medium::Medium;
+use view::View;
 
-pub use boot::BootEntry;
+pub use boot::{BootEntry, BootImage};
 pub use entry::{Entry, EntryKind, Extent};
 pub use file::FileReader;
 
 /// Whose names an image is read by.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Namespace {
+    /// The names of a UDF file system; a path matches in any case when no exact match is there.
+    Udf,
     /// POSIX names, modes and links; paths are case-sensitive.
     RockRidge,
     /// Unicode names; a path matches in any case when no exact match is there.
     Joliet,
-    /// ISO 9660 identifiers in lower case, without version; a path matches in any case.
+    /// ISO 9660 identifiers in lower case, without version and trailing dot; a path matches in any case, with or
+    /// without them.
     Plain,
 }
 
 impl fmt::Display for Namespace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Namespace::Udf => "UDF",
             Namespace::RockRidge => "Rock Ridge",
             Namespace::Joliet => "Joliet",
             Namespace::Plain => "plain ISO 9660",
@@ -74,9 +89,9 @@ impl Default for Limits {
 }
 
 /// What the descriptors say about a volume.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Volume {
-    /// The label of the Primary Volume Descriptor.
+    /// The label of the Primary Volume Descriptor; of an image without one, that of its UDF file system.
     pub volume_id: String,
     /// The label of the Joliet descriptor, which holds 16 characters.
     pub joliet_volume_id: Option<String>,
@@ -92,8 +107,13 @@ pub struct Volume {
     pub created: Option<i64>,
     /// Seconds since 1970, if the date is there and is one.
     pub modified: Option<i64>,
-    /// The image also has a UDF file system, which other readers may prefer and which may hold other files.
+    /// The image announces a UDF file system, which may hold other files than its other namespaces. It can be read when
+    /// [`Image::namespaces`] has it.
     pub has_udf: bool,
+    /// The label of the UDF file system, if that can be read.
+    pub udf_volume_id: Option<String>,
+    /// The revision of the UDF file system, such as 0x0102, if that can be read.
+    pub udf_revision: Option<u16>,
 }
 
 /// An opened image.
@@ -102,18 +122,19 @@ pub struct Image<S> {
     source: Arc<S>,
     limits: Limits,
     volume: Volume,
-    namespace: Namespace,
     namespaces: Vec<Namespace>,
-    root: Root,
+    view: View,
+    cache: Cache,
     /// The sector of the boot catalog.
     catalog: Option<u32>,
 }
 
 impl<S: ReadAt> Image<S> {
-    /// Opens an image by the best namespace it has: Rock Ridge, then Joliet, then plain.
+    /// Opens an image by the best namespace it has: UDF, then Rock Ridge, then Joliet, then plain.
     ///
     /// # Errors
-    /// When the source is not an ISO 9660 image or its descriptors break a rule.
+    /// When the source is neither an ISO 9660 nor a UDF image, or its descriptors break a rule. A UDF file system that
+    /// cannot be read is passed over when there is something else.
     pub fn open(source: S) -> Result<Image<S>, ReadError> {
         Image::open_with(source, None, Limits::default())
     }
@@ -121,33 +142,36 @@ impl<S: ReadAt> Image<S> {
     /// Opens an image by the given namespace, or the best one, with budgets of the caller's.
     ///
     /// # Errors
-    /// As [`Image::open`]; [`ReadError::NoNamespace`] when the image does not have it.
+    /// As [`Image::open`]; [`ReadError::NoNamespace`] when the image does not have it; what is wrong with the UDF file
+    /// system when that is asked for.
     pub fn open_with(source: S, namespace: Option<Namespace>, limits: Limits) -> Result<Image<S>, ReadError> {
-        let descriptors = Descriptors::read(&source)?;
-        let Descriptors { volume, primary, joliet, catalog } = descriptors;
-        let skip = directory::rock_ridge_skip(&source, &primary, &limits)?;
-        let plain = Root { skip: skip.unwrap_or(0), ..primary };
-        let roots = [
-            (Namespace::RockRidge, skip.map(|_| plain.clone())),
-            (Namespace::Joliet, joliet),
-            (Namespace::Plain, Some(plain.clone())),
-        ];
-        let namespaces =
-            roots.iter().filter(|(_, root)| root.is_some()).map(|(namespace, _)| *namespace).collect();
-        let wanted = roots
-            .into_iter()
-            .find(|(have, root)| root.is_some() && namespace.is_none_or(|want| want == *have));
-        match (wanted, namespace) {
-            (Some((namespace, Some(root))), _) => {
-                Ok(Image { source: Arc::new(source), limits, volume, namespace, namespaces, root, catalog })
-            }
-            (_, namespace) => {
-                Err(ReadError::NoNamespace { namespace: namespace.unwrap_or(Namespace::Plain) })
+        let medium = Medium::new(&source, limits.one_call());
+        let Descriptors { mut volume, primary, joliet, catalog } = Descriptors::read(&medium)?;
+        let mut views = Vec::new();
+        if volume.has_udf {
+            match Udf::open(&medium).and_then(|udf| volume.add_udf(udf, &medium, &limits)) {
+                Ok(view) => views.push(view),
+                Err(error) if namespace == Some(Namespace::Udf) || primary.is_none() => return Err(error),
+                Err(_) => {}
             }
         }
+        if let Some(mut plain) = primary {
+            let skip = directory::rock_ridge_skip(&medium, &plain, &limits)?;
+            plain.skip = skip.unwrap_or(0);
+            views.extend(skip.map(|_| View::iso(Namespace::RockRidge, &plain)));
+            views.extend(joliet.map(|joliet| View::iso(Namespace::Joliet, &joliet)));
+            views.push(View::iso(Namespace::Plain, &plain));
+        }
+        let namespaces = views.iter().map(View::namespace).collect();
+        let view = views.into_iter().find(|view| namespace.is_none_or(|wanted| wanted == view.namespace()));
+        let wanted = namespace.unwrap_or(Namespace::Plain);
+        let view = view.ok_or(ReadError::NoNamespace { namespace: wanted })?;
+        drop(medium);
+        let (source, cache) = (Arc::new(source), Cache::default());
+        Ok(Image { source, limits, volume, namespaces, view, cache, catalog })
     }
 
-    /// The label of the Primary Volume Descriptor, which is what Linux shows.
+    /// The label: that of the Primary Volume Descriptor, which is what Linux shows, when there is one.
     pub fn volume_id(&self) -> &str {
         &self.volume.volume_id
     }
@@ -159,7 +183,7 @@ impl<S: ReadAt> Image<S> {
 
     /// The namespace in use.
     pub fn namespace(&self) -> Namespace {
-        self.namespace
+        self.view.namespace()
     }
 
     /// The namespaces the image has, best first.
@@ -173,13 +197,31 @@ impl<S: ReadAt> Image<S> {
     }
 }
 
+impl Limits {
+    /// How many bytes of directories and attributes one call may read. Links can lead through a directory again and
+    /// again, and attributes are outside directories; four of the largest directories are enough for both.
+    fn one_call(&self) -> u64 {
+        self.directory_bytes.saturating_mul(4)
+    }
+}
+
+impl Volume {
+    /// Adds what a UDF file system says about itself; answers the view of it.
+    fn add_udf(&mut self, udf: Udf, source: &dyn ReadAt, limits: &Limits) -> Result<View, ReadError> {
+        let (label, revision, recorded) = (udf.label.clone(), udf.revision, udf.recorded);
+        let view = View::udf(udf, source, limits)?;
+        if self.volume_id.is_empty() {
+            self.volume_id.clone_from(&label);
+        }
+        self.created = self.created.or(recorded);
+        (self.udf_volume_id, self.udf_revision) = (Some(label), Some(revision));
+        Ok(view)
+    }
+}
+
 /// Reads the sector at byte `offset`.
 fn read_sector(source: &dyn ReadAt, offset: u64) -> Result<[u8; SECTOR], ReadError> {
     let mut sector = [0; SECTOR];
-    source.read_exact_at(offset, &mut sector).map_err(|source| ReadError::Io {
-        offset,
-        length: SECTOR,
-        source,
-    })?;
+    source.read_exact_at(offset, &mut sector).map_err(|error| ReadError::io(offset, SECTOR, error))?;
     Ok(sector)
 }

@@ -1,29 +1,46 @@
 //! Paths: from the root to an entry, and everything below it.
 //!
 //! ```text
-//! lookup "a/b":   root --entries--> a --entries--> b          reads a directory only until the name is found
+//! lookup "a/b":   root --children--> a --children--> b        reads a large directory only until the name is found
 //! symbolic link:  its target takes the place of its name in what is left of the path, at most `Limits::links` times
 //! walk:           stack of directories still to read; a directory met twice is invalid
 //! ```
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
+use crate::ecma119::identifier;
 use crate::error::ReadError;
 use crate::source::ReadAt;
 
-use super::entry::Entries;
-use super::{Entry, EntryKind, Extent, Image, Namespace};
+use super::boot::{BootImage, is_boot_directory};
+use super::cache::MAX_DIRECTORY;
+use super::medium::Medium;
+use super::view::Child;
+use super::{Entry, EntryKind, Image, Namespace};
 
-/// How many directories of the largest size may be searched for one path. Links can lead through one again and again.
-const LOOKUP_DIRECTORIES: u64 = 4;
+/// Directories up to this size are read to their end when a name is looked up, to be kept.
+const KEPT_DIRECTORY: u64 = 128 << 10;
+/// How many bytes of directories and attributes a walk may read beyond four times the image.
+const WALK_BYTES: u64 = 16 << 20;
 
 impl<S: ReadAt> Image<S> {
-    /// The entry at a path, which may begin with `/`; the empty path is the root. Symbolic links are followed.
+    /// The entry at a path, which may begin with `/`; the empty path is the root. Symbolic links are followed. What is
+    /// not in the tree may be a boot image, see [`Image::boot_images`].
     ///
     /// # Errors
     /// [`ReadError::NotFound`] when there is none; otherwise what is wrong with the image.
     pub fn lookup(&self, path: &str) -> Result<Entry, ReadError> {
+        match self.resolve(path) {
+            Err(ReadError::NotFound { path }) => self.boot_file(&path)?.ok_or(ReadError::NotFound { path }),
+            outcome => outcome,
+        }
+    }
+
+    /// The entry of the tree at a path.
+    fn resolve(&self, path: &str) -> Result<Entry, ReadError> {
         let not_found = || ReadError::NotFound { path: path.to_owned() };
         // What is left of the path, last component first.
         let mut left: Vec<String> = Vec::new();
@@ -32,9 +49,9 @@ impl<S: ReadAt> Image<S> {
             return Err(not_found());
         }
         // The directories on the way, the root first.
-        let mut trail = vec![Entry::directory("", self.root.extent)];
+        let mut trail = vec![self.view.root.clone()];
         let mut links = 0;
-        let mut budget = self.limits.directory_bytes.saturating_mul(LOOKUP_DIRECTORIES);
+        let medium = Medium::new(&*self.source, self.limits.one_call());
         while let Some(name) = left.pop() {
             if name == ".." {
                 // Of a link: the parent of the root is the root.
@@ -43,14 +60,10 @@ impl<S: ReadAt> Image<S> {
                 }
                 continue;
             }
-            let Some(extent) = trail.last().filter(|entry| entry.is_dir()).map(directory_extent) else {
+            let Some(directory) = trail.last().filter(|entry| entry.is_dir()) else {
                 return Err(ReadError::NotADirectory { path: path.to_owned() });
             };
-            budget = budget.checked_sub(extent.len).ok_or(ReadError::Limit {
-                what: "bytes of directories for one path",
-                limit: self.limits.directory_bytes.saturating_mul(LOOKUP_DIRECTORIES),
-            })?;
-            let entry = self.find(extent, &name)?.ok_or_else(not_found)?;
+            let entry = self.find(&medium, directory, &name)?.ok_or_else(not_found)?;
             match &entry.kind {
                 EntryKind::Symlink(target) => {
                     links += 1;
@@ -89,17 +102,25 @@ impl<S: ReadAt> Image<S> {
     /// # Errors
     /// As [`Image::lookup`]; [`ReadError::NotADirectory`] when the path names something else.
     pub fn list(&self, path: &str) -> Result<Vec<Entry>, ReadError> {
-        let directory = self.lookup(path)?;
+        let directory = match self.resolve(path) {
+            Err(error @ ReadError::NotFound { .. }) => {
+                let boot = if is_boot_directory(path) { self.boot_images()? } else { Vec::new() };
+                let boot: Vec<Entry> = boot.iter().map(BootImage::entry).collect();
+                return if boot.is_empty() { Err(error) } else { Ok(boot) };
+            }
+            outcome => outcome?,
+        };
         if !directory.is_dir() {
             return Err(ReadError::NotADirectory { path: path.to_owned() });
         }
-        let mut entries = self.entries(directory_extent(&directory))?;
+        let medium = Medium::new(&*self.source, self.limits.one_call());
+        let mut children = self.view.children(&medium, &directory, &self.limits)?;
         let mut list = Vec::new();
-        while let Some(entry) = entries.next()? {
+        while let Some(child) = children.next(|_| true)? {
             if list.len() as u64 == self.limits.entries {
                 return Err(ReadError::Limit { what: "entries", limit: self.limits.entries });
             }
-            list.push(entry);
+            list.push(self.view.entry(&medium, child)?);
         }
         Ok(list)
     }
@@ -110,16 +131,19 @@ impl<S: ReadAt> Image<S> {
     /// # Errors
     /// What is wrong with the image.
     pub fn walk(&self, mut visit: impl FnMut(&str, &Entry) -> ControlFlow<()>) -> Result<(), ReadError> {
-        let mut stack = vec![(String::new(), 0_usize, self.root.extent)];
+        let budget = self.source.len().saturating_mul(4).saturating_add(WALK_BYTES);
+        let medium = Medium::new(&*self.source, budget);
+        let mut stack = vec![(String::new(), 0_usize, self.view.root.clone())];
         let mut visited = HashSet::new();
         let (mut count, mut bytes) = (0_u64, 0_u64);
-        while let Some((path, depth, extent)) = stack.pop() {
-            let invalid = |rule| ReadError::Invalid { offset: extent.offset, rule };
-            if !visited.insert(extent.offset) {
+        while let Some((mut path, depth, directory)) = stack.pop() {
+            let offset = directory.first_extent().offset;
+            let invalid = |rule| ReadError::Invalid { offset, rule };
+            if !visited.insert(offset) {
                 return Err(invalid("a directory is in one place of the tree only"));
             }
             // Directories that do not overlap are together smaller than the image.
-            bytes = bytes.saturating_add(extent.len);
+            bytes = bytes.saturating_add(directory.len);
             if bytes > self.source.len() {
                 return Err(invalid("directories do not overlap"));
             }
@@ -129,20 +153,25 @@ impl<S: ReadAt> Image<S> {
                     limit: self.limits.depth as u64,
                 });
             }
-            let mut entries = self.entries(extent)?;
+            let mut children = self.view.children(&medium, &directory, &self.limits)?;
             let first_child = stack.len();
-            while let Some(entry) = entries.next()? {
+            if !path.is_empty() {
+                path.push('/');
+            }
+            let above = path.len();
+            while let Some(child) = children.next(|_| true)? {
                 count += 1;
                 if count > self.limits.entries {
                     return Err(ReadError::Limit { what: "entries", limit: self.limits.entries });
                 }
-                let below =
-                    if path.is_empty() { entry.name.clone() } else { format!("{path}/{}", entry.name) };
-                if visit(&below, &entry).is_break() {
+                let entry = self.view.entry(&medium, child)?;
+                path.truncate(above);
+                path.push_str(&entry.name);
+                if visit(&path, &entry).is_break() {
                     return Ok(());
                 }
                 if entry.is_dir() {
-                    stack.push((below, depth + 1, directory_extent(&entry)));
+                    stack.push((path.clone(), depth + 1, entry));
                 }
             }
             // The first directory is read next.
@@ -151,45 +180,93 @@ impl<S: ReadAt> Image<S> {
         Ok(())
     }
 
-    fn entries(&self, extent: Extent) -> Result<Entries<'_>, ReadError> {
-        Entries::new(&*self.source, extent, self.namespace, self.root.skip, &self.limits)
-    }
-
-    /// The child with a name. In Joliet and plain namespaces a name that differs in case is found as well, unless
-    /// another one matches exactly.
-    fn find(&self, directory: Extent, name: &str) -> Result<Option<Entry>, ReadError> {
-        let mut entries = self.entries(directory)?;
-        let folded = name.to_lowercase();
-        let mut similar = None;
-        while let Some(entry) = entries.next()? {
-            if entry.name == name {
-                return Ok(Some(entry));
-            }
-            let folds = self.namespace != Namespace::RockRidge && similar.is_none();
-            if folds && entry.name.to_lowercase() == folded {
-                similar = Some(entry);
+    /// The child with a name. A name that differs in case is found as well, except in Rock Ridge, unless another one
+    /// matches exactly.
+    fn find(&self, medium: &Medium<'_>, directory: &Entry, name: &str) -> Result<Option<Entry>, ReadError> {
+        let similar = Similar::new(self.view.namespace(), name);
+        if let Some(children) = self.kept(medium, directory) {
+            let exact = children.iter().find(|child| child.name() == name);
+            let found = exact.or_else(|| children.iter().find(|child| similar.matches(child.name())));
+            return found.map(|child| self.view.entry(medium, child.clone())).transpose();
+        }
+        let mut children = self.view.children(medium, directory, &self.limits)?;
+        let mut found: Option<Child> = None;
+        loop {
+            let accept = |other: &str| other == name || (found.is_none() && similar.matches(other));
+            match children.next(accept)? {
+                Some(child) if child.name() == name => return self.view.entry(medium, child).map(Some),
+                Some(child) => found = Some(child),
+                None => return found.map(|child| self.view.entry(medium, child)).transpose(),
             }
         }
-        Ok(similar)
+    }
+
+    /// The children of a small directory, from the cache or for it; none of a large one, and none when one of them
+    /// breaks a rule: whoever is before it in the directory can be found all the same.
+    fn kept(&self, medium: &Medium<'_>, directory: &Entry) -> Option<Arc<[Child]>> {
+        let offset = directory.first_extent().offset;
+        if let Some(children) = self.cache.get(offset) {
+            return Some(children);
+        }
+        if directory.len > KEPT_DIRECTORY {
+            return None;
+        }
+        let mut children = self.view.children(medium, directory, &self.limits).ok()?;
+        let (mut list, mut bytes) = (Vec::new(), 0);
+        while let Some(child) = children.next(|_| true).ok()? {
+            bytes += child.footprint();
+            if bytes > MAX_DIRECTORY {
+                return None;
+            }
+            list.push(child);
+        }
+        let list: Arc<[Child]> = list.into();
+        self.cache.put(offset, &list, bytes);
+        Some(list)
     }
 
     /// A directory that is its own ancestor makes paths without end.
     fn check_ancestors(&self, trail: &[Entry], entry: &Entry) -> Result<(), ReadError> {
-        let Extent { offset, .. } = directory_extent(entry);
-        match trail.iter().any(|ancestor| directory_extent(ancestor).offset == offset) {
+        let offset = entry.first_extent().offset;
+        match trail.iter().any(|ancestor| ancestor.first_extent().offset == offset) {
             true => Err(ReadError::Invalid { offset, rule: "a directory does not contain itself" }),
             false => Ok(()),
         }
     }
 }
 
-/// Adds the components of a path to a list that is worked off from its end.
-fn push_components(left: &mut Vec<String>, path: &str) {
-    let components = path.split('/').filter(|name| !name.is_empty() && *name != ".");
-    left.extend(components.rev().map(str::to_owned));
+/// Which names match another one though they are not equal to it.
+struct Similar<'a> {
+    name: Option<Cow<'a, str>>,
 }
 
-/// The one extent of a directory.
-fn directory_extent(entry: &Entry) -> Extent {
-    entry.extents.first().copied().unwrap_or(Extent { offset: 0, len: 0 })
+impl<'a> Similar<'a> {
+    fn new(namespace: Namespace, name: &'a str) -> Similar<'a> {
+        Similar {
+            name: match namespace {
+                Namespace::RockRidge => None,
+                Namespace::Udf | Namespace::Joliet => Some(Cow::Borrowed(name)),
+                // Who asks for `KS.CFG;1` knows the identifier.
+                Namespace::Plain => Some(Cow::Owned(identifier::plain_name(name.as_bytes()))),
+            },
+        }
+    }
+
+    fn matches(&self, other: &str) -> bool {
+        let lower = |name: &str| name.chars().flat_map(char::to_lowercase).collect::<String>();
+        self.name.as_deref().is_some_and(|name| match name.is_ascii() && other.is_ascii() {
+            true => name.eq_ignore_ascii_case(other),
+            false => lower(name) == lower(other),
+        })
+    }
+}
+
+/// Adds the components of a path to a list that is worked off from its end.
+fn push_components(left: &mut Vec<String>, path: &str) {
+    left.extend(components(path).rev().map(str::to_owned));
+}
+
+/// The components of a path.
+pub(super) fn components(path: &str) -> impl DoubleEndedIterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }

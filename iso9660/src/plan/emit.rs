@@ -15,12 +15,15 @@ use crate::ecma119::record::{DIRECTORY, NewRecord, PARENT, SELF, base_length};
 use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, SECTOR};
 use crate::eltorito;
 use crate::options::Options;
-use crate::rockridge::{CONTINUATION_ENTRY, Posix, SystemUse, append_continuation};
+use crate::rockridge::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
 
-use super::hierarchy::Target;
+use super::hierarchy::{Entry, RELOCATION, Target};
 use super::layout::{Addressed, Layout, sections};
-use super::order::Nodes;
+use super::order::{Child, Nodes};
 use super::{Body, Part, Piece};
+
+/// The permissions of a symbolic link, as Linux shows them.
+const LINK_MODE: u16 = 0o777;
 
 /// Renders directories.
 pub(crate) struct Renderer<'a> {
@@ -28,6 +31,8 @@ pub(crate) struct Renderer<'a> {
     options: &'a Options,
     date: [u8; 7],
     continuation_sector: u32,
+    /// The address of what has no content.
+    nowhere: u32,
     files: &'a [u32],
     continuation: Vec<u8>,
 }
@@ -39,6 +44,7 @@ impl<'a> Renderer<'a> {
             options,
             date: layout.date.record(),
             continuation_sector: layout.continuation,
+            nowhere: layout.data,
             files: &layout.files,
             continuation: Vec::new(),
         }
@@ -46,56 +52,77 @@ impl<'a> Renderer<'a> {
 
     /// The bytes of a directory, whole sectors.
     pub(crate) fn directory(&mut self, addressed: &Addressed, index: usize) -> Vec<u8> {
-        let directories = &addressed.named.directories;
         let rock_ridge = addressed.named.hierarchy == Hierarchy::Primary && self.options.rock_ridge;
+        let directory = &addressed.named.directories[index];
+        let parent = directory.parent as usize;
         let mut bytes = Vec::new();
-        for (of, identifier) in [(index, SELF), (directories[index].parent, PARENT)] {
-            let area = rock_ridge.then(|| {
-                let posix = self.directory_posix(directories[of].node);
-                if index == 0 && identifier == SELF {
-                    SystemUse::root(&posix)
-                } else {
-                    SystemUse::unnamed(&posix)
-                }
-            });
-            self.append(&mut bytes, &directory_record(addressed, of, identifier, self.date), area);
-        }
-        for entry in &directories[index].entries {
-            let base = base_length(entry.identifier.len());
-            match entry.target {
-                Target::Directory(child) => {
-                    let area = rock_ridge.then(|| {
-                        let node = directories[child].node;
-                        SystemUse::named(
-                            &self.directory_posix(node),
-                            &self.nodes.directories[node].name,
-                            base,
-                        )
-                    });
-                    self.append(
-                        &mut bytes,
-                        &directory_record(addressed, child, &entry.identifier, self.date),
-                        area,
-                    );
-                }
-                Target::File(file) => {
-                    for (extent, data_length, flags) in sections(self.files[file], self.nodes.files[file].len)
-                    {
-                        let area = rock_ridge.then(|| {
-                            SystemUse::named(&self.file_posix(file), &self.nodes.files[file].name, base)
-                        });
-                        let (identifier, date) = (&*entry.identifier, self.date);
-                        self.append(
-                            &mut bytes,
-                            &NewRecord { extent, data_length, date, flags, identifier },
-                            area,
-                        );
-                    }
-                }
+        let area = rock_ridge.then(|| {
+            let posix = self.directory_posix(addressed, index);
+            if index == 0 { SystemUse::root(&posix) } else { SystemUse::unnamed(&posix, Place::Ordinary) }
+        });
+        self.append(&mut bytes, &directory_record(addressed, index, SELF, self.date), area);
+        let area = rock_ridge.then(|| match directory.moved_from {
+            Some(origin) => {
+                let place = Place::MovedFrom(addressed.extents[origin as usize].sector);
+                SystemUse::unnamed(&self.directory_posix(addressed, origin as usize), place)
             }
+            None => SystemUse::unnamed(&self.directory_posix(addressed, parent), Place::Ordinary),
+        });
+        self.append(&mut bytes, &directory_record(addressed, parent, PARENT, self.date), area);
+        for entry in &directory.entries {
+            self.entry(&mut bytes, addressed, entry, rock_ridge);
         }
         bytes.resize(bytes.len().next_multiple_of(SECTOR), 0);
         bytes
+    }
+
+    /// Appends the record of an entry, or those of a file in several pieces.
+    fn entry(&mut self, bytes: &mut Vec<u8>, addressed: &Addressed, entry: &Entry, rock_ridge: bool) {
+        let identifier = addressed.named.entry_identifier(entry);
+        let base = base_length(identifier.len());
+        let date = self.date;
+        let nothing = NewRecord { extent: self.nowhere, data_length: 0, date, flags: 0, identifier };
+        match entry.target {
+            Target::Directory(child) => {
+                let child = child as usize;
+                let directory = &addressed.named.directories[child];
+                let area = rock_ridge.then(|| {
+                    let hidden = directory.node.is_none() || directory.moved_from.is_some();
+                    let place = if hidden { Place::Hidden } else { Place::Ordinary };
+                    let name =
+                        directory.node.map_or(RELOCATION, |node| self.nodes.name(Child::Directory(node)));
+                    SystemUse::named(&self.directory_posix(addressed, child), place, name, None, base)
+                });
+                self.append(bytes, &directory_record(addressed, child, identifier, date), area);
+            }
+            Target::Moved(node) => {
+                let area = addressed.named.relocated.get(&node).map(|child| {
+                    let child = *child as usize;
+                    let place = Place::MovedTo(addressed.extents[child].sector);
+                    let name = self.nodes.name(Child::Directory(node));
+                    SystemUse::named(&self.directory_posix(addressed, child), place, name, None, base)
+                });
+                self.append(bytes, &nothing, area);
+            }
+            Target::Link(link) => {
+                let serial = serial(self.nodes.directories.len() + self.nodes.files.len() + link as usize);
+                let posix = Posix { kind: Kind::Link, permissions: LINK_MODE, links: 1, serial, date };
+                let (name, target) = (self.nodes.name(Child::Link(link)), self.nodes.target(link));
+                let area = SystemUse::named(&posix, Place::Ordinary, name, Some(target), base);
+                self.append(bytes, &nothing, Some(area));
+            }
+            Target::File(file) => {
+                let len = self.nodes.files[file as usize].len;
+                for (extent, data_length, flags) in sections(self.files[file as usize], len) {
+                    let area = rock_ridge.then(|| {
+                        let name = self.nodes.name(Child::File(file));
+                        SystemUse::named(&self.file_posix(file), Place::Ordinary, name, None, base)
+                    });
+                    let record = NewRecord { extent, data_length, date, flags, identifier };
+                    self.append(bytes, &record, area);
+                }
+            }
+        }
     }
 
     /// The continuation area that the directories rendered so far need.
@@ -124,23 +151,40 @@ impl<'a> Renderer<'a> {
         record.append(directory, &inline);
     }
 
-    fn directory_posix(&self, node: usize) -> Posix {
+    fn directory_posix(&self, addressed: &Addressed, index: usize) -> Posix {
+        let nodes = self.nodes;
+        let (subdirectories, serial) = match addressed.named.directories[index].node {
+            Some(node) => (nodes.directories[node as usize].subdirectories, serial(node as usize)),
+            // Behind everything that is in the tree.
+            None => {
+                let last = nodes.directories.len() + nodes.files.len() + nodes.links.len();
+                (u32::try_from(addressed.named.relocated.len()).unwrap_or(u32::MAX), serial(last))
+            }
+        };
         Posix {
-            directory: true,
+            kind: Kind::Directory,
             permissions: self.options.directory_mode,
-            links: 2 + self.nodes.directories[node].subdirectories,
-            serial: serial(node),
+            links: subdirectories.saturating_add(2),
+            serial,
             date: self.date,
         }
     }
 
-    fn file_posix(&self, file: usize) -> Posix {
-        let (permissions, serial) = (self.options.file_mode, serial(self.nodes.directories.len() + file));
-        Posix { directory: false, permissions, links: 1, serial, date: self.date }
+    fn file_posix(&self, file: u32) -> Posix {
+        let owner = self.nodes.owner(file);
+        let mode = self.options.file_mode;
+        let executable = self.nodes.files[file as usize].executable;
+        Posix {
+            kind: Kind::File,
+            permissions: if executable { mode | (mode & 0o444) >> 2 } else { mode },
+            links: self.nodes.names_of_content(file),
+            serial: serial(self.nodes.directories.len() + owner as usize),
+            date: self.date,
+        }
     }
 }
 
-/// Serial numbers follow the order of the nodes: directories from 1, then files.
+/// Serial numbers follow the order of the nodes: directories from 1, then files, then symbolic links.
 fn serial(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
@@ -156,7 +200,7 @@ fn directory_record<'a>(
     NewRecord { extent: extent.sector, data_length: extent.length, date, flags: DIRECTORY, identifier }
 }
 
-/// The metadata from the first descriptor to the data, and all pieces of the image.
+/// The metadata from the first descriptor to the data, and its pieces.
 pub(crate) fn emit(nodes: &Nodes, options: &Options, layout: &Layout) -> (Vec<u8>, Vec<Piece>) {
     let sectors = usize::try_from(layout.data - FIRST_DESCRIPTOR).unwrap_or(0);
     let mut metadata = Metadata { bytes: Vec::with_capacity(sectors * SECTOR), pieces: Vec::new() };
@@ -201,16 +245,7 @@ pub(crate) fn emit(nodes: &Nodes, options: &Options, layout: &Layout) -> (Vec<u8
     if let Some((sector, entries)) = &layout.catalog {
         metadata.add(*sector, Part::BootCatalog, &eltorito::catalog(entries));
     }
-    let Metadata { bytes, mut pieces } = metadata;
-    pieces.extend(nodes.files.iter().enumerate().filter(|(_, file)| file.len > 0).map(|(index, file)| {
-        Piece {
-            offset: u64::from(layout.files[index]) * SECTOR_SIZE,
-            len: file.len,
-            part: Part::File(index),
-            body: Body::File(index),
-        }
-    }));
-    (bytes, pieces)
+    (metadata.bytes, metadata.pieces)
 }
 
 /// The metadata while it grows, without gaps between its sectors.
@@ -230,8 +265,7 @@ impl Metadata {
         debug_assert_eq!(offset, u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE + start as u64);
         self.bytes.extend_from_slice(structure);
         self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
-        let len = (self.bytes.len() - start) as u64;
-        self.pieces.push(Piece { offset, len, part, body: Body::Metadata(start..self.bytes.len()) });
+        self.pieces.push(Piece { offset, part, body: Body::Metadata(start..self.bytes.len()) });
     }
 }
 
@@ -241,8 +275,8 @@ fn path_tables(addressed: &Addressed) -> (Vec<u8>, Vec<u8>) {
     for (directory, extent) in addressed.named.directories.iter().zip(&addressed.extents) {
         // Numbers begin at 1 and were limited to 16 bits when the hierarchy was named.
         let parent = u16::try_from(directory.parent + 1).unwrap_or(u16::MAX);
-        PathTableRecord { identifier: &directory.identifier, extent: extent.sector, parent }
-            .append(&mut little, &mut big);
+        let identifier = addressed.named.directory_identifier(directory);
+        PathTableRecord { identifier, extent: extent.sector, parent }.append(&mut little, &mut big);
     }
     (little, big)
 }

@@ -2,138 +2,358 @@
 //!
 //! ```text
 //! directories in path-table order: level, number of the parent, identifier  (6.9.1)
-//! entries of a directory in the order of 9.3, or of code units in Joliet
+//! entries of a directory in the order of 9.3, of code units in Joliet, of bytes in ISO 9660:1999
+//!
+//! relocation:  1/2/3/4/5/6/7/8/leaf     the directory `8` would be on level 9
+//!              1/2/3/4/5/6/7/8          a file without content that leads to   (CL)
+//!              RR_MOVED/8/leaf          the directory, which says that it was moved (RE) and from where (PL)
 //! ```
 //!
 //! Visiting directories in the order found and appending the sorted subdirectories of each *is* path-table order.
+//! Identifiers lie side by side, so that an entry takes 16 bytes and what its name needs.
+
+use std::collections::BTreeMap;
 
 use crate::ecma119::path_table::MAX_DIRECTORIES;
 use crate::ecma119::{Hierarchy, identifier, record};
 use crate::error::PlanError;
 use crate::joliet;
-use crate::options::Options;
+use crate::options::{Depth, JolietNames, Options};
 use crate::rockridge;
 
 use super::order::{Child, Nodes};
 
 /// 6.8.2.1: the levels of directories.
-const MAX_LEVEL: usize = 8;
+const MAX_LEVEL: u32 = 8;
 /// 6.8.2.1: the identifiers of a path, with one byte between them.
 const MAX_PATH: usize = 255;
+/// The name of the directory for what is too deep; readers of Rock Ridge know it. It is on level 2.
+pub(crate) const RELOCATION: &str = "rr_moved";
+/// ISO 9660:1999, 7.5.1: the bytes of a name.
+const ENHANCED_NAME: usize = 207;
 
 /// A hierarchy with its identifiers.
 pub(crate) struct Named {
     pub(crate) hierarchy: Hierarchy,
     pub(crate) directories: Vec<Directory>,
+    identifiers: Vec<u8>,
+    /// For each relocated directory, as an index in [`Nodes::directories`]: its index here.
+    pub(crate) relocated: BTreeMap<u32, u32>,
 }
 
 pub(crate) struct Directory {
-    /// The index in [`Nodes::directories`].
-    pub(crate) node: usize,
+    /// The index in [`Nodes::directories`]; none for the directory of relocated ones.
+    pub(crate) node: Option<u32>,
     /// The index in [`Named::directories`]; the root is its own parent.
-    pub(crate) parent: usize,
-    pub(crate) identifier: Box<[u8]>,
+    pub(crate) parent: u32,
+    /// The index of the directory that this one was moved away from.
+    pub(crate) moved_from: Option<u32>,
+    identifier: Identifier,
     pub(crate) entries: Vec<Entry>,
 }
 
 pub(crate) struct Entry {
-    pub(crate) identifier: Box<[u8]>,
+    identifier: Identifier,
     pub(crate) target: Target,
+}
+
+/// A part of [`Named::identifiers`].
+#[derive(Clone, Copy)]
+struct Identifier {
+    start: u32,
+    len: u8,
 }
 
 /// What an entry leads to.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
     /// The index in [`Named::directories`].
-    Directory(usize),
+    Directory(u32),
+    /// The index in [`Nodes::directories`] of a directory that was moved elsewhere.
+    Moved(u32),
     /// The index in [`Nodes::files`].
-    File(usize),
+    File(u32),
+    /// The index in [`Nodes::links`].
+    Link(u32),
+}
+
+/// What a directory of this hierarchy contains, before it has identifiers.
+#[derive(Clone, Copy)]
+enum Member {
+    Child(Child),
+    /// A directory that was moved elsewhere: only its name is here.
+    Moved(u32),
+    /// The directory of those that were moved.
+    Relocation,
 }
 
 impl Named {
     /// Names the nodes for a hierarchy.
     pub(crate) fn new(nodes: &Nodes, hierarchy: Hierarchy, options: &Options) -> Result<Named, PlanError> {
-        let count = nodes.directories.len();
+        let moved = match hierarchy {
+            Hierarchy::Primary => relocations(nodes, options)?,
+            Hierarchy::Joliet | Hierarchy::Enhanced => Vec::new(),
+        };
+        let count = nodes.directories.len() + usize::from(!moved.is_empty());
         if count > MAX_DIRECTORIES {
             return Err(PlanError::TooManyDirectories { count, limit: MAX_DIRECTORIES });
         }
-        let root = Directory { node: 0, parent: 0, identifier: record::SELF.into(), entries: Vec::new() };
-        let mut directories = vec![root];
+        let mut named = Named {
+            hierarchy,
+            directories: Vec::with_capacity(count),
+            identifiers: Vec::new(),
+            relocated: BTreeMap::new(),
+        };
+        let identifier = named.store(record::SELF)?;
+        let (parent, moved_from, entries) = (0, None, Vec::new());
+        named.directories.push(Directory { node: Some(0), parent, moved_from, identifier, entries });
         // The bytes that the identifiers on the way to each directory take, each with one more.
         let mut path_lengths = vec![0];
         let mut current = 0;
-        while current < directories.len() {
-            let node = directories[current].node;
+        while current < named.directories.len() {
+            let members = named.members(nodes, current, &moved);
+            let path_length: usize = path_lengths[current];
             let mut children = match hierarchy {
-                Hierarchy::Primary => primary(nodes, node, path_lengths[current], options)?,
-                Hierarchy::Joliet => supplementary(nodes, node)?,
+                Hierarchy::Primary => primary(nodes, &members, path_length, options)?,
+                Hierarchy::Joliet => supplementary(nodes, &members, options.joliet_names)?,
+                Hierarchy::Enhanced => enhanced(nodes, &members)?,
             };
             children.sort_unstable_by(|(left, _), (right, _)| match hierarchy {
                 Hierarchy::Primary => identifier::sort_key(left).cmp(&identifier::sort_key(right)),
-                Hierarchy::Joliet => left.cmp(right),
+                Hierarchy::Joliet | Hierarchy::Enhanced => left.cmp(right),
             });
             let mut entries = Vec::with_capacity(children.len());
-            for (identifier, child) in children {
-                let identifier = identifier.into_boxed_slice();
-                let target = match child {
-                    Child::File(file) => Target::File(file),
-                    Child::Directory(node) => {
-                        path_lengths.push(path_lengths[current] + identifier.len() + 1);
-                        let (identifier, entries) = (identifier.clone(), Vec::new());
-                        directories.push(Directory { node, parent: current, identifier, entries });
-                        Target::Directory(directories.len() - 1)
+            for (bytes, member) in children {
+                let identifier = named.store(&bytes)?;
+                let node = match member {
+                    Member::Child(Child::Directory(node)) => Some(node),
+                    Member::Relocation => None,
+                    Member::Child(Child::File(file)) => {
+                        entries.push(Entry { identifier, target: Target::File(file) });
+                        continue;
+                    }
+                    Member::Child(Child::Link(link)) => {
+                        entries.push(Entry { identifier, target: Target::Link(link) });
+                        continue;
+                    }
+                    Member::Moved(node) => {
+                        entries.push(Entry { identifier, target: Target::Moved(node) });
+                        continue;
                     }
                 };
-                entries.push(Entry { identifier, target });
+                path_lengths.push(path_length + bytes.len() + 1);
+                let index = number(named.directories.len());
+                if let (None, Some(node)) = (named.directories[current].node, node) {
+                    named.relocated.insert(node, index);
+                }
+                let (parent, moved_from, entries_of) = (number(current), None, Vec::new());
+                named.directories.push(Directory {
+                    node,
+                    parent,
+                    moved_from,
+                    identifier,
+                    entries: entries_of,
+                });
+                entries.push(Entry { identifier, target: Target::Directory(index) });
             }
-            directories[current].entries = entries;
+            named.directories[current].entries = entries;
             current += 1;
         }
-        Ok(Named { hierarchy, directories })
+        named.find_origins();
+        Ok(named)
+    }
+
+    /// The identifier of a directory.
+    pub(crate) fn directory_identifier(&self, directory: &Directory) -> &[u8] {
+        self.identifier(directory.identifier)
+    }
+
+    /// The identifier of an entry.
+    pub(crate) fn entry_identifier(&self, entry: &Entry) -> &[u8] {
+        self.identifier(entry.identifier)
+    }
+
+    fn identifier(&self, Identifier { start, len }: Identifier) -> &[u8] {
+        let start = start as usize;
+        &self.identifiers[start..start + usize::from(len)]
+    }
+
+    /// Keeps an identifier. All namespaces limit theirs to 207 bytes.
+    fn store(&mut self, bytes: &[u8]) -> Result<Identifier, PlanError> {
+        let start = u32::try_from(self.identifiers.len());
+        let start = start.map_err(|_| PlanError::TooLarge { path: String::new() })?;
+        self.identifiers.extend_from_slice(bytes);
+        Ok(Identifier { start, len: u8::try_from(bytes.len()).unwrap_or(u8::MAX) })
+    }
+
+    /// What the directory with an index contains, in byte-wise order of the names.
+    fn members(&self, nodes: &Nodes, index: usize, moved: &[u32]) -> Vec<Member> {
+        let Some(node) = self.directories[index].node else {
+            return moved.iter().map(|node| Member::Child(Child::Directory(*node))).collect();
+        };
+        let children = &nodes.directories[node as usize].children;
+        let mut members: Vec<Member> = Vec::with_capacity(children.len() + 1);
+        for child in children {
+            match *child {
+                Child::Directory(child) if is_relocated(nodes, child) && !moved.is_empty() => {
+                    members.push(Member::Moved(child));
+                }
+                // Only Rock Ridge, which only the primary hierarchy has, can hold a link.
+                Child::Link(_) if self.hierarchy != Hierarchy::Primary => {}
+                child => members.push(Member::Child(child)),
+            }
+        }
+        if node == 0 && !moved.is_empty() {
+            let at = members.partition_point(|member| name_of(nodes, *member) < RELOCATION);
+            members.insert(at, Member::Relocation);
+        }
+        members
+    }
+
+    /// Tells every relocated directory where it was.
+    fn find_origins(&mut self) {
+        for parent in 0..self.directories.len() {
+            for at in 0..self.directories[parent].entries.len() {
+                if let Target::Moved(node) = self.directories[parent].entries[at].target
+                    && let Some(index) = self.relocated.get(&node)
+                {
+                    self.directories[*index as usize].moved_from = Some(number(parent));
+                }
+            }
+        }
     }
 }
 
-/// The identifiers of a directory's children in ISO 9660, and their limits.
+/// An index of a directory, of which there are at most 65,535.
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn name_of(nodes: &Nodes, member: Member) -> &str {
+    match member {
+        Member::Child(child) => nodes.name(child),
+        Member::Moved(node) => nodes.name(Child::Directory(node)),
+        Member::Relocation => RELOCATION,
+    }
+}
+
+fn path_of(nodes: &Nodes, member: Member) -> String {
+    match member {
+        Member::Child(child) => nodes.path(child),
+        Member::Moved(node) => nodes.path(Child::Directory(node)),
+        Member::Relocation => RELOCATION.to_owned(),
+    }
+}
+
+/// The directories that have to be moved, in the order of their names. A moved one begins again on level 3, so that of
+/// what is below it every sixth level is moved, too.
+fn relocations(nodes: &Nodes, options: &Options) -> Result<Vec<u32>, PlanError> {
+    let deepest = nodes.directories.iter().position(|directory| directory.level > MAX_LEVEL);
+    let Some(first) = deepest else { return Ok(Vec::new()) };
+    let possible = options.rock_ridge && options.depth == Depth::Relocate;
+    if !possible {
+        let path = nodes.path(Child::Directory(number(first)));
+        return Err(PlanError::TooDeep {
+            path,
+            level: nodes.directories[first].level as usize,
+            limit: MAX_LEVEL as usize,
+        });
+    }
+    let root = &nodes.directories[0].children;
+    if let Some(child) = root.iter().find(|child| nodes.name(**child).eq_ignore_ascii_case(RELOCATION)) {
+        return Err(PlanError::RelocationName { path: nodes.path(*child) });
+    }
+    let mut moved: Vec<u32> =
+        (0..number(nodes.directories.len())).filter(|node| is_relocated(nodes, *node)).collect();
+    // Stable: equal names stay in the order of the tree.
+    moved
+        .sort_by(|left, right| nodes.name(Child::Directory(*left)).cmp(nodes.name(Child::Directory(*right))));
+    Ok(moved)
+}
+
+/// Whether a directory is on a level that is moved: 9, then every sixth, because a moved one is on level 3.
+fn is_relocated(nodes: &Nodes, node: u32) -> bool {
+    let level = nodes.directories[node as usize].level;
+    level > MAX_LEVEL && (level - MAX_LEVEL - 1) % (MAX_LEVEL - 2) == 0
+}
+
+/// The identifiers of a directory's members in ISO 9660, and their limits.
 fn primary(
     nodes: &Nodes,
-    node: usize,
+    members: &[Member],
     path_length: usize,
     options: &Options,
-) -> Result<Vec<(Vec<u8>, Child)>, PlanError> {
-    let directory = &nodes.directories[node];
-    if directory.level > MAX_LEVEL {
-        let (path, level) = (nodes.directory_path(node), directory.level);
-        return Err(PlanError::TooDeep { path, level, limit: MAX_LEVEL });
-    }
-    let names: Vec<(&str, bool)> = directory
-        .children
-        .iter()
-        .map(|child| (nodes.name(*child), matches!(child, Child::Directory(_))))
-        .collect();
+) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
+    let directory =
+        |member: &Member| matches!(member, Member::Child(Child::Directory(_)) | Member::Relocation);
+    let names: Vec<(&str, bool)> =
+        members.iter().map(|member| (name_of(nodes, *member), directory(member))).collect();
     let mut named = Vec::with_capacity(names.len());
-    for ((identifier, child), (name, _)) in
-        identifier::assign(&names).into_iter().zip(&directory.children).zip(&names)
+    for ((identifier, member), (name, _)) in
+        identifier::assign(&names, options.level).into_iter().zip(members).zip(&names)
     {
+        let path = || path_of(nodes, *member);
         let length = path_length + identifier.len();
         if length > MAX_PATH {
-            return Err(PlanError::PathTooLong { path: nodes.path(*child), length, limit: MAX_PATH });
+            return Err(PlanError::PathTooLong { path: path(), length, limit: MAX_PATH });
         }
         if options.rock_ridge && name.len() > rockridge::NAME_LIMIT {
             return Err(PlanError::NameTooLong {
-                path: nodes.path(*child),
+                path: path(),
                 namespace: "Rock Ridge",
                 length: name.len(),
                 limit: rockridge::NAME_LIMIT,
                 unit: "bytes",
             });
         }
-        named.push((identifier, *child));
+        if !options.rock_ridge && matches!(member, Member::Child(Child::Link(_))) {
+            return Err(PlanError::SymlinkWithoutRockRidge { path: path() });
+        }
+        named.push((identifier, *member));
     }
     Ok(named)
 }
 
-/// The identifiers of a directory's children in Joliet. Different names have different identifiers.
-fn supplementary(nodes: &Nodes, node: usize) -> Result<Vec<(Vec<u8>, Child)>, PlanError> {
-    let name = |child: &Child| Ok((joliet::identifier(nodes.name(*child), || nodes.path(*child))?, *child));
-    nodes.directories[node].children.iter().map(name).collect()
+/// The identifiers of a directory's members in Joliet. Different names have different identifiers.
+fn supplementary(
+    nodes: &Nodes,
+    members: &[Member],
+    names: JolietNames,
+) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
+    let mut named = Vec::with_capacity(members.len());
+    let mut folded = BTreeMap::new();
+    for member in members {
+        let path = || path_of(nodes, *member);
+        let name = name_of(nodes, *member);
+        let identifier = joliet::identifier(name, names, path)?;
+        if names == JolietNames::Strict {
+            let (length, limit) = (path().encode_utf16().count(), joliet::STRICT_PATH_LIMIT);
+            if length > limit {
+                return Err(PlanError::JolietPathTooLong { path: path(), length, limit });
+            }
+            if let Some(other) = folded.insert(name.to_lowercase(), *member) {
+                return Err(PlanError::SameInJoliet { path: path(), other: path_of(nodes, other) });
+            }
+        }
+        named.push((identifier, *member));
+    }
+    Ok(named)
+}
+
+/// The identifiers of a directory's members in ISO 9660:1999: their names.
+fn enhanced(nodes: &Nodes, members: &[Member]) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
+    let name = |member: &Member| {
+        let name = name_of(nodes, *member);
+        if name.len() > ENHANCED_NAME {
+            return Err(PlanError::NameTooLong {
+                path: path_of(nodes, *member),
+                namespace: "ISO 9660:1999",
+                length: name.len(),
+                limit: ENHANCED_NAME,
+                unit: "bytes",
+            });
+        }
+        Ok((name.as_bytes().to_vec(), *member))
+    };
+    members.iter().map(name).collect()
 }

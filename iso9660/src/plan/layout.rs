@@ -1,8 +1,8 @@
 //! Addresses: which sector everything begins in.
 //!
 //! ```text
-//! 16 primary | 17 boot record | Joliet | terminator | L, M of the primary | L, M of Joliet | directories of the primary
-//! | directories of Joliet | continuations | boot catalog | files in order | zeros
+//! 16 primary | 17 boot record | Joliet | enhanced | terminator | L, M of each hierarchy | directories of each hierarchy
+//! | continuations | boot catalog | files in order, a shared content once | zeros
 //! ```
 //!
 //! Directories are rendered twice: first with addresses of zero to learn their sizes, which do not depend on addresses,
@@ -12,13 +12,15 @@
 use crate::SECTOR_SIZE;
 use crate::ecma119::date::Date;
 use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, record};
-use crate::eltorito::{NewEntry, Platform, UNIT};
+use crate::eltorito::NewEntry;
 use crate::error::PlanError;
-use crate::options::{Boot, Options, Profile};
+use crate::options::{Level, Options};
 
+use super::boot::{BootFile, boot_entries};
 use super::emit::Renderer;
 use super::hierarchy::Named;
-use super::order::Nodes;
+use super::hybrid;
+use super::order::{Child, Nodes};
 
 /// The longest text a Joliet field of 128 bytes holds.
 const TEXT_LIMIT: usize = 64;
@@ -54,7 +56,7 @@ pub(crate) struct Layout {
     pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
     /// The first sector after the metadata.
     pub(crate) data: u32,
-    /// The first sector of each file; that of an empty file is `data`.
+    /// The first sector of each file; that of an empty file is `data`. Files that share a content have one address.
     pub(crate) files: Vec<u32>,
     /// The size of the image.
     pub(crate) sectors: u32,
@@ -62,14 +64,14 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Places everything.
-    pub(crate) fn new(nodes: &Nodes, options: &Options) -> Result<Layout, PlanError> {
+    pub(crate) fn new(nodes: &Nodes, options: &Options, boot: &[BootFile]) -> Result<Layout, PlanError> {
         check_texts(options)?;
-        check_lengths(nodes)?;
+        check_lengths(nodes, options.level)?;
         let date = Date::from_epoch(options.epoch).ok_or(PlanError::Epoch { epoch: options.epoch })?;
-        let boot = boot_files(nodes, options)?;
 
         let mut kinds = vec![Hierarchy::Primary];
         kinds.extend(options.joliet.then_some(Hierarchy::Joliet));
+        kinds.extend(options.enhanced.then_some(Hierarchy::Enhanced));
         let mut next = Cursor(FIRST_DESCRIPTOR);
         let mut hierarchies = Vec::with_capacity(kinds.len());
         let mut boot_record = None;
@@ -109,7 +111,7 @@ impl Layout {
         layout.continuation = next.take(u64::from(layout.continuation_length), String::new)?;
         let catalog = if boot.is_empty() { None } else { Some(next.take(SECTOR_SIZE, String::new)?) };
         layout.place_files(nodes, options, &mut next)?;
-        layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, &boot, &layout.files)));
+        layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, boot, &layout.files)));
         Ok(layout)
     }
 
@@ -121,7 +123,7 @@ impl Layout {
             let mut of_hierarchy = Vec::with_capacity(addressed.extents.len());
             for (index, directory) in addressed.named.directories.iter().enumerate() {
                 let length = renderer.directory(addressed, index).len();
-                let too_large = || PlanError::TooLarge { path: nodes.directory_path(directory.node) };
+                let too_large = || PlanError::TooLarge { path: path_of(nodes, directory.node) };
                 of_hierarchy.push(u32::try_from(length).map_err(|_| too_large())?);
             }
             lengths.push(of_hierarchy);
@@ -132,11 +134,9 @@ impl Layout {
             for (extent, length) in addressed.extents.iter_mut().zip(lengths) {
                 extent.length = length;
             }
-            let sizes = addressed
-                .named
-                .directories
-                .iter()
-                .map(|directory| 8 + directory.identifier.len().next_multiple_of(2));
+            let sizes = addressed.named.directories.iter().map(|directory| {
+                addressed.named.directory_identifier(directory).len().next_multiple_of(2) + 8
+            });
             // At most 65,535 directories of at most 216 bytes each.
             addressed.path_table_size = u32::try_from(sizes.sum::<usize>()).unwrap_or(u32::MAX);
         }
@@ -150,8 +150,7 @@ impl Layout {
         }
         for addressed in &mut self.hierarchies {
             for (extent, directory) in addressed.extents.iter_mut().zip(&addressed.named.directories) {
-                extent.sector =
-                    next.take(u64::from(extent.length), || nodes.directory_path(directory.node))?;
+                extent.sector = next.take(u64::from(extent.length), || path_of(nodes, directory.node))?;
             }
         }
         Ok(())
@@ -160,17 +159,23 @@ impl Layout {
     fn place_files(&mut self, nodes: &Nodes, options: &Options, next: &mut Cursor) -> Result<(), PlanError> {
         self.data = next.0;
         for (index, file) in nodes.files.iter().enumerate() {
-            // The address of an empty file means nothing; a sector that exists confuses nobody.
+            let number = u32::try_from(index).unwrap_or(u32::MAX);
+            let owner = nodes.owner(number);
             self.files[index] = match file.len {
+                // The address of an empty file means nothing; a sector that exists confuses nobody.
                 0 => self.data,
-                len => next.take(len, || nodes.file_path(index))?,
+                _ if owner != number => self.files[owner as usize],
+                len => next.take(len, || nodes.path(Child::File(number)))?,
             };
         }
         let floor = u32::try_from(options.min_size.div_ceil(SECTOR_SIZE));
         let floor = floor.map_err(|_| PlanError::TooLarge { path: String::new() })?;
         // One sector at least follows, so that the address of an empty file lies inside the image.
         let used = if next.0 == self.data { next.0.saturating_add(1) } else { next.0 };
-        self.sectors = used.max(floor);
+        self.sectors = match options.hybrid {
+            None => used.max(floor),
+            Some(_) => hybrid::sectors(used, floor).ok_or(PlanError::TooLarge { path: String::new() })?,
+        };
         Ok(())
     }
 }
@@ -194,12 +199,23 @@ impl Cursor {
     }
 }
 
+/// The path of a directory of a hierarchy.
+fn path_of(nodes: &Nodes, node: Option<u32>) -> String {
+    node.map_or_else(String::new, |node| nodes.path(Child::Directory(node)))
+}
+
 /// No file alone may pass the last sector: so the number of its records is small before any is made.
-fn check_lengths(nodes: &Nodes) -> Result<(), PlanError> {
-    match nodes.files.iter().position(|file| file.len > u64::from(u32::MAX) * SECTOR_SIZE) {
-        Some(file) => Err(PlanError::TooLarge { path: nodes.file_path(file) }),
-        None => Ok(()),
+fn check_lengths(nodes: &Nodes, level: Level) -> Result<(), PlanError> {
+    for (file, number) in nodes.files.iter().zip(0..) {
+        if file.len > u64::from(u32::MAX) * SECTOR_SIZE {
+            return Err(PlanError::TooLarge { path: nodes.path(Child::File(number)) });
+        }
+        if level != Level::Three && sections(0, file.len).count() > 1 {
+            let path = nodes.path(Child::File(number));
+            return Err(PlanError::NeedsLevelThree { path, length: file.len });
+        }
     }
+    Ok(())
 }
 
 /// The descriptors' texts: what is legal in both descriptors, so that none is cut or replaced silently.
@@ -230,55 +246,6 @@ fn check_texts(options: &Options) -> Result<(), PlanError> {
         }
     }
     Ok(())
-}
-
-/// The files that the boot options name, BIOS first.
-fn boot_files(nodes: &Nodes, options: &Options) -> Result<Vec<(Platform, usize, u16)>, PlanError> {
-    let error = |path: &str, rule| PlanError::Boot { path: path.to_owned(), rule };
-    let Boot { bios, uefi } = match (&options.profile, &options.boot) {
-        (Profile::Task, None) => return Ok(Vec::new()),
-        (Profile::Task, Some(_)) => {
-            return Err(error("", "a task image is never bootable; use the boot profile"));
-        }
-        (Profile::Boot, boot) => boot.clone().unwrap_or_default(),
-    };
-    let wanted = [
-        bios.map(|bios| (Platform::X86, bios.path, bios.load_units)),
-        uefi.map(|uefi| (Platform::Efi, uefi.path, 0)),
-    ];
-    let mut files = Vec::with_capacity(wanted.len());
-    for (platform, path, load_units) in wanted.into_iter().flatten() {
-        let Some(file) = nodes.find_file(&path) else {
-            return Err(error(&path, "there is no such file in the tree; add it first"));
-        };
-        if nodes.files[file].len == 0 {
-            return Err(error(&path, "an empty file cannot be booted"));
-        }
-        if platform == Platform::X86 && load_units == 0 {
-            return Err(error(&path, "firmware must load at least one unit; 4 is what boot loaders expect"));
-        }
-        files.push((platform, file, load_units));
-    }
-    if files.is_empty() {
-        return Err(error(
-            "",
-            "the boot profile needs a BIOS or a UEFI image; name one or use the task profile",
-        ));
-    }
-    Ok(files)
-}
-
-/// The entries of the boot catalog.
-fn boot_entries(nodes: &Nodes, boot: &[(Platform, usize, u16)], sectors: &[u32]) -> Vec<NewEntry> {
-    let entry = |(platform, file, load_units): &(Platform, usize, u16)| {
-        let units = match platform {
-            // 1 tells UEFI firmware to take everything to the end of the volume: right for what 16 bits cannot count.
-            Platform::Efi => u16::try_from(nodes.files[*file].len.div_ceil(UNIT)).unwrap_or(1),
-            _ => *load_units,
-        };
-        NewEntry { platform: *platform, units, sector: sectors[*file] }
-    };
-    boot.iter().map(entry).collect()
 }
 
 /// The records that a file of a length needs: 32 bits of length each, all but the last whole sectors (6.5.1).

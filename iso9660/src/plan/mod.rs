@@ -4,43 +4,56 @@
 //! Tree --order.rs--> nodes in byte-wise order --hierarchy.rs--> identifiers, path-table order (primary, Joliet)
 //!      --layout.rs--> addresses --emit.rs--> metadata sectors --bytes.rs--> segments, read_exact_at, write_to
 //!
-//! image:  | 16 zero sectors | descriptors, path tables, directories, continuations, boot catalog | files | zeros |
-//!                           '------------------------- metadata, in memory ----------------------'
+//! image:  | system area | descriptors, path tables, directories, continuations, boot catalog | files | zeros, backup |
+//!                       '------------------------- metadata, in memory ----------------------'
 //! ```
 //!
-//! Invariants: planning reads no content, only lengths; what is in memory is the metadata and one small piece per
-//! file; gaps between pieces are zeros; the same tree and options give the same bytes.
+//! Invariants: planning reads no content, only lengths, but for a boot file that gets a table; what is in memory is the
+//! metadata and a few numbers per file; gaps between pieces are zeros; the same tree and options give the same bytes.
 
+mod assembled;
+mod boot;
 mod bytes;
 mod emit;
 mod hierarchy;
+mod hybrid;
 mod layout;
 mod order;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::ecma119::Hierarchy;
 use crate::error::PlanError;
 use crate::options::Options;
+use crate::source::ReadAt;
 use crate::tree::{Content, Tree};
 
-use order::Nodes;
+use order::{Child, Nodes};
 
+pub(crate) use assembled::NewPiece;
 pub use bytes::{Segment, SegmentData};
 
 /// An image of which every byte is decided.
 pub struct Plan {
     nodes: Nodes,
     metadata: Vec<u8>,
-    /// Without overlap, in the order of their offsets, none empty.
-    pieces: Vec<Piece>,
+    /// What comes before the files, in the order of its offsets.
+    front: Vec<Piece>,
+    /// The files that have bytes of their own, in the order of their addresses.
+    files: Vec<u32>,
+    /// The first sector of every file.
+    sectors: Vec<u32>,
+    /// What comes after the files.
+    back: Option<Piece>,
+    /// The file that has a boot info table, with its content.
+    patched: Option<(u32, Content)>,
     len: u64,
 }
 
-/// Bytes at a place in the image.
+/// Bytes at a place in the image, never none.
 struct Piece {
     offset: u64,
-    len: u64,
     part: Part,
     body: Body,
 }
@@ -48,15 +61,15 @@ struct Piece {
 enum Body {
     /// A range of `Plan::metadata`.
     Metadata(Range<usize>),
-    /// The content of a file: an index into `Nodes::files`.
-    File(usize),
+    /// All bytes of a source.
+    Source(Arc<dyn ReadAt>),
 }
 
 /// What a segment of an image is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Part {
-    /// Sectors 0 to 15.
+    /// Sectors 0 to 15: partition tables, if any, and zeros.
     SystemArea,
     /// The descriptor of a hierarchy.
     VolumeDescriptor(Hierarchy),
@@ -76,8 +89,12 @@ pub enum Part {
     BootCatalog,
     /// The content of a file, by its number: see [`Plan::file_path`].
     File(usize),
+    /// Bytes of the image that a splice adds to.
+    Original,
     /// Zeros to the end of a sector or of the image.
     Padding,
+    /// The second copy of a GPT.
+    BackupPartitionTable,
 }
 
 impl Plan {
@@ -86,10 +103,31 @@ impl Plan {
     /// # Errors
     /// When the tree or the options ask for something the formats cannot hold; the error names the path.
     pub fn new(tree: &Tree, options: &Options) -> Result<Plan, PlanError> {
-        let nodes = Nodes::new(tree);
-        let layout = layout::Layout::new(&nodes, options)?;
-        let (metadata, pieces) = emit::emit(&nodes, options, &layout);
-        Ok(Plan { nodes, metadata, pieces, len: u64::from(layout.sectors) * crate::SECTOR_SIZE })
+        let nodes = Nodes::new(tree)?;
+        let boot = boot::boot_files(&nodes, options)?;
+        hybrid::check(options, &boot)?;
+        let layout = layout::Layout::new(&nodes, options, &boot)?;
+        let patched = boot::with_info_table(&nodes, &boot, &layout.files)?;
+        let (mut metadata, mut front) = emit::emit(&nodes, options, &layout);
+        let len = u64::from(layout.sectors) * crate::SECTOR_SIZE;
+        let mut back = None;
+        if let Some(hybrid) = &options.hybrid {
+            let (start, end) = hybrid::tables(hybrid, &nodes, &layout, &boot, &metadata);
+            let mut keep = |bytes: Vec<u8>| {
+                let before = metadata.len();
+                metadata.extend_from_slice(&bytes);
+                Body::Metadata(before..metadata.len())
+            };
+            front.insert(0, Piece { offset: 0, part: Part::SystemArea, body: keep(start) });
+            if !end.is_empty() {
+                let (offset, part) = (len - end.len() as u64, Part::BackupPartitionTable);
+                back = Some(Piece { offset, part, body: keep(end) });
+            }
+        }
+        let has_bytes = |file: &u32| nodes.owner(*file) == *file && nodes.files[*file as usize].len > 0;
+        let files = (0..).take(nodes.files.len()).filter(has_bytes).collect();
+        let patched = patched.map(|(file, bytes)| (file, Content::from(bytes)));
+        Ok(Plan { nodes, metadata, front, files, sectors: layout.files, back, patched, len })
     }
 
     /// The length of the image in bytes.
@@ -100,11 +138,16 @@ impl Plan {
 
     /// The path of a [`Part::File`], if there is one with this number.
     pub fn file_path(&self, number: usize) -> Option<String> {
-        (number < self.nodes.files.len()).then(|| self.nodes.file_path(number))
+        let number =
+            u32::try_from(number).ok().filter(|number| (*number as usize) < self.nodes.files.len())?;
+        Some(self.nodes.path(Child::File(number)))
     }
 
-    fn content(&self, file: usize) -> &Content {
-        &self.nodes.files[file].content
+    fn content(&self, file: u32) -> &Content {
+        match &self.patched {
+            Some((patched, content)) if self.nodes.owner(*patched) == file => content,
+            _ => self.nodes.content(file),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! every entry     0-1 signature   2 length   3 version 1   4.. data                                 (SUSP 4.1)
 //! root "."        SP PX TF CE ------> continuation area: ER "IEEE_P1282"
-//! other records   PX TF [NM]  or, when the name is too long for the record,  PX TF CE ------> NM [NM]
+//! other records   PX TF [CL|PL|RE] [NM SL..]  or, when these are too long for the record,  .. CE ------> NM [NM] SL..
 //!
 //! SP  BE EF skip                      CE  block, offset, length (both 32 each)
 //! PX  mode, links, uid, gid, serial   TF  flags, then 7-byte dates      NM  flags, a piece of the name
@@ -18,8 +18,8 @@
 mod read;
 mod write;
 
-pub(crate) use read::{Attributes, parse, root_skip};
-pub(crate) use write::{CONTINUATION_ENTRY, Posix, SystemUse, append_continuation};
+pub(crate) use read::{Attributes, parse, parse_into, root_skip};
+pub(crate) use write::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
 
 /// The longest name: that of POSIX systems.
 pub(crate) const NAME_LIMIT: usize = 255;

@@ -14,6 +14,7 @@ use crate::ecma119::date::{parse_descriptor, parse_record};
 use crate::ecma119::field::{array, read_both_u32};
 use crate::error::ReadError;
 use crate::source::ReadAt;
+use crate::zisofs;
 
 /// The longest target of a symbolic link.
 const TARGET_LIMIT: usize = 4096;
@@ -31,8 +32,17 @@ pub(crate) struct Attributes {
     pub(crate) relocated_to: Option<u32>,
     /// The directory is shown elsewhere.
     pub(crate) relocated: bool,
-    /// The file is compressed with zisofs.
-    pub(crate) compressed: bool,
+    /// How the file is compressed with zisofs, if it is.
+    pub(crate) compressed: Option<zisofs::Parameters>,
+}
+
+impl Attributes {
+    /// Forgets everything but the memory.
+    fn clear(&mut self) {
+        let mut name = std::mem::take(&mut self.name);
+        name.clear();
+        *self = Attributes { name, ..Attributes::default() };
+    }
 }
 
 /// The number of bytes that other records' areas begin after, if the root's area starts with an SP entry.
@@ -46,45 +56,30 @@ pub(crate) fn root_skip(system_use: &[u8]) -> Option<usize> {
 
 /// The attributes in the area of a record at byte `offset` of the image.
 pub(crate) fn parse(source: &dyn ReadAt, system_use: &[u8], offset: u64) -> Result<Attributes, ReadError> {
-    let mut parser =
-        Parser { offset, attributes: Attributes::default(), name_open: true, link: Link::default() };
-    let mut continuation = parser.area(system_use)?;
-    let mut visited: Vec<(u64, u64)> = Vec::new();
-    let mut block = [0; SECTOR];
-    while let Some((start, length)) = continuation {
-        let invalid = |rule| ReadError::Invalid { offset: start, rule };
-        let end = start + length as u64;
-        if start % SECTOR_SIZE + length as u64 > SECTOR_SIZE {
-            return Err(invalid("a continuation area lies inside one block"));
-        }
-        if end > source.len() {
-            return Err(invalid("a continuation area lies inside the image"));
-        }
-        if visited.iter().any(|(from, to)| start < *to && *from < end) {
-            return Err(invalid("a continuation area is used once per record"));
-        }
-        if visited.len() == MAX_AREAS {
-            return Err(ReadError::Limit {
-                what: "continuation areas of one record",
-                limit: MAX_AREAS as u64,
-            });
-        }
-        visited.push((start, end));
-        let area = &mut block[..length];
-        source.read_exact_at(start, area).map_err(|source| ReadError::Io {
-            offset: start,
-            length,
-            source,
-        })?;
-        parser.offset = start;
-        continuation = parser.area(area)?;
-    }
-    parser.finish()
+    let mut attributes = Attributes::default();
+    parse_into(source, system_use, offset, &mut attributes)?;
+    Ok(attributes)
 }
 
-struct Parser {
+/// As [`parse`], over the attributes of another record.
+pub(crate) fn parse_into(
+    source: &dyn ReadAt,
+    system_use: &[u8],
     offset: u64,
-    attributes: Attributes,
+    attributes: &mut Attributes,
+) -> Result<(), ReadError> {
+    attributes.clear();
+    let mut parser = Parser { offset, attributes, name_open: true, link: Link::default() };
+    if let Some(continuation) = parser.area(system_use)? {
+        parser.continuations(source, continuation)?;
+    }
+    parser.finish();
+    Ok(())
+}
+
+struct Parser<'a> {
+    offset: u64,
+    attributes: &'a mut Attributes,
     /// The last NM entry said that the name continues, or there was none.
     name_open: bool,
     link: Link,
@@ -99,7 +94,39 @@ struct Link {
     component_open: bool,
 }
 
-impl Parser {
+impl Parser<'_> {
+    /// Reads the areas that follow the record's own.
+    fn continuations(&mut self, source: &dyn ReadAt, first: (u64, usize)) -> Result<(), ReadError> {
+        let mut continuation = Some(first);
+        let mut visited: Vec<(u64, u64)> = Vec::new();
+        let mut block = [0; SECTOR];
+        while let Some((start, length)) = continuation {
+            let invalid = |rule| ReadError::Invalid { offset: start, rule };
+            let end = start + length as u64;
+            if start % SECTOR_SIZE + length as u64 > SECTOR_SIZE {
+                return Err(invalid("a continuation area lies inside one block"));
+            }
+            if end > source.len() {
+                return Err(invalid("a continuation area lies inside the image"));
+            }
+            if visited.iter().any(|(from, to)| start < *to && *from < end) {
+                return Err(invalid("a continuation area is used once per record"));
+            }
+            if visited.len() == MAX_AREAS {
+                return Err(ReadError::Limit {
+                    what: "continuation areas of one record",
+                    limit: MAX_AREAS as u64,
+                });
+            }
+            visited.push((start, end));
+            let area = &mut block[..length];
+            source.read_exact_at(start, area).map_err(|error| ReadError::io(start, length, error))?;
+            self.offset = start;
+            continuation = self.area(area)?;
+        }
+        Ok(())
+    }
+
     /// Reads the entries of one area; answers where the next one is and how long.
     fn area(&mut self, mut rest: &[u8]) -> Result<Option<(u64, usize)>, ReadError> {
         let mut next = None;
@@ -124,7 +151,11 @@ impl Parser {
                     self.attributes.relocated_to = Some(block);
                 }
                 b"RE" => self.attributes.relocated = true,
-                b"ZF" => self.attributes.compressed = true,
+                b"ZF" => {
+                    let parameters = zisofs::Parameters::parse(data);
+                    let rule = "a ZF entry has its length, and its byte orders agree";
+                    self.attributes.compressed = Some(parameters.ok_or_else(|| self.invalid(rule))?);
+                }
                 _ => {}
             }
         }
@@ -194,11 +225,10 @@ impl Parser {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Attributes, ReadError> {
+    fn finish(self) {
         if self.link.present {
             self.attributes.symlink = Some(self.link.target);
         }
-        Ok(self.attributes)
     }
 }
 
@@ -223,16 +253,16 @@ fn modified(data: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Posix, SystemUse, append_continuation};
+    use super::super::{Kind, Place, Posix, SystemUse, append_continuation};
     use super::*;
 
     const POSIX: Posix =
-        Posix { directory: false, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
+        Posix { kind: Kind::File, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
 
     #[test]
     fn what_the_writer_makes_reads_back_across_a_continuation() {
         let name = "n".repeat(255);
-        let mut area = SystemUse::named(&POSIX, &name, 70);
+        let mut area = SystemUse::named(&POSIX, Place::Ordinary, &name, None, 70);
         append_continuation(&mut area.inline, 2, 100, u32::try_from(area.overflow.len()).unwrap());
         let mut image = vec![0; 3 * SECTOR];
         image[2 * SECTOR + 100..][..area.overflow.len()].copy_from_slice(&area.overflow);

@@ -3,26 +3,45 @@
 //! An area is made without knowing where its continuation will be: [`SystemUse`] holds what goes into the record and
 //! what overflows; the planner places the overflow and appends the CE entry that points to it.
 
-use super::{CONTINUE, NAME_LIMIT};
+use super::{CONTINUE, CURRENT, NAME_LIMIT, PARENT, ROOT};
 use crate::ecma119::field::both_u32;
 use crate::ecma119::record::MAX_LENGTH;
 
 /// The length of a CE entry.
 pub(crate) const CONTINUATION_ENTRY: usize = 28;
-/// The longest piece of a name in one NM entry.
-const NAME_PIECE: usize = 250;
-/// POSIX file types.
-const TYPE_DIRECTORY: u32 = 0o040_000;
-const TYPE_FILE: u32 = 0o100_000;
+/// The longest piece of a name in one NM entry, and of the components in one SL entry.
+const PIECE: usize = 250;
+/// The longest piece of a component's text in one SL entry.
+const COMPONENT: usize = PIECE - 2;
 
-/// The attributes of a file or directory.
+/// POSIX file types.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Directory,
+    File,
+    Link,
+}
+
+/// The attributes of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posix {
-    pub(crate) directory: bool,
+    pub(crate) kind: Kind,
     pub(crate) permissions: u16,
     pub(crate) links: u32,
     pub(crate) serial: u32,
     pub(crate) date: [u8; 7],
+}
+
+/// What is special about a directory's place, or that of a record for it (RRIP 4.1.5).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Place {
+    Ordinary,
+    /// CL: the directory of this name begins in another sector.
+    MovedTo(u32),
+    /// PL: the parent this directory was moved away from begins in another sector.
+    MovedFrom(u32),
+    /// RE: the directory is shown elsewhere, or not at all.
+    Hidden,
 }
 
 /// A system use area, before its continuation has an address.
@@ -55,21 +74,35 @@ impl SystemUse {
     }
 
     /// The area of a directory's record of itself or of its parent.
-    pub(crate) fn unnamed(posix: &Posix) -> SystemUse {
+    pub(crate) fn unnamed(posix: &Posix, place: Place) -> SystemUse {
         let mut area = SystemUse::default();
         posix.append(&mut area.inline);
+        place.append(&mut area.inline);
         area
     }
 
-    /// The area of a child, whose record has `base` bytes before it. `name` has at most [`NAME_LIMIT`] bytes.
-    pub(crate) fn named(posix: &Posix, name: &str, base: usize) -> SystemUse {
+    /// The area of a child, whose record has `base` bytes before it. `name` has at most [`NAME_LIMIT`] bytes, `target`
+    /// is that of a symbolic link.
+    pub(crate) fn named(
+        posix: &Posix,
+        place: Place,
+        name: &str,
+        target: Option<&str>,
+        base: usize,
+    ) -> SystemUse {
         debug_assert!(name.len() <= NAME_LIMIT);
-        let mut area = SystemUse::unnamed(posix);
+        let mut area = SystemUse::unnamed(posix, place);
         let names = name_entries(name.as_bytes());
-        if base + area.inline.len() + names.len() <= MAX_LENGTH {
+        let links = target.map(|target| link_entries(target.as_bytes())).unwrap_or_default();
+        let used = base + area.inline.len();
+        if used + names.len() + links.len() <= MAX_LENGTH {
             area.inline.extend_from_slice(&names);
+            area.inline.extend_from_slice(&links);
+        } else if !links.is_empty() && used + names.len() + CONTINUATION_ENTRY <= MAX_LENGTH {
+            area.inline.extend_from_slice(&names);
+            area.overflow = links;
         } else {
-            area.overflow = names;
+            area.overflow = [names, links].concat();
         }
         area
     }
@@ -83,20 +116,71 @@ pub(crate) fn append_continuation(inline: &mut Vec<u8>, block: u32, offset: u32,
 impl Posix {
     /// PX (RRIP 4.1.1) and TF with the modification date alone (4.1.6).
     fn append(&self, area: &mut Vec<u8>) {
-        let kind = if self.directory { TYPE_DIRECTORY } else { TYPE_FILE };
+        let kind = match self.kind {
+            Kind::Directory => 0o040_000,
+            Kind::File => 0o100_000,
+            Kind::Link => 0o120_000,
+        };
         let mode = kind | u32::from(self.permissions & 0o7777);
         entry(area, b"PX", &[mode, self.links, 0, 0, self.serial].map(both_u32).concat());
         entry(area, b"TF", &[&[0x02], self.date.as_slice()].concat());
     }
 }
 
+impl Place {
+    fn append(self, area: &mut Vec<u8>) {
+        match self {
+            Place::Ordinary => {}
+            Place::MovedTo(sector) => entry(area, b"CL", &both_u32(sector)),
+            Place::MovedFrom(sector) => entry(area, b"PL", &both_u32(sector)),
+            Place::Hidden => entry(area, b"RE", &[]),
+        }
+    }
+}
+
 /// NM entries (RRIP 4.1.4).
 fn name_entries(name: &[u8]) -> Vec<u8> {
     let mut entries = Vec::with_capacity(name.len() + 10);
-    let mut pieces = name.chunks(NAME_PIECE).peekable();
+    let mut pieces = name.chunks(PIECE).peekable();
     while let Some(piece) = pieces.next() {
         let flags = if pieces.peek().is_some() { CONTINUE } else { 0 };
         entry(&mut entries, b"NM", &[&[flags], piece].concat());
+    }
+    entries
+}
+
+/// SL entries (RRIP 4.1.3). Components are flags, a length and a text; one that is too long for an entry continues in
+/// the next component.
+fn link_entries(target: &[u8]) -> Vec<u8> {
+    let mut components: Vec<Vec<u8>> = Vec::new();
+    if target.starts_with(b"/") {
+        components.push(vec![ROOT, 0]);
+    }
+    for name in target.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        match name {
+            b"." => components.push(vec![CURRENT, 0]),
+            b".." => components.push(vec![PARENT, 0]),
+            name => {
+                let mut pieces = name.chunks(COMPONENT).peekable();
+                while let Some(piece) = pieces.next() {
+                    let flags = if pieces.peek().is_some() { CONTINUE } else { 0 };
+                    let length = u8::try_from(piece.len()).unwrap_or(u8::MAX);
+                    components.push([&[flags, length], piece].concat());
+                }
+            }
+        }
+    }
+    let mut pieces: Vec<Vec<u8>> = vec![Vec::new()];
+    for component in components {
+        match pieces.last_mut() {
+            Some(last) if last.len() + component.len() <= PIECE => last.extend_from_slice(&component),
+            _ => pieces.push(component),
+        }
+    }
+    let mut entries = Vec::new();
+    for (index, piece) in pieces.iter().enumerate() {
+        let flags = if index + 1 < pieces.len() { CONTINUE } else { 0 };
+        entry(&mut entries, b"SL", &[&[flags], piece.as_slice()].concat());
     }
     entries
 }
@@ -113,11 +197,11 @@ mod tests {
     use super::*;
 
     const POSIX: Posix =
-        Posix { directory: false, permissions: 0o444, links: 1, serial: 3, date: [123, 1, 1, 0, 0, 0, 0] };
+        Posix { kind: Kind::File, permissions: 0o444, links: 1, serial: 3, date: [123, 1, 1, 0, 0, 0, 0] };
 
     #[test]
     fn the_root_says_which_extension_follows() {
-        let area = SystemUse::root(&Posix { directory: true, permissions: 0o555, ..POSIX });
+        let area = SystemUse::root(&Posix { kind: Kind::Directory, permissions: 0o555, ..POSIX });
         assert_eq!(area.inline[..7], *b"SP\x07\x01\xbe\xef\x00");
         assert_eq!(area.inline[7..15], *b"PX\x2c\x01\x6d\x41\x00\x00");
         assert_eq!(&area.overflow[..2], b"ER");
@@ -126,12 +210,33 @@ mod tests {
 
     #[test]
     fn a_short_name_stays_in_the_record_and_a_long_one_leaves_it() {
-        let short = SystemUse::named(&POSIX, "ks.cfg", 42);
+        let short = SystemUse::named(&POSIX, Place::Ordinary, "ks.cfg", None, 42);
         assert!(short.inline.ends_with(b"NM\x0b\x01\x00ks.cfg"));
         assert!(short.overflow.is_empty());
-        let long = SystemUse::named(&POSIX, &"n".repeat(255), 70);
+        let long = SystemUse::named(&POSIX, Place::Ordinary, &"n".repeat(255), None, 70);
         assert_eq!(long.inline.len(), 56);
         assert_eq!(&long.overflow[..5], b"NM\xff\x01\x01");
         assert_eq!(&long.overflow[255..], b"NM\x0a\x01\x00nnnnn");
+    }
+
+    #[test]
+    fn a_target_is_a_list_of_components() {
+        assert_eq!(link_entries(b"../a//b/"), b"SL\x0d\x01\x00\x04\x00\x00\x01a\x00\x01b");
+        assert_eq!(link_entries(b"/"), b"SL\x07\x01\x00\x08\x00");
+        assert_eq!(link_entries(b"./x"), b"SL\x0a\x01\x00\x02\x00\x00\x01x");
+        let long = link_entries(&[b'x'; 255]);
+        assert_eq!(long[..7], [b'S', b'L', 255, 1, CONTINUE, CONTINUE, 248]);
+        assert_eq!(long[255..262], [b'S', b'L', 14, 1, 0, 0, 7]);
+    }
+
+    #[test]
+    fn the_longest_name_and_target_fit_into_one_block() {
+        let posix = Posix { kind: Kind::Link, ..POSIX };
+        for target in
+            ["../".repeat(341), "x/".repeat(512), "x".repeat(1024), format!("{}/", "y".repeat(248)).repeat(4)]
+        {
+            let area = SystemUse::named(&posix, Place::Ordinary, &"n".repeat(255), Some(&target), 70);
+            assert!(area.overflow.len() <= 2048, "{} bytes for {target}", area.overflow.len());
+        }
     }
 }

@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 pub(crate) mod annotate;
+pub(crate) mod faults;
 pub(crate) mod hostile;
+pub(crate) mod hostile_udf;
 pub(crate) mod strict;
+pub(crate) mod udf;
 
 use iso9660::{BiosBoot, Boot, Options, Plan, Profile, Tree, UefiBoot};
 
@@ -49,7 +52,7 @@ pub(crate) fn boot_plan() -> Plan {
     tree.add_file("readme.txt", "boots from both\n").unwrap();
     let mut options = Options::new(Profile::Boot, "MAINTENANCE", EPOCH);
     options.boot = Some(Boot {
-        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4 }),
+        bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
     });
     Plan::new(&tree, &options).unwrap()

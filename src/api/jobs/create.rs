@@ -11,8 +11,9 @@ use sha2::{Digest, Sha256};
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer, unknown_server};
+use crate::auth::Principal;
 use crate::engine::{Created, Creation};
-use crate::model::{JobStatus, RunId, Serial, Time};
+use crate::model::{JobStatus, NewRun, RunId, Serial, Time};
 use crate::provision::{JobOrder, OrderError};
 
 /// The longest idempotency key.
@@ -23,15 +24,16 @@ const MAX_LABEL: usize = 128;
 /// Priorities an operator can give.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
 
+/// A job as a client asks for it; also a row of a batch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Request {
-    server_serial: Option<String>,
+pub(in crate::api) struct JobRequest {
+    pub(in crate::api) server_serial: Option<String>,
     recipe: Option<Box<RawValue>>,
     maintenance_iso_url: Option<String>,
-    #[serde(default)]
-    labels: serde_json::Map<String, Value>,
+    labels: Option<serde_json::Map<String, Value>>,
     priority: Option<i32>,
+    deadline: Option<Time>,
 }
 
 /// Accepts a job: durable when this answers 202.
@@ -52,29 +54,45 @@ pub(in crate::api) async fn create(
         )]));
     }
     let key = idempotency_key(&headers)?;
-    let request: Request = body.read()?;
-    let order = order(request, key)?;
+    let request: JobRequest = body.read()?;
+    submit(&api, &principal, request.order(key)?).await.map(|(_new, response)| response)
+}
+
+/// Hands an order in; answers the id of the job when it is a new one, and what to say.
+pub(super) async fn submit(
+    api: &Api,
+    principal: &Principal,
+    order: JobOrder,
+) -> Result<(Option<RunId>, Response), ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
     let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
-    let id = ready.run.id;
-    match api.engine.create(Creation { run: ready.run }).await? {
-        Created::New(_) => {
-            let warnings: Vec<Value> = ready
-                .lints
-                .iter()
-                .map(|lint| json!({ "path": lint.path, "message": lint.message }))
-                .collect();
-            let mut body = accepted(id, JobStatus::Queued, &serial, now);
-            body["warnings"] = json!(warnings);
-            Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
-        }
-        Created::Replay(id) => {
-            let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
-            let mut body = accepted(id, job.status, &serial, job.run.created_at);
-            body["warnings"] = json!([]);
-            Ok((StatusCode::OK, axum::Json(body)).into_response())
-        }
+    let created = api.engine.create(Creation { run: ready.run.clone() }).await?;
+    let (id, fresh) = made(&ready.run, &created)?;
+    let (code, status, created_at) = if fresh {
+        (StatusCode::ACCEPTED, JobStatus::Queued, now)
+    } else {
+        let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
+        (StatusCode::OK, job.status, job.run.created_at)
+    };
+    let warnings: Vec<Value> = ready
+        .lints
+        .iter()
+        .filter(|_| fresh)
+        .map(|lint| json!({ "path": lint.path, "message": lint.message }))
+        .collect();
+    let body = json!({
+        "job_id": id, "status": status, "server_serial": serial, "created_at": created_at, "warnings": warnings,
+    });
+    Ok((fresh.then_some(id), (code, axum::Json(body)).into_response()))
+}
+
+/// The job that was made or found, and whether it is new; or why there is none.
+pub(in crate::api) fn made(run: &NewRun, created: &Created) -> Result<(RunId, bool), ApiError> {
+    let serial = run.server.as_ref().map_or("", Serial::as_str);
+    match created {
+        Created::New(_) => Ok((run.id, true)),
+        Created::Replay(id) => Ok((*id, false)),
         Created::KeyReused(id) => Err(ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "idempotency_key_reused",
@@ -87,15 +105,12 @@ pub(in crate::api) async fn create(
             format!("server {serial} is being worked on by job {holder}; wait for its end or cancel it"),
         )
         .detail(Detail::new("/server_serial", "active_job", holder.to_string()))),
-        Created::UnknownServer => Err(unknown_server(serial.as_str())),
+        Created::UnknownServer => Err(unknown_server(serial)),
     }
 }
 
-fn accepted(id: RunId, status: JobStatus, serial: &Serial, created_at: Time) -> Value {
-    json!({ "job_id": id, "status": status, "server_serial": serial, "created_at": created_at })
-}
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+/// The `Idempotency-Key` of a request, or its alias.
+pub(in crate::api) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key").or_else(|| headers.get("idempotency_key")) else {
         return Ok(None);
     };
@@ -109,69 +124,88 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     }
 }
 
-fn order(request: Request, idempotency_key: Option<String>) -> Result<JobOrder, ApiError> {
-    let mut wrong = Vec::new();
-    let serial = match request.server_serial.as_deref().map(str::parse::<Serial>) {
-        Some(Ok(serial)) => Some(serial),
-        Some(Err(why)) => {
-            wrong.push(Detail::new("/server_serial", "pattern", why.to_string()));
-            None
+impl JobRequest {
+    /// The same with the batch's answers to what it leaves open.
+    pub(in crate::api) fn or(
+        self,
+        recipe: &Option<Box<RawValue>>,
+        maintenance_iso_url: &Option<String>,
+        labels: &Option<serde_json::Map<String, Value>>,
+        priority: Option<i32>,
+        deadline: Time,
+    ) -> Self {
+        Self {
+            server_serial: self.server_serial,
+            recipe: self.recipe.or_else(|| recipe.clone()),
+            maintenance_iso_url: self.maintenance_iso_url.or_else(|| maintenance_iso_url.clone()),
+            labels: self.labels.or_else(|| labels.clone()),
+            priority: self.priority.or(priority),
+            deadline: self.deadline.or(Some(deadline)),
         }
-        None => {
-            wrong.push(Detail::new("/server_serial", "required", "server_serial is required"));
-            None
+    }
+
+    /// The order, if what is asked for has the right shape.
+    pub(in crate::api) fn order(self, idempotency_key: Option<String>) -> Result<JobOrder, ApiError> {
+        let request = self;
+        let mut wrong = Vec::new();
+        let serial = match request.server_serial.as_deref().map(str::parse::<Serial>) {
+            Some(Ok(serial)) => Some(serial),
+            Some(Err(why)) => {
+                wrong.push(Detail::new("/server_serial", "pattern", why.to_string()));
+                None
+            }
+            None => {
+                wrong.push(Detail::new("/server_serial", "required", "server_serial is required"));
+                None
+            }
+        };
+        if request.recipe.is_none() {
+            wrong.push(Detail::new("/recipe", "required", "recipe is required"));
         }
-    };
-    if request.recipe.is_none() {
-        wrong.push(Detail::new("/recipe", "required", "recipe is required"));
-    }
-    let priority = request.priority.unwrap_or(0);
-    if !PRIORITIES.contains(&priority) {
-        wrong.push(Detail::new("/priority", "range", "priority is a number from -100 to 100"));
-    }
-    let labels_hold = request.labels.len() <= MAX_LABELS
-        && request.labels.iter().all(|(key, value)| {
-            key.len() <= MAX_LABEL && value.as_str().is_some_and(|value| value.len() <= MAX_LABEL)
-        });
-    if !labels_hold {
-        let message = format!("labels are at most {MAX_LABELS} texts of at most {MAX_LABEL} bytes");
-        wrong.push(Detail::new("/labels", "labels", message));
-    }
-    match (serial, request.recipe) {
-        (Some(server_serial), Some(recipe)) if wrong.is_empty() => {
-            let labels = Value::Object(request.labels);
-            let request_sha256 =
-                digest(&server_serial, &recipe, &request.maintenance_iso_url, &labels, priority);
-            Ok(JobOrder {
-                server_serial,
-                recipe: recipe.get().to_owned(),
-                maintenance_iso_url: request.maintenance_iso_url,
-                labels,
-                priority,
-                idempotency_key,
-                request_sha256,
-            })
+        let priority = request.priority.unwrap_or(0);
+        if !PRIORITIES.contains(&priority) {
+            wrong.push(Detail::new("/priority", "range", "priority is a number from -100 to 100"));
         }
-        _ => Err(ApiError::invalid(wrong)),
+        let labels = request.labels.unwrap_or_default();
+        let labels_hold = labels.len() <= MAX_LABELS
+            && labels.iter().all(|(key, value)| {
+                key.len() <= MAX_LABEL && value.as_str().is_some_and(|value| value.len() <= MAX_LABEL)
+            });
+        if !labels_hold {
+            let message = format!("labels are at most {MAX_LABELS} texts of at most {MAX_LABEL} bytes");
+            wrong.push(Detail::new("/labels", "labels", message));
+        }
+        match (serial, request.recipe) {
+            (Some(server_serial), Some(recipe)) if wrong.is_empty() => {
+                let labels = Value::Object(labels);
+                let request_sha256 = digest(&[
+                    server_serial.as_str(),
+                    &canonical(&recipe),
+                    request.maintenance_iso_url.as_deref().unwrap_or_default(),
+                    &labels.to_string(),
+                    &priority.to_string(),
+                    &request.deadline.map(|deadline| deadline.to_string()).unwrap_or_default(),
+                ]);
+                Ok(JobOrder {
+                    server_serial,
+                    recipe: recipe.get().to_owned(),
+                    maintenance_iso_url: request.maintenance_iso_url,
+                    labels,
+                    priority,
+                    idempotency_key,
+                    request_sha256,
+                    retry_of: None,
+                    batch: None,
+                    deadline: request.deadline,
+                })
+            }
+            _ => Err(ApiError::invalid(wrong)),
+        }
     }
 }
 
-/// Tells one request from another under the same key, by what it says and not by its white space or the order of its
-/// keys: clients repeat a request in a form of their own. Parts are separated by their lengths.
-fn digest(
-    serial: &Serial,
-    recipe: &RawValue,
-    maintenance: &Option<String>,
-    labels: &Value,
-    priority: i32,
-) -> String {
-    let labels = labels.to_string();
-    let priority = priority.to_string();
-    // A recipe that cannot be read at all is refused a moment later; until then its text stands for it.
-    let recipe = serde_json::from_str::<Value>(recipe.get())
-        .map_or_else(|_| recipe.get().to_owned(), |recipe| recipe.to_string());
-    let parts =
-        [serial.as_str(), recipe.as_str(), maintenance.as_deref().unwrap_or_default(), &labels, &priority];
+/// Tells one request from another under the same key. Parts are separated by their lengths.
+fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
@@ -180,7 +214,15 @@ fn digest(
     hex::encode(hash.finalize())
 }
 
-fn refused(error: OrderError) -> ApiError {
+/// What a recipe says, whatever its white space and the order of its keys: clients repeat a request in a form of their own.
+/// One that cannot be read at all is refused a moment later; until then its text stands for it.
+fn canonical(recipe: &RawValue) -> String {
+    serde_json::from_str::<Value>(recipe.get())
+        .map_or_else(|_| recipe.get().to_owned(), |recipe| recipe.to_string())
+}
+
+/// Why an order is refused, as an answer.
+pub(in crate::api) fn refused(error: OrderError) -> ApiError {
     match error {
         OrderError::Recipe(errors) => ApiError::invalid(
             errors
@@ -197,6 +239,9 @@ fn refused(error: OrderError) -> ApiError {
         ),
         OrderError::MaintenanceIso(why) => {
             ApiError::invalid(vec![Detail::new("/maintenance_iso_url", "format", why)])
+        }
+        OrderError::DeadlinePassed => {
+            ApiError::invalid(vec![Detail::new("/deadline", "range", error.to_string())])
         }
         OrderError::NoMaintenanceIso => {
             ApiError::new(StatusCode::BAD_REQUEST, "config.no_maintenance_iso", error.to_string())

@@ -48,6 +48,10 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
                 Ok(serial) => filter.server = Some(serial),
                 Err(_) => wrong.push(refused("this is not a serial number")),
             },
+            "batch" => match value.parse() {
+                Ok(batch) => filter.batch = Some(batch),
+                Err(_) => wrong.push(refused("this is not the id of a batch")),
+            },
             "failure_class" => filter.failure_class = Some(value.clone()),
             "cursor" => match cursor(value) {
                 Some(after) => filter.after = Some(after),
@@ -57,7 +61,7 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
             _ => wrong.push(Detail::new(
                 name,
                 "unknown",
-                "known are status, outcome, server_serial, failure_class, limit, cursor",
+                "known are status, outcome, server_serial, failure_class, batch, limit, cursor",
             )),
         }
     }

@@ -1,14 +1,18 @@
-//! Jobs: create, list, show, events, cancel.
+//! Jobs: create, list, show, explain, events, verbs, retry.
 
-mod cancel;
 mod create;
 mod events;
+mod explain;
 mod list;
+mod retry;
 mod show;
+mod verbs;
 mod view;
 
-pub(super) use cancel::cancel;
-pub(super) use create::create;
+pub(super) use create::{JobRequest, create, idempotency_key, made, refused};
 pub(super) use events::events;
+pub(super) use explain::explain;
 pub(super) use list::list;
+pub(super) use retry::retry;
 pub(super) use show::show;
+pub(super) use verbs::{cancel, hold, resume};

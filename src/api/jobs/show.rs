@@ -23,7 +23,7 @@ pub(in crate::api) async fn show(
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
     let events = api.store().last_events(id, EVENTS).await?;
     let mut headers = HeaderMap::new();
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", job.run.revision)) {
+    if let Ok(tag) = HeaderValue::from_str(&view::etag(&job)) {
         headers.insert(header::ETAG, tag);
     }
     Ok((headers, Json(view::whole(&job, &snapshot.steps, &events))))

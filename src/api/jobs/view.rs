@@ -26,6 +26,8 @@ pub(super) fn job(job: &Job) -> Value {
         "maintenance_iso_url": shown_location(&job.maintenance_iso_url),
         "labels": job.labels,
         "priority": run.priority,
+        "retry_of": job.retry_of,
+        "batch": job.batch,
         "cleanup": { "state": cleanup(job), "remaining": job.cleanup_remaining },
     })
 }
@@ -45,6 +47,11 @@ pub(super) fn whole(of: &Job, steps: &[StepRecord], events: &[Event]) -> Value {
     value["steps"] = json!(steps);
     value["events"] = json!(events);
     value
+}
+
+/// The version of a job a client has seen.
+pub(super) fn etag(job: &Job) -> String {
+    format!("\"{}\"", job.run.revision)
 }
 
 fn cleanup(job: &Job) -> &'static str {

@@ -1,6 +1,7 @@
 //! The command line as its users meet it: arguments in, output and exit code out, a small real HTTP server between.
 
 mod arguments;
+mod images;
 mod jobs;
 mod local;
 mod servers;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::explain::sane;
 use super::kit::{Act, Kit, new_run};
 use super::matrix::work_and_die;
 use crate::engine::Verb;
@@ -111,12 +112,16 @@ async fn scenario(
     }
     let mut runs = Vec::new();
     for kind in kinds {
-        let locks = vec![LockRequest { resource: "rack".to_owned(), on_conflict: OnConflict::Wait }];
+        let locks =
+            vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
         runs.push(kit.start_run(NewRun { locks, ..new_run(kind, &["a", "b"], kit.now()) }).await);
     }
     for event in events {
         play(&kit, &runs, event).await;
         check(&kit)?;
+        for run in &runs {
+            sane(&kit.explain(*run).await);
+        }
     }
     kit.forget_script();
     for _ in 0..12 {

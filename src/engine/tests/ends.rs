@@ -38,7 +38,7 @@ async fn cancel_of_a_queued_run_never_starts_it() {
 async fn cancel_of_a_run_in_line_for_a_lock_ends_it_while_the_holder_works_on() {
     let kit = Kit::new();
     kit.script("a", [Act::Hold]);
-    let locks = vec![LockRequest { resource: "rack".to_owned(), on_conflict: OnConflict::Wait }];
+    let locks = vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
     let run = |step: &str| NewRun { locks: locks.clone(), ..new_run("drill", &[step], kit.now()) };
     let (holder, cancelled, next) =
         (kit.start_run(run("a")).await, kit.start_run(run("b")).await, kit.start_run(run("c")).await);
@@ -192,7 +192,7 @@ async fn what_is_overdue_when_it_is_picked_fails_and_never_starts() {
 async fn a_run_in_line_for_a_lock_fails_at_its_deadline() {
     let kit = Kit::new();
     kit.script("a", [Act::Hold]);
-    let locks = vec![LockRequest { resource: "rack".to_owned(), on_conflict: OnConflict::Wait }];
+    let locks = vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
     let run = |step: &str| NewRun { locks: locks.clone(), ..new_run("drill", &[step], kit.now()) };
     kit.start_run(run("a")).await;
     let stuck = kit.start_run(run("b")).await;

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use crate::engine::{
-    Engine, EngineConfig, Kind, Kinds, Order, Refusal, Step, StepContext, StepPolicy, StepReport, Verdict,
-    WaitRequest,
+    Engine, EngineConfig, Explanation, Kind, Kinds, Order, Reason, Refusal, Step, StepContext, StepPolicy,
+    StepReport, Verdict, WaitRequest, explain,
 };
 use crate::model::{
     Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Plan, Run, RunId,
@@ -94,6 +94,10 @@ struct Drill {
     world: Arc<World>,
 }
 
+/// What every scripted step waits for.
+pub(super) const DRILL: Reason =
+    Reason { name: "drill", means: "the other side", ends_by: "its message", next_action: "send it" };
+
 impl Kind for Drill {
     fn name(&self) -> &'static str {
         self.name
@@ -114,9 +118,11 @@ impl Kind for Drill {
         }
         let names = order.input["forward"].as_array().cloned().unwrap_or_default();
         let forward: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-        let locks = order.input["lock"]
-            .as_str()
-            .map(|resource| LockRequest { resource: resource.to_owned(), on_conflict: OnConflict::Refuse });
+        let locks = order.input["lock"].as_str().map(|resource| LockRequest {
+            resource: resource.to_owned(),
+            places: 1,
+            on_conflict: OnConflict::Refuse,
+        });
         Ok(NewRun {
             id: order.id,
             parent: Some(order.parent),
@@ -134,6 +140,10 @@ impl Kind for Drill {
 
     fn finish_within(&self) -> Duration {
         Duration::from_secs(600)
+    }
+
+    fn reasons(&self) -> &'static [&'static Reason] {
+        &[&DRILL]
     }
 }
 
@@ -258,7 +268,7 @@ fn settled(signal: &Signal) -> StepReport {
 
 fn waiting(signals: Vec<&'static str>, poll: Option<Duration>, within: Duration) -> StepReport {
     let detail = "not yet".to_owned();
-    StepReport::new(Verdict::Wait(WaitRequest { reason: "drill", signals, poll, within, detail }))
+    StepReport::new(Verdict::Wait(WaitRequest { reason: &DRILL, signals, poll, within, detail }))
 }
 
 fn failure(step: &str, class: &str) -> Failure {
@@ -393,6 +403,12 @@ impl Kit {
 
     pub(super) async fn snapshot(&self, id: RunId) -> Snapshot {
         self.engine.store().snapshot(id).await.unwrap().unwrap()
+    }
+
+    pub(super) async fn explain(&self, id: RunId) -> Explanation {
+        let snapshot = self.snapshot(id).await;
+        let line = self.engine.store().in_line_for(snapshot.run.root).await.unwrap();
+        explain(&snapshot, self.engine.kinds(), line.as_ref(), self.now())
     }
 
     pub(super) async fn run(&self, id: RunId) -> Run {

@@ -89,7 +89,7 @@ async fn undoing_goes_on_past_what_cannot_be_undone_and_says_so() {
 
 fn locked(resource: &str, run: NewRun) -> NewRun {
     NewRun {
-        locks: vec![LockRequest { resource: resource.to_owned(), on_conflict: OnConflict::Wait }],
+        locks: vec![LockRequest { resource: resource.to_owned(), places: 1, on_conflict: OnConflict::Wait }],
         ..run
     }
 }

@@ -4,6 +4,7 @@
 mod chaos;
 mod crashes;
 mod ends;
+mod explain;
 mod faults;
 mod kit;
 mod life;

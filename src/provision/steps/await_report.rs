@@ -10,6 +10,7 @@ use super::super::class;
 use super::super::fault::failure;
 use super::super::report::SIGNAL;
 use super::super::site::Site;
+use super::super::waits;
 use super::{known_host, reading_policy};
 use crate::engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{Failure, NewEvent, Signal, Snapshot, Wait};
@@ -35,7 +36,7 @@ impl Step for AwaitReport {
             None => Vec::new(),
         };
         let mut report = StepReport::new(Verdict::Wait(WaitRequest {
-            reason: "report",
+            reason: &waits::REPORT,
             signals: vec![SIGNAL],
             poll: None,
             within: self.0.settings.job_timeout,

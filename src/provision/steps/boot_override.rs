@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::fault::of_redfish;
 use super::super::site::Site;
+use super::super::waits;
 use super::{bmc_policy, known_host, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::model::NewEvent;
@@ -27,7 +28,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         .map_err(|error| of_redfish(STEP, &error))?;
     if !set.confirmed {
         return Ok(settling(
-            "boot_override",
+            &waits::BOOT_OVERRIDE,
             host.bmc.profile().read_back_lag,
             "the one-time boot was accepted, a read does not show it yet",
         ));

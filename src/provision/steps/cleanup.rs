@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
 use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
+use super::super::waits;
 use super::mount::lost;
 use super::power::{due, force_off};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
@@ -97,7 +98,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
     if state == PowerState::Off && coming_up(context) {
         let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
-        return Ok(settling("power_off", POWER_WITHIN, detail).leaving(json!(asked)));
+        return Ok(settling(&waits::POWER_OFF, POWER_WITHIN, detail).leaving(json!(asked)));
     }
     if state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
@@ -116,7 +117,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
             Err(error) => return Err(of_redfish(STEP, &error)),
         }
     }
-    Ok(settling("shutdown", POWER_WITHIN, "the host was asked to shut down and has not yet")
+    Ok(settling(&waits::SHUTDOWN, POWER_WITHIN, "the host was asked to shut down and has not yet")
         .leaving(json!(asked)))
 }
 
@@ -168,7 +169,7 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
         let applied = host.bmc.eject(uri).await.map_err(|error| of_redfish(STEP, &error))?;
         if !applied.confirmed {
             let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
-            return Ok(settling("eject", host.bmc.profile().read_back_lag, detail));
+            return Ok(settling(&waits::EJECT, host.bmc.profile().read_back_lag, detail));
         }
         ejected += 1;
     }
@@ -206,7 +207,7 @@ async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepRe
     let cleared = host.bmc.clear_boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
     if !cleared.confirmed {
         let detail = "the one-time boot was cleared, a read still shows it";
-        return Ok(settling("boot_override", host.bmc.profile().read_back_lag, detail));
+        return Ok(settling(&waits::BOOT_OVERRIDE, host.bmc.profile().read_back_lag, detail));
     }
     Ok(StepReport::done().event(NewEvent::info("redfish.boot-once", "one-time boot cleared, read back")))
 }
@@ -243,7 +244,7 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
             return Ok(StepReport::done().leaving(json!(asked)).event(event));
         }
     }
-    Ok(settling("power_on", POWER_WITHIN, "the host was told to power on, a read does not show it yet")
+    Ok(settling(&waits::POWER_ON, POWER_WITHIN, "the host was told to power on, a read does not show it yet")
         .leaving(json!(asked)))
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::fault::of_redfish;
 use super::super::site::Site;
+use super::super::waits;
 use super::{bmc_policy, known_host, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::model::NewEvent;
@@ -28,7 +29,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         let ejected = host.bmc.eject(uri).await.map_err(|error| of_redfish(STEP, &error))?;
         if !ejected.confirmed {
             return Ok(settling(
-                "eject",
+                &waits::EJECT,
                 host.bmc.profile().read_back_lag,
                 format!("slot {} was told to eject and still shows a medium", slot.id),
             ));

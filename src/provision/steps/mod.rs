@@ -37,7 +37,7 @@ use super::evidence::Discovered;
 use super::fault::{failure, unavailable};
 use super::order::JobInput;
 use super::site::Site;
-use crate::engine::{StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
+use crate::engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{Effect, Serial, Server};
 
 /// Pause between two looks at a BMC that has not caught up yet.
@@ -191,7 +191,7 @@ async fn known_host(
 }
 
 /// A wait for a BMC to catch up.
-fn settling(reason: &'static str, within: Duration, detail: impl Into<String>) -> StepReport {
+fn settling(reason: &'static Reason, within: Duration, detail: impl Into<String>) -> StepReport {
     StepReport::new(Verdict::Wait(WaitRequest {
         reason,
         signals: Vec::new(),

@@ -17,6 +17,7 @@ use super::super::evidence::{Built, Discovered, PowerAsked};
 use super::super::fault::{failure, of_redfish};
 use super::super::report::SIGNAL;
 use super::super::site::Site;
+use super::super::waits;
 use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
 use crate::engine::{StepContext, StepReport, Verdict};
@@ -84,7 +85,7 @@ pub(super) async fn force_off(
             ));
         }
     }
-    Ok(settling("power_off", POWER_WITHIN, "the host was told to power off and is still on")
+    Ok(settling(&waits::POWER_OFF, POWER_WITHIN, "the host was told to power off and is still on")
         .leaving(json!(asked)))
 }
 
@@ -127,8 +128,11 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
             ));
         }
     }
-    let mut waiting =
-        settling("power_on", POWER_WITHIN, "the host was told to power on, a read does not show it yet");
+    let mut waiting = settling(
+        &waits::POWER_ON,
+        POWER_WITHIN,
+        "the host was told to power on, a read does not show it yet",
+    );
     if let Verdict::Wait(wait) = &mut waiting.verdict {
         wait.signals.push(SIGNAL);
     }
@@ -149,7 +153,8 @@ async fn started(
         return Ok(Some("the one-time boot was consumed"));
     }
     let built: Built = left(step, context, "iso.build")?;
-    for grant in [&built.boot_grant, &built.task_grant] {
+    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
+    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced) {
         let reads = site.grants.evidence(grant).await.map_err(|why| {
             StepReport::new(crate::engine::Verdict::Retry(failure(
                 class::TRANSIENT,

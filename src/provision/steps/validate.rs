@@ -8,6 +8,7 @@ use serde_json::json;
 use super::super::evidence::Validated;
 use super::super::fault::{failure, unavailable};
 use super::super::site::Site;
+use super::super::waits;
 use super::{bmc_address, class, input, server, settled, settling, step};
 use crate::engine::{StepContext, StepPolicy, StepReport, Verdict};
 use crate::media::ImportError;
@@ -52,7 +53,11 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     let image = match import(site, &asked.maintenance_iso_url).await? {
         Some(image) => image,
         None => {
-            return Ok(settling("media_import", IMPORT_WITHIN, "the maintenance ISO is being imported"));
+            return Ok(settling(
+                &waits::MEDIA_IMPORT,
+                IMPORT_WITHIN,
+                "the maintenance ISO is being imported",
+            ));
         }
     };
     let validated = Validated {

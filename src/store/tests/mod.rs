@@ -158,7 +158,7 @@ fn new_run(created: Time) -> NewRun {
 }
 
 fn lock(resource: &str, on_conflict: OnConflict) -> LockRequest {
-    LockRequest { resource: resource.to_owned(), on_conflict }
+    LockRequest { resource: resource.to_owned(), places: 1, on_conflict }
 }
 
 /// A run with a public row, as `provision` makes it.
@@ -172,6 +172,8 @@ fn new_job(name: &str, created: Time, key: Option<&str>, request: &str) -> NewRu
         maintenance_iso_url: "file:m.iso".to_owned(),
         webhook_token_hash: "hash".to_owned(),
         labels: json!({ "team": "blue" }),
+        retry_of: None,
+        batch: None,
     };
     NewRun {
         server: Some(serial(name)),

@@ -1,68 +1,20 @@
-//! `shoal iso`: looking into ISO 9660 images, whoever made them.
+//! `shoal iso ls`, `cat` and `info`: looking into images.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 
-use clap::Subcommand;
-use iso9660::{BootEntry, BootMedia, Entry, EntryKind, FileSource, Image, Platform, ReadAt, ReadError};
+use iso9660::{BootEntry, BootMedia, Entry, EntryKind, FileSource, Image, Platform, ReadAt};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
-use super::error::CliError;
-use super::exit::Exit;
-use super::output::{Output, plain};
+use super::super::error::CliError;
+use super::super::output::{Output, plain};
+use super::failed;
 
 /// A file is written out in pieces of this size.
 const PIECE: usize = 64 << 10;
 
-/// What to do with an image.
-#[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// List a directory of an image
-    Ls {
-        /// The image
-        image: PathBuf,
-        /// The directory or file in it
-        #[arg(default_value = "/")]
-        path: String,
-        /// With everything below it
-        #[arg(long, short = 'R', conflicts_with = "path")]
-        recursive: bool,
-    },
-    /// Write a file of an image to standard output
-    Cat {
-        /// The image
-        image: PathBuf,
-        /// The file in it
-        path: String,
-    },
-    /// Show what an image says about itself
-    Info {
-        /// The image
-        image: PathBuf,
-    },
-}
-
-/// Runs a command.
-pub(super) fn run(command: Command, output: &mut Output<'_>) -> Result<(), CliError> {
-    match command {
-        Command::Ls { image, path, recursive } => list(&open(image)?, &path, recursive, output),
-        Command::Cat { image, path } => cat(&open(image)?, &path, output),
-        Command::Info { image } => info(&open(image)?, output),
-    }
-}
-
-fn open(path: PathBuf) -> Result<Image<FileSource>, CliError> {
-    let source = FileSource::open(&path).map_err(|source| CliError::Input { path: path.clone(), source })?;
-    Image::open(source).map_err(|error| failed(&error))
-}
-
-fn failed(error: &ReadError) -> CliError {
-    let exit = if matches!(error, ReadError::NotFound { .. }) { Exit::NotFound } else { Exit::Failed };
-    CliError::Local { message: plain(&error.to_string()), exit }
-}
-
-fn list(
+pub(super) fn list(
     image: &Image<FileSource>,
     path: &str,
     recursive: bool,
@@ -145,7 +97,7 @@ fn date(seconds: Option<i64>) -> String {
         .unwrap_or_default()
 }
 
-fn cat(image: &Image<FileSource>, path: &str, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) fn cat(image: &Image<FileSource>, path: &str, output: &mut Output<'_>) -> Result<(), CliError> {
     let file = image.open_file(path.trim_start_matches('/')).map_err(|error| failed(&error))?;
     let mut piece = vec![0; PIECE];
     let mut offset = 0;
@@ -161,9 +113,12 @@ fn cat(image: &Image<FileSource>, path: &str, output: &mut Output<'_>) -> Result
     Ok(output.out.flush()?)
 }
 
-fn info(image: &Image<FileSource>, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) fn info(image: &Image<FileSource>, digest: bool, output: &mut Output<'_>) -> Result<(), CliError> {
     let volume = image.volume();
     let boot = image.boot_entries().map_err(|error| failed(&error))?;
+    let images = image.boot_images().map_err(|error| failed(&error))?;
+    let images: Vec<String> = images.into_iter().map(|image| plain(&image.path)).collect();
+    let sha256 = if digest { Some(sha256(image)?) } else { None };
     let namespaces: Vec<String> = image.namespaces().iter().map(ToString::to_string).collect();
     if output.json {
         let boot: Vec<Value> = boot
@@ -180,7 +135,7 @@ fn info(image: &Image<FileSource>, output: &mut Output<'_>) -> Result<(), CliErr
             "publisher": volume.publisher, "preparer": volume.preparer, "application": volume.application,
             "sectors": volume.sectors, "bytes": image.source().len(), "namespaces": namespaces,
             "created": Some(date(volume.created)).filter(|date| !date.is_empty()),
-            "udf": volume.has_udf, "boot": boot,
+            "udf": volume.has_udf, "boot": boot, "boot_images": images, "sha256": sha256,
         }));
     }
     let boot: Vec<String> = boot
@@ -204,11 +159,27 @@ fn info(image: &Image<FileSource>, output: &mut Output<'_>) -> Result<(), CliErr
         ("application", plain(&volume.application)),
         ("created", date(volume.created)),
         ("names", namespaces.join(", ")),
-        ("UDF", if volume.has_udf { "also there, not read".to_owned() } else { String::new() }),
         ("sectors", volume.sectors.to_string()),
         ("bytes", image.source().len().to_string()),
         ("boots", boot.join("; ")),
+        ("boot images", images.join(", ")),
+        ("sha256", sha256.unwrap_or_default()),
     ])
+}
+
+/// Of the whole image, in hex.
+fn sha256(image: &Image<FileSource>) -> Result<String, CliError> {
+    let source = image.source();
+    let (mut hash, mut piece, mut offset) = (Sha256::new(), vec![0; PIECE], 0);
+    while offset < source.len() {
+        let length = usize::try_from(source.len() - offset).unwrap_or(PIECE).min(PIECE);
+        source
+            .read_exact_at(offset, &mut piece[..length])
+            .map_err(|error| CliError::failed(format!("cannot read the image: {error}")))?;
+        hash.update(&piece[..length]);
+        offset += length as u64;
+    }
+    Ok(hex::encode(hash.finalize()))
 }
 
 fn platform(entry: &BootEntry) -> String {

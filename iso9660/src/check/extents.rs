@@ -1,0 +1,160 @@
+//! Who claims which bytes of the image.
+//!
+//! ```text
+//! | system area | descriptors | path tables | directories | continuations | catalog | file | file ... | nobody |
+//!    structure     structure     structure     structure      structure     structure  file              zeros
+//! ```
+//!
+//! Structures overlap nothing; two files are the same extent or apart; the boot catalog may be a file too. Covered
+//! ranges (boot images, partitions, backup tables) only account for their bytes: they contain files on purpose. Empty
+//! files have no extent, whatever address they give.
+
+use super::descriptors::Volume;
+use super::{Checker, Rule};
+use crate::SECTOR_SIZE;
+use crate::error::ReadError;
+
+/// How much is read at once where nobody should have written.
+const CHUNK: usize = 64 << 10;
+
+/// What a range of bytes is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Use {
+    /// Something of the format, by its name.
+    Structure(&'static str),
+    /// The boot catalog, which some writers show as a file.
+    Catalog,
+    /// The extent of a file.
+    File,
+}
+
+impl Use {
+    fn name(self) -> &'static str {
+        match self {
+            Use::Structure(name) => name,
+            Use::Catalog => "the boot catalog",
+            Use::File => "a file",
+        }
+    }
+
+    /// Whether the same range may be both.
+    fn shares(self, other: Use) -> bool {
+        !matches!((self, other), (Use::Structure(_), _) | (_, Use::Structure(_)))
+    }
+}
+
+/// Ranges in use.
+#[derive(Default)]
+pub(super) struct Claims {
+    claims: Vec<(u64, u64, Use)>,
+    covered: Vec<(u64, u64)>,
+}
+
+impl Claims {
+    /// Claims `length` bytes at `offset`.
+    pub(super) fn claim(&mut self, offset: u64, length: u64, what: Use) {
+        if length > 0 {
+            self.claims.push((offset, offset.saturating_add(length), what));
+        }
+    }
+
+    /// Accounts for `length` bytes at `offset` without claiming them.
+    pub(super) fn cover(&mut self, offset: u64, length: u64) {
+        if length > 0 {
+            self.covered.push((offset, offset.saturating_add(length)));
+        }
+    }
+}
+
+/// Checks that nothing overlaps, and that what nobody claims is zero.
+pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) -> Result<(), ReadError> {
+    let Claims { mut claims, covered } = std::mem::take(&mut checker.claims);
+    claims.sort_unstable();
+    // Hard links and further hierarchies: the same extent again.
+    claims.dedup_by(|right, left| right == left && right.2 == Use::File);
+    overlaps(checker, &claims);
+    size(checker, volume, partitioned);
+    // The structures of UDF are not known here, so nothing can be said about what they leave.
+    if volume.udf {
+        return Ok(());
+    }
+    let mut used: Vec<(u64, u64)> = claims.into_iter().map(|(start, end, _)| (start, end)).collect();
+    used.extend(covered);
+    used.sort_unstable();
+    let mut free = 0;
+    for (start, end) in used.into_iter().chain([(checker.len, checker.len)]) {
+        if free < start.min(checker.len) {
+            gap(checker, free, start.min(checker.len))?;
+        }
+        free = free.max(end);
+    }
+    Ok(())
+}
+
+fn overlaps(checker: &mut Checker<'_>, claims: &[(u64, u64, Use)]) {
+    let Some(mut reaching) = claims.first().copied() else { return };
+    for claim in claims.iter().skip(1) {
+        let (start, end, what) = *claim;
+        let same = (start, end) == (reaching.0, reaching.1) && what.shares(reaching.2);
+        if start < reaching.1 && !same {
+            let (other, from) = (reaching.2.name(), reaching.0 / SECTOR_SIZE);
+            checker.find(
+                Rule::ExtentsOverlap,
+                start,
+                format_args!("{} of {} bytes overlaps {other} from sector {from}", what.name(), end - start),
+            );
+        }
+        if end > reaching.1 {
+            reaching = *claim;
+        }
+    }
+}
+
+/// The length of the image against what the volume says.
+fn size(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) {
+    let len = checker.len;
+    if !len.is_multiple_of(SECTOR_SIZE) {
+        let rest = len % SECTOR_SIZE;
+        checker.find(
+            Rule::ImageLength,
+            len - rest,
+            format_args!("{rest} bytes follow the last whole sector"),
+        );
+    }
+    let Some((at, size)) = volume.space else { return };
+    if len < size {
+        checker.find(
+            Rule::ImageTruncated,
+            len,
+            format_args!("{len} bytes are there, the volume has {size}: {} are missing", size - len),
+        );
+    } else if len / SECTOR_SIZE > size / SECTOR_SIZE && !partitioned {
+        checker.find(
+            Rule::BytesAfterVolume,
+            at,
+            format_args!("the volume has {size} bytes, {} more follow", len - size),
+        );
+    }
+}
+
+/// Looks for bytes that are not zero between what is claimed.
+fn gap(checker: &mut Checker<'_>, start: u64, end: u64) -> Result<(), ReadError> {
+    checker.counts.unused_bytes += end - start;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = start;
+    while at < end && checker.counts.unused_bytes_read < checker.options.unused_bytes {
+        let length = usize::try_from(end - at).map_or(CHUNK, |left| left.min(CHUNK));
+        let chunk = &mut chunk[..length];
+        checker.fill(at, chunk)?;
+        checker.counts.unused_bytes_read += length as u64;
+        if let Some(stray) = chunk.iter().position(|byte| *byte != 0) {
+            let offset = at + stray as u64;
+            let message =
+                format_args!("not zero among the {} bytes from {start:#x} nobody uses", end - start);
+            checker.find(Rule::UnusedNotZero, offset, message);
+            return Ok(());
+        }
+        at += length as u64;
+    }
+    Ok(())
+}

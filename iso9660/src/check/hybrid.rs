@@ -1,0 +1,138 @@
+//! The system area: empty, or a partition table for those who write the image to a disk.
+//!
+//! ```text
+//! sectors of 512 bytes   0 MBR   1 GPT header   2.. GPT entries   64.. the volume ...   backup entries   backup header
+//! ```
+//!
+//! Partitions of an isohybrid contain each other and the volume on purpose, so only their ends are checked. Allowances:
+//! a protective partition may end anywhere behind the image; a GPT of a writer that left the backup out is reported as
+//! such. Apple partition maps are not checked.
+
+use super::descriptors::Volume;
+use super::{Checker, Rule};
+use crate::SECTOR_SIZE;
+use crate::ecma119::FIRST_DESCRIPTOR;
+use crate::error::ReadError;
+use crate::partition::{self, Gpt, Mbr, MbrPartition};
+
+/// The sector of the primary GPT header.
+const PRIMARY: u64 = 1;
+/// Where a GPT header says where its entries are, and where their sum is.
+const ENTRIES: [u64; 2] = [72, 88];
+
+/// Checks the system area; answers whether it has a partition table.
+pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, ReadError> {
+    let space = volume.space.map_or(0, |(_, space)| space);
+    let mut area = vec![0; (u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE) as usize];
+    if !checker.holds(0, area.len() as u64) {
+        return Ok(false);
+    }
+    checker.fill(0, &mut area)?;
+    let mbr = area.first_chunk().and_then(Mbr::parse);
+    let gpt = read(checker, PRIMARY, Rule::GptHeader)?;
+    if let Some(mbr) = &mbr {
+        mbr_partitions(checker, mbr, space);
+    } else if let Some(at) = area.iter().position(|byte| *byte != 0) {
+        let message = format_args!("there are bytes and no MBR");
+        checker.find(Rule::SystemAreaUnknown, at as u64, message);
+    }
+    if let Some(gpt) = &gpt {
+        partitions(checker, gpt, space);
+        backup(checker, gpt)?;
+    } else if mbr.as_ref().is_some_and(Mbr::is_protective) && checker.findings.total(Rule::GptHeader) == 0 {
+        checker.find(Rule::GptHeader, PRIMARY * partition::SECTOR_SIZE, format_args!("there is none"));
+    }
+    Ok(mbr.is_some() || gpt.is_some())
+}
+
+/// The end of the image in sectors of 512 bytes.
+fn sectors(checker: &Checker<'_>) -> u64 {
+    checker.len / partition::SECTOR_SIZE
+}
+
+fn mbr_partitions(checker: &mut Checker<'_>, mbr: &Mbr, space: u64) {
+    let end = sectors(checker);
+    for (index, partition) in mbr.partitions.iter().enumerate() {
+        if *partition == MbrPartition::default() {
+            continue;
+        }
+        checker.counts.partitions += 1;
+        appended(checker, u64::from(partition.first), partition.end(), space);
+        let status = partition.status & !MbrPartition::ACTIVE == 0;
+        let protective = partition.kind == MbrPartition::PROTECTIVE;
+        let inside = u64::from(partition.first) < end && (partition.end() <= end || protective);
+        if !status || !inside || partition.sectors == 0 {
+            let message = format_args!(
+                "status {:#04x}, type {:#04x}, sectors {} to {} of {end}",
+                partition.status,
+                partition.kind,
+                partition.first,
+                partition.end()
+            );
+            checker.find(Rule::MbrPartition, 446 + 16 * index as u64, message);
+        }
+    }
+}
+
+/// A partition behind the volume accounts for its bytes; one that contains the volume explains nothing.
+fn appended(checker: &mut Checker<'_>, first: u64, end: u64, space: u64) {
+    let start = first.saturating_mul(partition::SECTOR_SIZE);
+    if start >= space {
+        checker.claims.cover(start, end.saturating_sub(first).saturating_mul(partition::SECTOR_SIZE));
+    }
+}
+
+/// The table whose header is in a sector; what is wrong with it is reported.
+fn read(checker: &mut Checker<'_>, sector: u64, rule: Rule) -> Result<Option<Gpt>, ReadError> {
+    match Gpt::read(checker.source, sector) {
+        Ok(found) => Ok(found),
+        Err(ReadError::Invalid { offset, rule: text } | ReadError::Unsupported { offset, feature: text }) => {
+            let entries = ENTRIES.contains(&(offset % partition::SECTOR_SIZE)) && rule == Rule::GptHeader;
+            let rule = if entries { Rule::GptEntries } else { rule };
+            checker.find(rule, offset, format_args!("not so: {text}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn partitions(checker: &mut Checker<'_>, gpt: &Gpt, space: u64) {
+    let end = sectors(checker);
+    let at = gpt.entries_sector * partition::SECTOR_SIZE;
+    if gpt.first_usable > gpt.last_usable || gpt.last_usable >= end {
+        let message = format_args!("usable are {} to {} of {end}", gpt.first_usable, gpt.last_usable);
+        checker.find(Rule::GptHeader, PRIMARY * partition::SECTOR_SIZE + 40, message);
+    }
+    checker.claims.cover(at, gpt.entries_sectors() * partition::SECTOR_SIZE);
+    for (index, entry) in gpt.entries.iter().enumerate() {
+        let Some(entry) = entry else { continue };
+        checker.counts.partitions += 1;
+        appended(checker, entry.first, entry.last.saturating_add(1), space);
+        // The volume begins with the system area, so a partition that holds the volume begins before what is usable.
+        if entry.first > entry.last || entry.last > gpt.last_usable {
+            let message =
+                format_args!("partition {} has sectors {} to {}", index + 1, entry.first, entry.last);
+            checker.find(Rule::GptEntries, at + 128 * index as u64, message);
+        }
+    }
+}
+
+fn backup(checker: &mut Checker<'_>, gpt: &Gpt) -> Result<(), ReadError> {
+    let Some(backup) = read(checker, gpt.alternate, Rule::GptBackup)? else {
+        if checker.findings.total(Rule::GptBackup) == 0 {
+            let message = format_args!("there is none in sector {}", gpt.alternate);
+            checker.find(Rule::GptBackup, PRIMARY * partition::SECTOR_SIZE + 32, message);
+        }
+        return Ok(());
+    };
+    let offset = gpt.alternate * partition::SECTOR_SIZE;
+    checker.claims.cover(offset, partition::SECTOR_SIZE);
+    let entries = backup.entries_sector * partition::SECTOR_SIZE;
+    checker.claims.cover(entries, backup.entries_sectors() * partition::SECTOR_SIZE);
+    // Where its entries are is its own affair, as long as they are there.
+    let same = Gpt { entries_sector: backup.entries_sector, ..gpt.backup() };
+    if same != backup {
+        checker.find(Rule::GptBackup, offset, format_args!("it differs from the primary table"));
+    }
+    Ok(())
+}

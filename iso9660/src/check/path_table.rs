@@ -1,0 +1,157 @@
+//! Path tables (9.4) against the walk of their hierarchy.
+//!
+//! ```text
+//! 0 length of the identifier | 1 EAR | 2 sector | 6 number of the parent | 8 identifier | 00 when its length is odd
+//! ```
+//!
+//! Each of the two tables and their optional copies is compared with the directories themselves, so that all that are
+//! without a finding are equal. What is read of a table is never more than the walk says it must have.
+
+use std::collections::HashMap;
+
+use super::descriptors::{Descriptor, Kind, Table};
+use super::extents::Use;
+use super::identifier::path_table_order;
+use super::report::shown;
+use super::walk::Hierarchy;
+use super::{Checker, Rule};
+use crate::SECTOR_SIZE;
+use crate::ecma119::field::array;
+use crate::error::ReadError;
+
+/// The bytes before the identifier.
+const HEADER: usize = 8;
+
+/// A record of a table.
+struct Entry<'a> {
+    offset: u64,
+    identifier: &'a [u8],
+    extent: u32,
+    parent: usize,
+}
+
+/// Checks the path tables of a hierarchy.
+pub(super) fn check(
+    checker: &mut Checker<'_>,
+    descriptor: &Descriptor,
+    hierarchy: &Hierarchy,
+) -> Result<(), ReadError> {
+    let sizes = hierarchy
+        .directories
+        .iter()
+        .map(|directory| HEADER as u64 + directory.identifier.len().next_multiple_of(2) as u64);
+    let wanted: u64 = sizes.sum();
+    let size = u64::from(descriptor.path_table_size);
+    if size != wanted {
+        let message = format_args!("{size} bytes, the directories need {wanted}");
+        checker.find(Rule::PathTableSize, descriptor.offset + 132, message);
+    }
+    for table in &descriptor.tables {
+        let offset = u64::from(table.sector) * SECTOR_SIZE;
+        if offset + size > descriptor.space || !checker.holds(offset, size) {
+            let message = format_args!("{} has {size} bytes in sector {}", table.name, table.sector);
+            checker.find(Rule::PathTableOutside, table.field, message);
+            continue;
+        }
+        checker.claims.claim(offset, size, Use::Structure("a path table"));
+        // The walk bounds what is allocated.
+        let mut bytes = vec![0; usize::try_from(size.min(wanted)).unwrap_or(0)];
+        checker.fill(offset, &mut bytes)?;
+        let entries = parse(checker, table, &bytes, offset);
+        checker.counts.path_table_records += entries.len() as u64;
+        compare(checker, table, &entries, hierarchy);
+        order(checker, table, &entries, descriptor.kind == Kind::Joliet);
+    }
+    Ok(())
+}
+
+fn parse<'a>(checker: &mut Checker<'_>, table: &Table, bytes: &'a [u8], offset: u64) -> Vec<Entry<'a>> {
+    let mut entries = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let place = offset + at as u64;
+        let length = usize::from(bytes[at]);
+        let end = at + HEADER + length;
+        let (Some(extent), Some(parent), Some(identifier)) =
+            (array(bytes, at + 2), array(bytes, at + 6), bytes.get(at + HEADER..end).filter(|_| length > 0))
+        else {
+            let message = format_args!("{}: an identifier of {length} bytes", table.name);
+            checker.find(Rule::PathTableRecord, place, message);
+            return entries;
+        };
+        if bytes[at + 1] != 0 {
+            let message = format_args!("{}: {} sectors of attributes", table.name, bytes[at + 1]);
+            checker.find(Rule::PathTableRecord, place + 1, message);
+        }
+        if !length.is_multiple_of(2) && bytes.get(end).is_some_and(|byte| *byte != 0) {
+            let message = format_args!("{}: the padding byte is not zero", table.name);
+            checker.find(Rule::PathTableRecord, offset + end as u64, message);
+        }
+        let (extent, parent) = match table.big {
+            true => (u32::from_be_bytes(extent), u16::from_be_bytes(parent)),
+            false => (u32::from_le_bytes(extent), u16::from_le_bytes(parent)),
+        };
+        entries.push(Entry { offset: place, identifier, extent, parent: usize::from(parent) });
+        at = end + length % 2;
+    }
+    entries
+}
+
+fn compare(checker: &mut Checker<'_>, table: &Table, entries: &[Entry<'_>], hierarchy: &Hierarchy) {
+    let directories = &hierarchy.directories;
+    let mut missing: HashMap<u32, usize> =
+        directories.iter().enumerate().map(|(index, directory)| (directory.extent, index)).collect();
+    for (index, entry) in entries.iter().enumerate() {
+        let name = shown(entry.identifier);
+        let Some(number) = missing.remove(&entry.extent) else {
+            let message = format_args!("{}: {name} in sector {} is no directory", table.name, entry.extent);
+            checker.find(Rule::PathTableDirectory, entry.offset, message);
+            continue;
+        };
+        let directory = &directories[number];
+        if *directory.identifier != *entry.identifier {
+            let message = format_args!("{}: {name} is {}", table.name, shown(&directory.identifier));
+            checker.find(Rule::PathTableDirectory, entry.offset + HEADER as u64, message);
+        }
+        // A parent comes before its children; the root is its own.
+        let parent = (entry.parent >= 1 && entry.parent <= index.max(1)).then(|| &entries[entry.parent - 1]);
+        let wanted = directories[directory.parent].extent;
+        if parent.is_none_or(|parent| parent.extent != wanted) {
+            let message = format_args!("{}: {name} is given the parent {}", table.name, entry.parent);
+            checker.find(Rule::PathTableParent, entry.offset + 6, message);
+        }
+    }
+    let mut missing: Vec<usize> = missing.into_values().collect();
+    missing.sort_unstable();
+    for number in missing {
+        let directory = &directories[number];
+        let message = format_args!(
+            "{} lacks {} in sector {}",
+            table.name,
+            shown(&directory.identifier),
+            directory.extent
+        );
+        checker.find(Rule::PathTableDirectory, table.field, message);
+    }
+}
+
+fn order(checker: &mut Checker<'_>, table: &Table, entries: &[Entry<'_>], joliet: bool) {
+    for pair in entries.windows(2).skip(1) {
+        let (left, right) = (&pair[0], &pair[1]);
+        let order = left
+            .parent
+            .cmp(&right.parent)
+            .then_with(|| path_table_order(left.identifier, right.identifier, joliet));
+        if order.is_gt() {
+            let message = format_args!(
+                "{}: {} of parent {} behind {} of parent {}",
+                table.name,
+                shown(right.identifier),
+                right.parent,
+                shown(left.identifier),
+                left.parent
+            );
+            checker.find(Rule::PathTableOrder, right.offset, message);
+        }
+    }
+}

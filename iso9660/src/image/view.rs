@@ -1,0 +1,166 @@
+//! One namespace of an image: where its root is and how the directories below it are read.
+//!
+//! ```text
+//! Rock Ridge, Joliet, plain   a record is all there is to know: a child is an entry
+//! UDF                         a name leads to a file entry somewhere else: read only for who is asked for
+//! ```
+
+use crate::error::ReadError;
+use crate::runs::{Run, Runs};
+use crate::source::ReadAt;
+use crate::udf::{FileEntry, FileKind, Identifier, Identifiers, Udf};
+
+use super::directory::Root;
+use super::entry::{TYPE_DIRECTORY, TYPE_FILE, TYPE_SYMLINK, shown};
+use super::iso::Entries;
+use super::{Entry, EntryKind, Extent, Limits, Namespace};
+
+/// A namespace of an image.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) root: Entry,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Iso { namespace: Namespace, skip: usize },
+    Udf(Box<Udf>),
+}
+
+/// What stands in a directory.
+#[derive(Clone, Debug)]
+pub(crate) enum Child {
+    Entry(Entry),
+    Udf(Identifier),
+}
+
+impl Child {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Child::Entry(entry) => &entry.name,
+            Child::Udf(identifier) => &identifier.name,
+        }
+    }
+
+    /// About how much memory it takes.
+    pub(crate) fn footprint(&self) -> usize {
+        match self {
+            Child::Entry(entry) => entry.footprint(),
+            Child::Udf(identifier) => size_of::<Child>() + identifier.name.capacity(),
+        }
+    }
+}
+
+/// The children of a directory being read.
+pub(crate) enum Children<'a> {
+    Iso(Entries<'a>),
+    Udf(Identifiers<'a>),
+}
+
+impl Children<'_> {
+    /// The next child whose name is accepted.
+    pub(crate) fn next(&mut self, mut accept: impl FnMut(&str) -> bool) -> Result<Option<Child>, ReadError> {
+        match self {
+            Children::Iso(entries) => Ok(entries.next(accept)?.map(Child::Entry)),
+            Children::Udf(identifiers) => {
+                while let Some(mut identifier) = identifiers.next()? {
+                    if !shown(&mut identifier.name) {
+                        let rule = "the name of an entry is not empty, `.` or `..`";
+                        return Err(ReadError::Invalid { offset: identifier.offset, rule });
+                    }
+                    if accept(&identifier.name) {
+                        return Ok(Some(Child::Udf(identifier)));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl View {
+    pub(crate) fn iso(namespace: Namespace, root: &Root) -> View {
+        let entry = Entry::at("", EntryKind::Directory, root.extent);
+        View { root: entry, kind: Kind::Iso { namespace, skip: root.skip } }
+    }
+
+    /// The file system, if its root can be read.
+    pub(crate) fn udf(udf: Udf, source: &dyn ReadAt, limits: &Limits) -> Result<View, ReadError> {
+        let root = Identifier { name: String::new(), address: udf.root, offset: udf.root_from };
+        let root = udf_entry(&udf, source, root)?;
+        let view = View { root, kind: Kind::Udf(Box::new(udf)) };
+        view.children(source, &view.root, limits)?.next(|_| true)?;
+        Ok(view)
+    }
+
+    pub(crate) fn namespace(&self) -> Namespace {
+        match self.kind {
+            Kind::Iso { namespace, .. } => namespace,
+            Kind::Udf(_) => Namespace::Udf,
+        }
+    }
+
+    /// Begins to read a directory.
+    pub(crate) fn children<'a>(
+        &self,
+        source: &'a dyn ReadAt,
+        directory: &Entry,
+        limits: &'a Limits,
+    ) -> Result<Children<'a>, ReadError> {
+        let extent = directory.first_extent();
+        match &self.kind {
+            Kind::Iso { namespace, skip } => {
+                Entries::new(source, extent, *namespace, *skip, limits).map(Children::Iso)
+            }
+            Kind::Udf(_) => {
+                let invalid = |rule| ReadError::Invalid { offset: extent.offset, rule };
+                if directory.extents.is_empty() || !directory.is_stored() {
+                    return Err(invalid("a UDF directory is recorded"));
+                }
+                if directory.len > limits.directory_bytes {
+                    let what = "bytes in one directory";
+                    return Err(ReadError::Limit { what, limit: limits.directory_bytes });
+                }
+                let mut runs = Runs::default();
+                for Extent { offset, len } in directory.extents.iter().copied() {
+                    if offset.checked_add(len).is_none_or(|end| end > source.len()) {
+                        return Err(invalid("a directory lies inside the image"));
+                    }
+                    runs.push(Run { offset: Some(offset), len });
+                }
+                Ok(Children::Udf(Identifiers::new(source, runs)))
+            }
+        }
+    }
+
+    /// All there is to know about a child.
+    pub(crate) fn entry(&self, source: &dyn ReadAt, child: Child) -> Result<Entry, ReadError> {
+        match (child, &self.kind) {
+            (Child::Entry(entry), _) => Ok(entry),
+            (Child::Udf(identifier), Kind::Udf(udf)) => udf_entry(udf, source, identifier),
+            (Child::Udf(Identifier { offset, .. }), Kind::Iso { .. }) => {
+                Err(ReadError::Invalid { offset, rule: "only UDF directories have UDF names" })
+            }
+        }
+    }
+}
+
+/// The entry that a name leads to.
+fn udf_entry(udf: &Udf, source: &dyn ReadAt, identifier: Identifier) -> Result<Entry, ReadError> {
+    let Identifier { name, address, offset } = identifier;
+    let file = FileEntry::read(&udf.layout, source, address, offset)?;
+    let (kind, type_bits) = match file.kind() {
+        FileKind::File => (EntryKind::File, TYPE_FILE),
+        FileKind::Directory => (EntryKind::Directory, TYPE_DIRECTORY),
+        FileKind::Symlink => (EntryKind::Symlink(file.target(&udf.layout, source)?), TYPE_SYMLINK),
+        FileKind::Other => (EntryKind::Other, 0),
+    };
+    let mut entry = Entry::at(&name, kind, Extent { offset: file.offset, len: 0 });
+    entry.modified = file.modified;
+    entry.mode = Some(type_bits | file.permissions);
+    if entry.kind != EntryKind::Other {
+        entry.set_runs(file.runs(&udf.layout, source)?);
+    }
+    Ok(entry)
+}

@@ -1,0 +1,243 @@
+//! A directory of this machine as a tree.
+//!
+//! ```text
+//! Tree::graft("boot", /srv/boot)     each directory: read, sorted byte-wise, taken over
+//!   file             -> Content::File: where it is, its length and its time; opened when it is read
+//!   symbolic link    -> a symbolic link, never followed
+//!   anything else    -> an error that names it
+//!
+//! ScannedFile --index--> Listing (one per directory: path, names, lengths, times) --> OpenFiles (at most 16 at once)
+//! ```
+//!
+//! Invariants: nothing of a file but its name, length, content and executable bit reaches an image; a file that is not
+//! what it was when it was scanned is an error, when it is opened and after every read; however many files there are, at
+//! most [`OPEN_FILES`] descriptors are held.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+
+use crate::error::{PlanError, ScanError};
+use crate::source::{ReadAt, past_end};
+use crate::tree::{Content, Tree};
+
+/// How many files are kept open between reads.
+const OPEN_FILES: usize = 16;
+
+/// A file found by [`Tree::graft`]: opened when it is read, and refused when it has changed since.
+#[derive(Clone)]
+pub struct ScannedFile {
+    listing: Arc<Listing>,
+    index: u32,
+}
+
+/// The regular files of one directory.
+struct Listing {
+    directory: PathBuf,
+    names: String,
+    files: Vec<Record>,
+    open: Arc<OpenFiles>,
+}
+
+/// What a file was when it was scanned.
+struct Record {
+    name_end: u32,
+    nanoseconds: u32,
+    seconds: i64,
+    len: u64,
+}
+
+/// The files read last, oldest first, by their listing's address and their index. Listings that share this are made in
+/// one scan and live on in contents of its tree, so that no address names two of them while files are read.
+#[derive(Default)]
+struct OpenFiles(Mutex<Vec<(usize, u32, Arc<File>)>>);
+
+impl ScannedFile {
+    fn record(&self) -> &Record {
+        &self.listing.files[self.index as usize]
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> PathBuf {
+        let files = &self.listing.files;
+        let start = self.index.checked_sub(1).map_or(0, |before| files[before as usize].name_end);
+        self.listing.directory.join(&self.listing.names[start as usize..self.record().name_end as usize])
+    }
+
+    /// The file, opened now or before.
+    fn open(&self) -> io::Result<Arc<File>> {
+        let key = Arc::as_ptr(&self.listing).addr();
+        let lock = || self.listing.open.0.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut open = lock();
+            let found = open.iter().position(|(listing, index, _)| (*listing, *index) == (key, self.index));
+            if let Some(at) = found {
+                let last = open.remove(at);
+                let file = last.2.clone();
+                open.push(last);
+                return Ok(file);
+            }
+        }
+        // Neither a link nor a pipe that took the file's place may be followed or waited for.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let file = Arc::new(fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path())?);
+        self.unchanged(&file)?;
+        let mut open = lock();
+        if open.len() >= OPEN_FILES {
+            open.remove(0);
+        }
+        open.push((key, self.index, file.clone()));
+        Ok(file)
+    }
+
+    /// An error when the file is not what was scanned.
+    fn unchanged(&self, file: &File) -> io::Result<()> {
+        let (metadata, record) = (file.metadata()?, self.record());
+        let same = metadata.is_file()
+            && metadata.len() == record.len
+            && (metadata.mtime(), nanoseconds(&metadata)) == (record.seconds, record.nanoseconds);
+        if same {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} was changed since its directory was scanned; scan it again", self.path().display()),
+        ))
+    }
+}
+
+impl ReadAt for ScannedFile {
+    fn len(&self) -> u64 {
+        self.record().len
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len()) {
+            return Err(past_end(offset, buffer.len(), self.len()));
+        }
+        let file = self.open()?;
+        let outcome = file.read_exact_at(buffer, offset);
+        // Asked after the read: a change before or during it is seen, one after it did no harm.
+        self.unchanged(&file)?;
+        outcome
+    }
+}
+
+impl Tree {
+    /// The tree of a directory of this machine.
+    ///
+    /// # Errors
+    /// As [`Tree::graft`].
+    pub fn from_directory(directory: impl AsRef<Path>) -> Result<Tree, ScanError> {
+        let mut tree = Tree::new();
+        tree.graft("", directory)?;
+        Ok(tree)
+    }
+
+    /// Adds what is in a directory of this machine below `path`; an empty path is the root.
+    ///
+    /// Files are opened when the image is read. A file with an executable bit is added as executable; no other mode, no
+    /// owner and no time is taken over. After an error the tree holds a part of the directory.
+    ///
+    /// # Errors
+    /// When something is neither file, directory nor symbolic link, has a name that is not UTF-8, vanishes during the
+    /// scan, cannot be read, or cannot be added to the tree.
+    pub fn graft(&mut self, path: &str, directory: impl AsRef<Path>) -> Result<&mut Tree, ScanError> {
+        let directory = directory.as_ref();
+        let read = |error| ScanError::Read { path: directory.to_owned(), source: error };
+        if !fs::metadata(directory).map_err(read)?.is_dir() {
+            return Err(ScanError::Kind { path: directory.to_owned(), kind: "not a directory" });
+        }
+        let open = Arc::default();
+        let mut waiting = vec![(path.trim_matches('/').to_owned(), directory.to_owned())];
+        while let Some((path, directory)) = waiting.pop() {
+            self.take_over(&path, &directory, &open, &mut waiting)?;
+        }
+        Ok(self)
+    }
+
+    /// Adds the children of one directory; those that are directories wait.
+    fn take_over(
+        &mut self,
+        path: &str,
+        directory: &Path,
+        open: &Arc<OpenFiles>,
+        waiting: &mut Vec<(String, PathBuf)>,
+    ) -> Result<(), ScanError> {
+        let read = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ScanError::Read { path, source }
+        };
+        let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(directory).map_err(read(directory))? {
+            let entry = entry.map_err(read(directory))?;
+            let name = entry.file_name().into_string();
+            let name = name.map_err(|_| ScanError::Name { path: entry.path() })?;
+            let metadata = entry.metadata().map_err(read(&entry.path()))?;
+            found.push((name, metadata));
+        }
+        found.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        if !path.is_empty() {
+            self.add_directory(path)?;
+        }
+
+        let files = found.iter().filter(|(_, metadata)| metadata.is_file());
+        let listing = Arc::new(Listing::new(directory, files, open)?);
+        let mut index = 0;
+        for (name, metadata) in &found {
+            let kind = metadata.file_type();
+            if kind.is_dir() {
+                waiting.push((below(name), directory.join(name)));
+            } else if kind.is_symlink() {
+                let at = directory.join(name);
+                let target = fs::read_link(&at).map_err(read(&at))?;
+                let target = target.to_str().ok_or(ScanError::Name { path: at })?;
+                self.add_symlink(&below(name), target)?;
+            } else if kind.is_file() {
+                let content = Content::File(ScannedFile { listing: listing.clone(), index });
+                index += 1;
+                if metadata.mode() & 0o111 == 0 {
+                    self.add_file(&below(name), content)?;
+                } else {
+                    self.add_executable(&below(name), content)?;
+                }
+            } else {
+                return Err(ScanError::Kind {
+                    path: directory.join(name),
+                    kind: "neither a file, a directory nor a symbolic link",
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Listing {
+    fn new<'a>(
+        directory: &Path,
+        found: impl Iterator<Item = &'a (String, Metadata)>,
+        open: &Arc<OpenFiles>,
+    ) -> Result<Listing, PlanError> {
+        let (mut names, mut files) = (String::new(), Vec::new());
+        for (name, metadata) in found {
+            names.push_str(name);
+            let name_end =
+                u32::try_from(names.len()).map_err(|_| PlanError::TooLarge { path: name.clone() })?;
+            let (seconds, nanoseconds) = (metadata.mtime(), nanoseconds(metadata));
+            files.push(Record { name_end, nanoseconds, seconds, len: metadata.len() });
+        }
+        names.shrink_to_fit();
+        files.shrink_to_fit();
+        Ok(Listing { directory: directory.to_owned(), names, files, open: open.clone() })
+    }
+}
+
+/// The fraction of a second, which has 30 bits.
+fn nanoseconds(metadata: &Metadata) -> u32 {
+    u32::try_from(metadata.mtime_nsec()).unwrap_or(0)
+}

@@ -1,0 +1,223 @@
+//! What of the original is needed: its descriptors and, for each tree, its root directory and its path table.
+//!
+//! ```text
+//! sector 16..  primary ----------------------> tree: root records, path table      each tree is changed
+//!              supplementary %/E -> Joliet --> tree                                once, however many
+//!              supplementary, version 2 -----> tree, or the same one as primary    descriptors lead to it
+//!              boot record -> boot catalog: only looked at
+//!              terminator, then NSR02 / NSR03 -> refused
+//! ```
+
+use crate::SECTOR_SIZE;
+use crate::ecma119::field::{array, read_both_u16, read_both_u32};
+use crate::ecma119::record::{DIRECTORY, Record};
+use crate::ecma119::{FIRST_DESCRIPTOR, SECTOR, descriptor};
+use crate::eltorito::{self, CatalogEntry};
+use crate::error::ReadError;
+use crate::source::ReadAt;
+
+use super::budget::Budget;
+use super::dialect::Dialect;
+use super::error::SpliceError;
+use super::path_table::PathTable;
+use super::records::{self, Raw};
+
+/// The most descriptors looked at; Linux looks at 84.
+const MAX_DESCRIPTORS: u32 = 100;
+/// The most sectors after the descriptors looked at for UDF.
+const MAX_RECOGNITION: u64 = 16;
+/// BP 7: the version of an Enhanced Volume Descriptor.
+const ENHANCED: u8 = 2;
+
+/// Whose identifiers a tree has.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    Primary,
+    Joliet,
+    Enhanced,
+}
+
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Primary => "primary",
+            Kind::Joliet => "Joliet",
+            Kind::Enhanced => "enhanced",
+        }
+    }
+}
+
+/// A volume descriptor that leads to a tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Descriptor {
+    pub(crate) offset: u64,
+    pub(crate) sector: [u8; SECTOR],
+    pub(crate) kind: Kind,
+}
+
+/// A tree and the descriptors that lead to it.
+pub(crate) struct Tree {
+    pub(crate) kind: Kind,
+    pub(crate) descriptors: Vec<Descriptor>,
+    /// Where the root directory is, in bytes.
+    pub(crate) root_offset: u64,
+    pub(crate) root_length: u32,
+    pub(crate) records: Vec<Raw>,
+    pub(crate) path_table: PathTable,
+    pub(crate) rock_ridge: Option<Dialect>,
+}
+
+/// The original.
+pub(crate) struct Original {
+    pub(crate) trees: Vec<Tree>,
+    /// The boot catalog: where it is, and its entries.
+    pub(crate) boot: Option<(u64, Vec<CatalogEntry>)>,
+}
+
+impl Descriptor {
+    fn parse(offset: u64, sector: [u8; SECTOR], kind: Kind) -> Result<Descriptor, ReadError> {
+        let invalid = |at: u64, rule| ReadError::Invalid { offset: offset + at, rule };
+        match read_both_u16(&sector, 128) {
+            Some(2048) => Ok(Descriptor { offset, sector, kind }),
+            Some(_) => Err(ReadError::Unsupported {
+                offset: offset + 128,
+                feature: "logical blocks of other than 2048 bytes",
+            }),
+            None => Err(invalid(128, "both byte orders of the logical block size agree")),
+        }
+    }
+
+    fn number(&self, at: usize, rule: &'static str) -> Result<u32, ReadError> {
+        read_both_u32(&self.sector, at).ok_or(ReadError::Invalid { offset: self.offset + at as u64, rule })
+    }
+
+    /// The offset and length of the root directory.
+    fn root(&self) -> Result<(u64, u32), ReadError> {
+        let offset = self.offset + 156;
+        let root = Record::parse(&self.sector[156..190], offset)?;
+        if self.sector[157] != 0 {
+            let feature = "directories with extended attribute records";
+            return Err(ReadError::Unsupported { offset, feature });
+        }
+        if root.flags & DIRECTORY == 0 || root.data_length == 0 {
+            return Err(ReadError::Invalid { offset, rule: "the root is a directory with records" });
+        }
+        Ok((root.data_offset, root.data_length))
+    }
+
+    fn path_table_size(&self) -> Result<u32, ReadError> {
+        self.number(132, "both byte orders of the path table size agree")
+    }
+
+    fn l_table(&self) -> u64 {
+        array(&self.sector, 140).map_or(0, |bytes| u64::from(u32::from_le_bytes(bytes)) * SECTOR_SIZE)
+    }
+
+    /// The places of all path tables: offset and length.
+    pub(crate) fn path_tables(&self) -> Result<Vec<(u64, u64)>, ReadError> {
+        let little = [140, 144].map(|at| array(&self.sector, at).map_or(0, u32::from_le_bytes));
+        let big = [148, 152].map(|at| array(&self.sector, at).map_or(0, u32::from_be_bytes));
+        let size = u64::from(self.path_table_size()?);
+        let there = little.into_iter().chain(big).filter(|sector| *sector != 0);
+        Ok(there.map(|sector| (u64::from(sector) * SECTOR_SIZE, size)).collect())
+    }
+}
+
+impl Original {
+    pub(crate) fn read(source: &Budget<'_>) -> Result<Original, SpliceError> {
+        let (mut descriptors, mut catalog) = (Vec::new(), None);
+        let mut next = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;
+        let end = next + u64::from(MAX_DESCRIPTORS) * SECTOR_SIZE;
+        loop {
+            if next == end {
+                return Err(SpliceError::Limit { what: "volume descriptors", limit: MAX_DESCRIPTORS.into() });
+            }
+            let sector = source.sector(next, "the volume descriptors end with a terminator")?;
+            let unterminated =
+                ReadError::Invalid { offset: next, rule: "the volume descriptors end with a terminator" };
+            let kind = match descriptor::kind(&sector) {
+                Some(descriptor::PRIMARY) => Some(Kind::Primary),
+                Some(descriptor::SUPPLEMENTARY) if descriptor::is_joliet(&sector) => Some(Kind::Joliet),
+                Some(descriptor::SUPPLEMENTARY) if sector[6] == ENHANCED => Some(Kind::Enhanced),
+                Some(descriptor::SUPPLEMENTARY) => {
+                    let feature = "a supplementary tree in an unknown character set";
+                    return Err(ReadError::Unsupported { offset: next, feature }.into());
+                }
+                Some(descriptor::BOOT) => {
+                    catalog = catalog.or_else(|| eltorito::parse_boot_record(&sector));
+                    None
+                }
+                Some(descriptor::TERMINATOR) => break,
+                Some(_) => None,
+                None if has_udf(source, next)? => return Err(SpliceError::Udf),
+                None => return Err(unterminated.into()),
+            };
+            if let Some(kind) = kind {
+                descriptors.push(Descriptor::parse(next, sector, kind)?);
+            }
+            next += SECTOR_SIZE;
+        }
+        if has_udf(source, next + SECTOR_SIZE)? {
+            return Err(SpliceError::Udf);
+        }
+        let (mut trees, mut sectors) = (Vec::new(), 0);
+        for descriptor in descriptors {
+            sectors = sectors.max(descriptor.number(80, "both byte orders of the volume space size agree")?);
+            add(&mut trees, source, descriptor)?;
+        }
+        if !trees.iter().any(|tree| tree.kind == Kind::Primary) {
+            let offset = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;
+            let rule = "an ISO 9660 image has a Primary Volume Descriptor";
+            return Err(ReadError::Invalid { offset, rule }.into());
+        }
+        let (claimed, len) = (u64::from(sectors) * SECTOR_SIZE, source.len());
+        if claimed > len {
+            return Err(SpliceError::Truncated { len, claimed });
+        }
+        Ok(Original { trees, boot: boot(source, catalog)? })
+    }
+}
+
+/// Adds a descriptor to the tree it leads to.
+fn add(trees: &mut Vec<Tree>, source: &Budget<'_>, descriptor: Descriptor) -> Result<(), SpliceError> {
+    let (root_offset, root_length) = descriptor.root()?;
+    let kind = descriptor.kind;
+    if let Some(tree) = trees.iter_mut().find(|tree| tree.root_offset == root_offset) {
+        let same_names = (tree.kind == Kind::Joliet) == (kind == Kind::Joliet);
+        if !same_names || tree.root_length != root_length {
+            return Err(SpliceError::Overlap { offset: root_offset });
+        }
+        tree.descriptors.push(descriptor);
+        return Ok(());
+    }
+    let bytes = source.bytes(root_offset, root_length.into(), "a root directory lies inside the image")?;
+    let records = records::split(&bytes, root_offset)?;
+    if records[0].data_offset != root_offset || records[0].data_length != root_length {
+        let rule = "a directory begins with the record of itself";
+        return Err(ReadError::Invalid { offset: root_offset, rule }.into());
+    }
+    let rock_ridge = if kind == Kind::Joliet { None } else { Dialect::of(&records[0]) };
+    let (l_table, size) = (descriptor.l_table(), descriptor.path_table_size()?);
+    let table = source.bytes(l_table, size.into(), "a path table lies inside the image")?;
+    let path_table = PathTable::parse(&table, l_table)?;
+    let descriptors = vec![descriptor];
+    trees.push(Tree { kind, descriptors, root_offset, root_length, records, path_table, rock_ridge });
+    Ok(())
+}
+
+/// The boot catalog, one sector of it, as firmware looks at it.
+fn boot(source: &Budget<'_>, sector: Option<u32>) -> Result<Option<(u64, Vec<CatalogEntry>)>, SpliceError> {
+    let Some(sector) = sector else { return Ok(None) };
+    let offset = u64::from(sector) * SECTOR_SIZE;
+    let catalog = source.sector(offset, "the boot catalog lies inside the image")?;
+    Ok(Some((offset, eltorito::parse_catalog(&catalog, offset)?)))
+}
+
+/// Whether a UDF recognition sequence (ECMA-167 2/9) begins at or soon after byte `offset`.
+fn has_udf(source: &Budget<'_>, offset: u64) -> Result<bool, SpliceError> {
+    let sectors = (source.len().saturating_sub(offset) / SECTOR_SIZE).min(MAX_RECOGNITION);
+    let bytes = source.bytes(offset.min(source.len()), sectors * SECTOR_SIZE, "")?;
+    let identifiers = bytes.chunks_exact(SECTOR).map(|sector| &sector[1..6]);
+    let mut until_end = identifiers.take_while(|identifier| *identifier != b"TEA01");
+    Ok(until_end.any(|identifier| matches!(identifier, b"NSR02" | b"NSR03")))
+}

@@ -1,0 +1,68 @@
+//! Names and dates (UDF 2.1.1, 2.1.3; ECMA-167 1/7.3).
+//!
+//! ```text
+//! name      08 | one byte per character, U+0000 to U+00FF            10 | 16 bits per character, big-endian
+//! dstring   a name in a field of fixed size whose last byte says how much of it is used
+//! date (12) 0 type (4 bits), minutes from UTC (12 bits, signed)   2 year   4 month   5 day   6 hour   7 minute   8 second
+//! ```
+
+use super::u16_at;
+use crate::ecma119::date;
+use crate::joliet;
+
+/// The text of a name; none when its form is unknown.
+pub(super) fn name(bytes: &[u8]) -> Option<String> {
+    match bytes.split_first() {
+        Some((8, latin)) => Some(latin.iter().copied().map(char::from).collect()),
+        Some((16, units)) if units.len().is_multiple_of(2) => Some(joliet::decode(units)),
+        _ => None,
+    }
+}
+
+/// The text of a `dstring`; empty when there is none.
+pub(super) fn dstring(field: &[u8]) -> String {
+    let used = field.last().copied().map_or(0, usize::from).min(field.len().saturating_sub(1));
+    name(&field[..used]).unwrap_or_default().trim_end_matches('\0').to_owned()
+}
+
+/// The seconds since 1970 of a date, if it is one.
+pub(super) fn date(bytes: &[u8]) -> Option<i64> {
+    let zone = u16_at(bytes, 0)?;
+    let year = u16_at(bytes, 2)?.cast_signed();
+    let &[month, day, hour, minute, second] = bytes.get(4..9)?.first_chunk()?;
+    let local = date::seconds(i64::from(year), month, day, hour, minute, second, 0)?;
+    // The low 12 bits are signed; -2047 says that the zone is not known.
+    let minutes = i64::from((zone << 4).cast_signed() >> 4);
+    Some(if (-1440..=1440).contains(&minutes) { local - minutes * 60 } else { local })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_one_or_two_bytes_per_character() {
+        assert_eq!(name(b"\x08a\xfc").as_deref(), Some("aü"));
+        assert_eq!(name(b"\x10\0a\xd8\x3d\xde\0").as_deref(), Some("a😀"));
+        assert_eq!(name(b"\x10\0"), None);
+        assert_eq!(name(b"\xfeab"), None);
+        assert_eq!(name(b""), None);
+    }
+
+    #[test]
+    fn a_dstring_says_how_much_of_it_is_used() {
+        assert_eq!(dstring(b"\x08CIDATA\0\0\x07"), "CIDATA");
+        assert_eq!(dstring(b"\x08CI\xff"), "CI");
+        assert_eq!(dstring(b""), "");
+    }
+
+    #[test]
+    fn dates_know_their_zone() {
+        let utc = [0x00, 0x10, 0xe7, 0x07, 11, 14, 22, 13, 20, 0, 0, 0];
+        assert_eq!(date(&utc), Some(1_700_000_000));
+        // +60 minutes, then "not known".
+        assert_eq!(date(&[&[0x3c, 0x10], &utc[2..]].concat()), Some(1_700_000_000 - 3600));
+        assert_eq!(date(&[&[0x01, 0x18], &utc[2..]].concat()), Some(1_700_000_000));
+        assert_eq!(date(&[0; 12]), None);
+    }
+}

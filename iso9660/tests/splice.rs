@@ -1,0 +1,516 @@
+//! Splices: the original's files and the added ones read back in every tree, by rules, budgets and refusals.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::hostile::{both, hostile_images, put, record, start_of};
+use common::{EPOCH, boot_plan, stream, strict, task_plan};
+use iso9660::{
+    BiosBoot, Boot, Content, Existing, Extent, Hierarchy, Image, Limits, Namespace, Note, Options, Part,
+    Plan, Profile, ReadAt, SegmentData, Splice, SpliceError, SpliceOptions, Spliced, Table, Tree,
+};
+use proptest::prelude::*;
+
+const NAMESPACES: [Namespace; 3] = [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain];
+
+fn files(names: &[&str]) -> Vec<(String, Content)> {
+    names.iter().map(|name| ((*name).to_owned(), Content::from(format!("this is {name}\n")))).collect()
+}
+
+fn splice_with(image: Vec<u8>, names: &[&str], options: &SpliceOptions) -> Result<Spliced, SpliceError> {
+    Splice::plan(Arc::new(image), &files(names), options)
+}
+
+fn splice(image: Vec<u8>, names: &[&str]) -> Result<Spliced, SpliceError> {
+    splice_with(image, names, &SpliceOptions::new(EPOCH))
+}
+
+/// Every file of an image with its extents and content.
+fn contents<S: ReadAt>(source: S, namespace: Namespace) -> BTreeMap<String, (Vec<Extent>, Vec<u8>)> {
+    let image = Image::open_with(source, Some(namespace), Limits::default()).unwrap();
+    let mut found = BTreeMap::new();
+    image
+        .walk(|path, entry| {
+            if entry.is_file() {
+                found.insert(path.to_owned(), (entry.extents.clone(), image.read(path, 1 << 20).unwrap()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    found
+}
+
+/// The result of a splice: every file of the original where it was, and the added ones, in every namespace of both.
+fn check(original: &[u8], plan: &Plan, names: &[&str]) {
+    let spliced = stream(plan);
+    for namespace in NAMESPACES {
+        if Image::open_with(original, Some(namespace), Limits::default()).is_err() {
+            assert!(Image::open_with(spliced.as_slice(), Some(namespace), Limits::default()).is_err());
+            continue;
+        }
+        let mut found = contents(spliced.as_slice(), namespace);
+        for name in names {
+            let shown =
+                if namespace == Namespace::Plain { name.replace('-', "_") } else { (*name).to_owned() };
+            let (_, content) = found.remove(&format!("task/{shown}")).unwrap();
+            assert_eq!(content, format!("this is {name}\n").as_bytes(), "{namespace}");
+        }
+        assert!(
+            found == contents(original, namespace),
+            "{namespace}: the original's files are where they were"
+        );
+    }
+}
+
+#[test]
+fn files_appear_under_task_in_every_tree_and_the_original_stays() {
+    for plan in [task_plan(), boot_plan()] {
+        let original = stream(&plan);
+        let names = ["job.json", "ks.cfg", "user-data"];
+        let spliced = splice(original.clone(), &names).unwrap();
+        check(&original, &spliced.plan, &names);
+        let bytes = stream(&spliced.plan);
+        assert_eq!(strict::check(&bytes), Ok(()));
+        let (before, after) = (Image::open(original).unwrap(), Image::open(bytes).unwrap());
+        assert_eq!(before.boot_entries().unwrap(), after.boot_entries().unwrap());
+        assert_eq!(before.volume().created, after.volume().created);
+        let task = after.lookup("task").unwrap();
+        assert_eq!((task.mode, task.modified), (Some(0o040_555), Some(EPOCH)));
+        let job = after.lookup("task/job.json").unwrap();
+        assert_eq!((job.mode, job.modified), (Some(0o100_444), Some(EPOCH)));
+    }
+}
+
+/// A tree whose root has so many entries that one more does not fit into its sectors.
+fn full_root() -> Vec<u8> {
+    for entries in 10..60 {
+        let mut tree = Tree::new();
+        for index in 0..entries {
+            tree.add_file(&format!("directory-{index:02}/file"), format!("{index}")).unwrap();
+        }
+        // A name that needs a continuation area.
+        tree.add_file(&"long".repeat(50), "long\n").unwrap();
+        let options = Options { joliet: false, ..Options::new(Profile::Task, "FULL", EPOCH) };
+        let original = stream(&Plan::new(&tree, &options).unwrap());
+        let spliced = splice(original.clone(), &["job.json"]).unwrap();
+        if spliced.notes.contains(&Note::RootMoved { tree: "primary" }) {
+            return original;
+        }
+    }
+    panic!("some root is full")
+}
+
+#[test]
+fn a_full_root_moves_to_the_end_with_its_continuation_areas_and_leaves_zeros() {
+    let original = full_root();
+    let spliced = splice(original.clone(), &["job.json"]).unwrap();
+    check(&original, &spliced.plan, &["job.json"]);
+    let bytes = stream(&spliced.plan);
+    assert_eq!(strict::check(&bytes), Ok(()));
+    let continuations: Vec<u64> = (spliced.plan.segments())
+        .filter(|segment| segment.part == Part::Continuation)
+        .map(|segment| segment.offset)
+        .collect();
+    assert!(continuations.iter().any(|offset| *offset >= original.len() as u64));
+}
+
+#[test]
+fn the_numbers_of_parents_shift_and_the_check_notices_when_they_do_not() {
+    let mut tree = Tree::new();
+    for path in ["alpha/one/file", "zulu/two/three/file", "zulu/four/file"] {
+        tree.add_file(path, path).unwrap();
+    }
+    let original = stream(&Plan::new(&tree, &Options::new(Profile::Task, "TREE", EPOCH)).unwrap());
+    let plan = splice(original, &["job.json"]).unwrap().plan;
+    let mut bytes = stream(&plan);
+    assert_eq!(strict::check(&bytes), Ok(()));
+    // `zulu` was number 3 and is 4 now: the mutant leaves its children with number 3.
+    for (part, at) in [(Part::PathTableL(Hierarchy::Primary), 6), (Part::PathTableM(Hierarchy::Primary), 7)] {
+        let mut record = start_of(&plan, part);
+        let mut changed = 0;
+        for _ in 0..8 {
+            if bytes[record + at] == 4 {
+                bytes[record + at] = 3;
+                changed += 1;
+            }
+            record += 8 + usize::from(bytes[record]).next_multiple_of(2);
+        }
+        assert_eq!(changed, 2);
+    }
+    assert!(strict::check(&bytes).is_err());
+}
+
+/// Counts what is read, and fails once that is more than a mebibyte.
+struct Counted<S>(S, AtomicU64);
+
+impl<S: ReadAt> ReadAt for Counted<S> {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let before = self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        if before + buffer.len() as u64 > 1 << 20 {
+            return Err(io::Error::other("more than a mebibyte was read"));
+        }
+        self.0.read_exact_at(offset, buffer)
+    }
+}
+
+/// Bytes that are a function of their offset, as many as wanted.
+struct Pattern(u64);
+
+impl ReadAt for Pattern {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        for (byte, at) in buffer.iter_mut().zip(offset..) {
+            *byte = (at % 251) as u8;
+        }
+        Ok(())
+    }
+}
+
+/// An image of more than four gibibytes and thousands of directories.
+fn large() -> Plan {
+    let mut tree = Tree::new();
+    tree.add_file("install.wim", Content::source(Pattern(4_400_000_000))).unwrap();
+    for index in 0..3000 {
+        tree.add_file(&format!("pool/{}/package-{index}/file", index % 26), "x").unwrap();
+    }
+    Plan::new(&tree, &Options::new(Profile::Task, "LARGE", EPOCH)).unwrap()
+}
+
+#[test]
+fn planning_over_four_gibibytes_reads_less_than_a_mebibyte_and_copies_nothing() {
+    let source = Arc::new(Counted(large(), AtomicU64::new(0)));
+    let (dynamic, names): (Arc<dyn ReadAt>, _) = (source.clone(), ["job.json", "user-data"]);
+    let spliced = Splice::plan(dynamic, &files(&names), &SpliceOptions::new(EPOCH)).unwrap();
+    assert_eq!(spliced.bytes_read, source.1.load(Ordering::Relaxed));
+    assert!(spliced.bytes_read < 1 << 20, "{} bytes", spliced.bytes_read);
+    let own: u64 = spliced
+        .plan
+        .segments()
+        .map(|segment| if matches!(segment.data, SegmentData::Bytes(_)) { segment.len } else { 0 })
+        .sum();
+    assert!(own < 1 << 20, "{own} bytes are the plan's own");
+    source.1.store(0, Ordering::Relaxed);
+    let image = Image::open(&spliced.plan).unwrap();
+    assert_eq!(image.read("task/job.json", 100).unwrap(), b"this is job.json\n");
+    assert_eq!(image.lookup("install.wim").unwrap().len, 4_400_000_000);
+    let file = image.open_file("install.wim").unwrap();
+    let mut last = [0; 4];
+    file.read_exact_at(4_399_999_996, &mut last).unwrap();
+    assert_eq!(
+        last,
+        [4_399_999_996_u64, 4_399_999_997, 4_399_999_998, 4_399_999_999].map(|at| (at % 251) as u8)
+    );
+}
+
+#[test]
+fn what_would_need_more_reading_is_a_limit() {
+    let options = SpliceOptions { read_limit: 64 << 10, ..SpliceOptions::new(EPOCH) };
+    let result = Splice::plan(Arc::new(large()), &files(&["job.json"]), &options);
+    assert!(matches!(result, Err(SpliceError::Limit { limit: 65_536, .. })), "{result:?}");
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes_whatever_the_order_of_the_files() {
+    let plan = |names: &[&str]| splice(stream(&task_plan()), names).unwrap().plan;
+    let (one, two) = (plan(&["a", "b", "user-data"]), plan(&["user-data", "b", "a"]));
+    let bytes = stream(&one);
+    assert!(bytes == stream(&two));
+    let mut again = vec![0; bytes.len()];
+    one.read_exact_at(0, &mut again).unwrap();
+    assert!(again == bytes);
+    assert!(one.file_path(0).unwrap().starts_with("task/"));
+}
+
+#[test]
+fn an_empty_file_and_no_file_at_all_are_fine() {
+    let original = stream(&boot_plan());
+    let empty: [(&str, Content); 1] = [("empty", Content::from(""))];
+    let plan = Splice::plan(Arc::new(original.clone()), &empty, &SpliceOptions::new(EPOCH)).unwrap().plan;
+    assert_eq!(strict::check(&stream(&plan)), Ok(()));
+    assert_eq!(Image::open(&plan).unwrap().read("task/empty", 9).unwrap(), b"");
+    let plan = splice(original, &[]).unwrap().plan;
+    assert_eq!(strict::check(&stream(&plan)), Ok(()));
+    assert!(Image::open(&plan).unwrap().list("task").unwrap().is_empty());
+}
+
+#[test]
+fn a_directory_of_that_name_is_refused_or_replaced_as_the_options_say() {
+    let first = stream(&splice(stream(&task_plan()), &["old.json", "job.json"]).unwrap().plan);
+    let result = splice(first.clone(), &["job.json"]);
+    assert!(matches!(result, Err(SpliceError::Exists { tree: "primary", .. })), "{result:?}");
+    let options = SpliceOptions { existing: Existing::Replace, ..SpliceOptions::new(EPOCH) };
+    let spliced = splice_with(first, &["job.json", "new"], &options).unwrap();
+    assert!(spliced.notes.contains(&Note::DirectoryReplaced { tree: "Joliet" }));
+    check(&stream(&task_plan()), &spliced.plan, &["job.json", "new"]);
+    for name in ["Task", "TASK"] {
+        let mut tree = Tree::new();
+        tree.add_file(name, "a file").unwrap();
+        let image = stream(&Plan::new(&tree, &Options::new(Profile::Task, "FILE", EPOCH)).unwrap());
+        assert!(matches!(splice(image.clone(), &["a"]), Err(SpliceError::Exists { .. })));
+        assert!(matches!(splice_with(image, &["a"], &options), Err(SpliceError::Replace { .. })));
+    }
+    let mut tree = Tree::new();
+    tree.add_file("task/deep/file", "kept").unwrap();
+    let image = stream(&Plan::new(&tree, &Options::new(Profile::Task, "DEEP", EPOCH)).unwrap());
+    assert!(matches!(splice_with(image, &["a"], &options), Err(SpliceError::Replace { .. })));
+}
+
+fn replacing(path: &str, content: &str) -> SpliceOptions {
+    SpliceOptions { replace: vec![(path.to_owned(), content.into())], ..SpliceOptions::new(EPOCH + 1) }
+}
+
+#[test]
+fn a_file_is_replaced_under_its_name_in_every_tree() {
+    for (path, source) in [("readme.txt", boot_plan()), ("d/e/grub.cfg", deep())] {
+        let original = stream(&source);
+        let spliced =
+            splice_with(original.clone(), &["job.json"], &replacing(path, "set timeout=0\n")).unwrap();
+        assert!(spliced.notes.contains(&Note::FileReplaced { path: path.to_owned() }));
+        let bytes = stream(&spliced.plan);
+        for namespace in NAMESPACES {
+            let image = Image::open_with(bytes.as_slice(), Some(namespace), Limits::default()).unwrap();
+            assert_eq!(image.read(path, 100).unwrap(), b"set timeout=0\n", "{namespace}");
+            assert_eq!(image.lookup(path).unwrap().modified, Some(EPOCH + 1));
+            assert!(image.read("task/job.json", 100).is_ok());
+            let others = contents(original.as_slice(), namespace);
+            let found = contents(bytes.as_slice(), namespace);
+            assert!(others.iter().all(|(name, file)| name == path || found[name] == *file));
+        }
+    }
+}
+
+fn deep() -> Plan {
+    let mut tree = Tree::new();
+    for path in ["d/e/grub.cfg", "d/e/other", "d/z", "top"] {
+        tree.add_file(path, format!("this is {path}\n")).unwrap();
+    }
+    Plan::new(&tree, &Options::new(Profile::Task, "DEEP", EPOCH)).unwrap()
+}
+
+#[test]
+fn what_must_not_be_replaced_is_refused_with_the_reason() {
+    let reason = |plan: &Plan, path: &str| match splice_with(stream(plan), &[], &replacing(path, "")) {
+        Err(SpliceError::Replace { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert!(reason(&boot_plan(), "boot/bios.img").starts_with("firmware boots it"));
+    assert!(reason(&boot_plan(), "boot/efi.img").starts_with("firmware boots it"));
+    assert_eq!(reason(&boot_plan(), "boot"), "it is a directory");
+    assert_eq!(reason(&deep(), "d/e/nothing"), "there is no such file");
+    assert!(reason(&deep(), "top/nothing").starts_with("its path goes through"));
+    let options = replacing("install.wim", "small");
+    match Splice::plan(Arc::new(large()), &files(&[]), &options) {
+        Err(SpliceError::Replace { reason, .. }) => assert_eq!(reason, "it has several extents"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn udf_is_refused_and_so_is_what_ends_too_early() {
+    let mut image = stream(&task_plan());
+    let after = start_of(&task_plan(), Part::Terminator) + 2048;
+    put(&mut image, after, b"\0BEA01\x01");
+    put(&mut image, after + 2048, b"\0NSR02\x01");
+    assert!(matches!(splice(image, &["a"]), Err(SpliceError::Udf)));
+    let mut image = stream(&task_plan());
+    image.truncate((1 << 20) - 1);
+    assert!(matches!(
+        splice(image, &["a"]),
+        Err(SpliceError::Truncated { len: 1_048_575, claimed: 1_048_576 })
+    ));
+}
+
+#[test]
+fn a_media_check_record_is_blanked_and_reported() {
+    let mut image = stream(&task_plan());
+    image[16 * 2048 + 883..16 * 2048 + 1395].fill(b' ');
+    put(&mut image, 16 * 2048 + 883, b"ISO MD5SUM = 0123456789abcdef0123456789abcdef;SKIPSECTORS = 15");
+    let spliced = splice(image, &["a"]).unwrap();
+    assert!(spliced.notes.contains(&Note::MediaCheckBlanked));
+    assert_eq!(stream(&spliced.plan)[16 * 2048 + 883..16 * 2048 + 1395], [b' '; 512]);
+    assert!(!splice(stream(&task_plan()), &["a"]).unwrap().notes.contains(&Note::MediaCheckBlanked));
+}
+
+#[test]
+fn names_that_some_tree_cannot_hold_are_refused() {
+    for names in [["a/b", "c"], ["", "c"], ["a", "A"], ["..", "c"], ["x*", "c"]] {
+        assert!(splice(stream(&task_plan()), &names).is_err(), "{names:?}");
+    }
+    let options = SpliceOptions { epoch: i64::MAX, ..SpliceOptions::new(0) };
+    assert!(matches!(splice_with(stream(&task_plan()), &[], &options), Err(SpliceError::Added(_))));
+    let large: [(&str, Content); 1] = [("large", Content::source(Pattern(1 << 32)))];
+    let result = Splice::plan(Arc::new(stream(&task_plan())), &large, &SpliceOptions::new(EPOCH));
+    assert!(matches!(result, Err(SpliceError::TooLarge { .. })));
+}
+
+#[test]
+fn structures_that_lie_over_each_other_are_refused() {
+    let plan = deep();
+    let root = start_of(&plan, Part::Directory(Hierarchy::Primary, 1));
+    let table = start_of(&plan, Part::PathTableM(Hierarchy::Primary));
+    let mut image = stream(&plan);
+    // The old path table would be zeroed: it must not be a directory too.
+    let child = record(&image, root, b"D");
+    put(&mut image, child + 2, &both(u32::try_from(table / 2048).unwrap()));
+    let records = image[start_of(&plan, Part::Directory(Hierarchy::Primary, 2))..][..2048].to_vec();
+    put(&mut image, table, &records);
+    let result = splice(image, &["a"]);
+    assert!(matches!(result, Err(SpliceError::Overlap { .. })), "{result:?}");
+}
+
+#[test]
+fn hostile_images_end_in_an_error_or_in_an_image_that_shows_what_was_added() {
+    let mut outcomes = BTreeMap::new();
+    for hostile in hostile_images() {
+        let listed = Image::open(hostile.image.as_slice()).and_then(|image| image.list("")).is_ok();
+        let result = splice(hostile.image, &["job.json"]);
+        *outcomes.entry((listed, result.is_ok())).or_insert(0) += 1;
+        if let (true, Ok(spliced)) = (listed, result) {
+            assert!(Image::open(&spliced.plan).unwrap().lookup("task/job.json").is_ok(), "{}", hostile.name);
+        }
+    }
+    assert!(outcomes[&(true, true)] > 1 && outcomes[&(false, false)] > 1, "{outcomes:?}");
+}
+
+fn bootable(image: &mut Options, path: &str) {
+    image.profile = Profile::Boot;
+    let bios = Some(BiosBoot { path: path.to_owned(), load_units: 4, boot_info_table: false });
+    image.boot = Some(Boot { bios, uefi: None });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_tree_can_be_spliced_and_obeys_the_standard(
+        paths in proptest::collection::btree_set("([a-d]{1,2}/){0,3}[a-zü]{1,60}", 1..60),
+        extra in 0_usize..30,
+        boots in any::<bool>(),
+        joliet in any::<bool>(),
+        rock_ridge in any::<bool>(),
+        min_size in 0_u64..300_000,
+    ) {
+        let mut tree = Tree::new();
+        let mut added = Vec::new();
+        for path in &paths {
+            if tree.add_file(path, format!("this is {path}\n")).is_ok() {
+                added.push(path.clone());
+            }
+        }
+        for index in 0..extra {
+            tree.add_file(&format!("zz{index}/file"), vec![b'x'; index * 100]).unwrap();
+        }
+        let mut options = Options { joliet, rock_ridge, min_size, ..Options::new(Profile::Task, "ANY", EPOCH) };
+        if boots {
+            bootable(&mut options, &added[0]);
+        }
+        let original = stream(&Plan::new(&tree, &options).unwrap());
+        prop_assert_eq!(strict::check(&original), Ok(()));
+        let names = ["job.json", "recipe.json", "user-data"];
+        let spliced = splice(original.clone(), &names).unwrap();
+        check(&original, &spliced.plan, &names);
+        prop_assert_eq!(strict::check(&stream(&spliced.plan)), Ok(()));
+    }
+}
+
+/// What a partition of a table says now.
+fn grown(notes: &[Note], wanted: Table) -> Vec<(usize, u64)> {
+    let found = notes.iter().filter_map(|note| match note {
+        Note::PartitionGrown { table, number, sectors } if *table == wanted => Some((*number, *sectors)),
+        _ => None,
+    });
+    found.collect()
+}
+
+mod hybrid {
+    use super::*;
+    use iso9660::partition::{Gpt, GptPartition, Guid, Mbr, MbrPartition};
+
+    /// A boot image with partition tables: an MBR partition over everything, a GPT with one for the volume and perhaps
+    /// one behind it.
+    fn hybrid(appended: bool) -> Vec<u8> {
+        let mut image = stream(&boot_plan());
+        let volume = image.len() as u64 / 512;
+        image.resize(image.len() + (1 << 20), 0);
+        let sectors = image.len() as u64 / 512;
+        let mut mbr = Mbr { code: [0x90; 440], disk_id: 7, reserved: [0; 2], partitions: Default::default() };
+        mbr.partitions[0] =
+            MbrPartition::new(MbrPartition::PROTECTIVE, 1, u32::try_from(sectors - 1).unwrap());
+        let guid = |byte| Guid::custom([byte; 16]);
+        let mut partitions = vec![GptPartition::new(guid(1), guid(2), 64, volume - 1, "ISO")];
+        if appended {
+            partitions.push(GptPartition::new(Guid::EFI_SYSTEM, guid(3), volume, volume + 99, "ESP"));
+            image[usize::try_from(volume).unwrap() * 512..][..51_200].fill(0xEF);
+        }
+        let gpt = Gpt::new(guid(9), sectors, 64, partitions);
+        put(&mut image, 0, &mbr.to_bytes());
+        for gpt in [&gpt, &gpt.backup()] {
+            put(&mut image, usize::try_from(gpt.sector).unwrap() * 512, &gpt.header());
+            put(&mut image, usize::try_from(gpt.entries_sector).unwrap() * 512, &gpt.table());
+        }
+        put(&mut image, 16 * 2048 + 80, &both(u32::try_from(sectors / 4).unwrap()));
+        put(&mut image, 18 * 2048 + 80, &both(u32::try_from(sectors / 4).unwrap()));
+        image
+    }
+
+    #[test]
+    fn partitions_that_covered_the_volume_grow_and_the_backup_moves_to_the_end() {
+        let original = hybrid(false);
+        let spliced = splice(original.clone(), &["job.json"]).unwrap();
+        let bytes = stream(&spliced.plan);
+        let sectors = bytes.len() as u64 / 512;
+        assert_eq!(bytes.len() % (1 << 20), 0, "cylinders stay whole");
+        assert_eq!(grown(&spliced.notes, Table::Mbr), [(1, sectors - 1)]);
+        let (before, gpt) =
+            (Gpt::read(&original, 1).unwrap().unwrap(), Gpt::read(&bytes, 1).unwrap().unwrap());
+        assert_eq!(Gpt::read(&bytes, sectors - 1).unwrap().unwrap(), gpt.backup());
+        assert_eq!((gpt.alternate, gpt.disk), (sectors - 1, before.disk));
+        let partition = gpt.entries[0].unwrap();
+        let job = Image::open(bytes.as_slice()).unwrap().extents("task/job.json").unwrap()[0];
+        assert!(partition.last * 512 > job.offset && partition.last <= gpt.last_usable);
+        assert_eq!(grown(&spliced.notes, Table::Gpt), [(1, partition.last - 63)]);
+        let old = usize::try_from(before.alternate).unwrap() * 512;
+        assert_eq!(bytes[old..old + 512], [0; 512], "the old backup is gone");
+        assert_eq!(bytes[..440], original[..440]);
+        let mbr = Mbr::parse(&bytes[..512].try_into().unwrap()).unwrap();
+        assert_eq!((mbr.disk_id, mbr.partitions[0].end()), (7, sectors));
+        check(&original, &spliced.plan, &["job.json"]);
+    }
+
+    #[test]
+    fn an_appended_partition_keeps_its_place_and_bytes_and_the_one_before_it_its_size() {
+        let original = hybrid(true);
+        let spliced = splice(original.clone(), &["job.json"]).unwrap();
+        assert!(spliced.notes.contains(&Note::PartitionKept { table: Table::Gpt, number: 1 }));
+        let bytes = stream(&spliced.plan);
+        let (before, gpt) =
+            (Gpt::read(&original, 1).unwrap().unwrap(), Gpt::read(&bytes, 1).unwrap().unwrap());
+        assert_eq!(before.entries, gpt.entries);
+        let esp = gpt.entries[1].unwrap();
+        let range = usize::try_from(esp.first).unwrap() * 512..(usize::try_from(esp.last).unwrap() + 1) * 512;
+        assert!(bytes[range].iter().all(|byte| *byte == 0xEF));
+        check(&original, &spliced.plan, &["job.json"]);
+    }
+
+    #[test]
+    fn a_gpt_that_is_broken_already_is_left_alone_and_reported() {
+        let mut original = hybrid(false);
+        original[512 + 16] ^= 1;
+        let spliced = splice(original.clone(), &["job.json"]).unwrap();
+        assert!(spliced.notes.contains(&Note::BrokenGptKept { offset: 512 + 16 }));
+        assert_eq!(stream(&spliced.plan)[512..1024], original[512..1024]);
+    }
+}

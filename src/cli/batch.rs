@@ -1,0 +1,231 @@
+//! `shoal batch`: many jobs ordered in one call.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use reqwest::header::HeaderMap;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::client::{Client, header};
+use super::error::CliError;
+use super::input;
+use super::job;
+use super::output::{Output, join, plain, text};
+use super::watch::{self, Pace};
+
+/// The longest file of a batch or list of servers: what a controller takes in one request by default.
+const MAX_BATCH_BYTES: usize = 8 << 20;
+
+/// What to do with batches.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Install many servers
+    Create(Create),
+    /// List the newest batches
+    List,
+    /// Show how far a batch got; its jobs: `shoal job list --batch`
+    Show {
+        /// The batch
+        batch: String,
+    },
+    /// Follow a batch until all its jobs are complete; ends with 0 only if all succeeded
+    Watch {
+        /// The batch
+        batch: String,
+    },
+    /// End the jobs of a batch that have not begun
+    Cancel {
+        /// The batch
+        batch: String,
+        /// Also those at work; they are cleaned up
+        #[arg(long)]
+        all: bool,
+        /// Why, for their events
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        reason: String,
+    },
+}
+
+/// A new batch.
+#[derive(Args, Debug)]
+pub(super) struct Create {
+    /// The whole order as JSON, as `POST /api/v1/batches` takes it: a file, or - for standard input
+    #[arg(long, value_name = "FILE", required_unless_present = "servers", conflicts_with_all = ["servers", "recipe"])]
+    from: Option<PathBuf>,
+    /// The serial numbers of the servers, one a line: a file, or - for standard input
+    #[arg(long, value_name = "FILE", requires = "recipe")]
+    servers: Option<PathBuf>,
+    /// The recipe of all of them
+    #[arg(long, value_name = "FILE")]
+    recipe: Option<PathBuf>,
+    /// How many may be worked on at once
+    #[arg(long, value_name = "N")]
+    max_parallel: Option<u32>,
+    /// Asking again with the same key creates nothing twice
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Follow the batch until all its jobs are complete
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Runs a command.
+pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    match command {
+        Command::Create(create) => create.run(client, output).await,
+        Command::List => {
+            let batches = client.get(&["batches"], &[]).await?.body;
+            if output.json {
+                return output.document(&batches);
+            }
+            let rows: Vec<Vec<String>> = batches["batches"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|batch| vec![text(batch, "/batch_id"), progress(batch), text(batch, "/created_at")])
+                .collect();
+            output.table(&["BATCH", "PROGRESS", "CREATED"], &rows)
+        }
+        Command::Show { batch } => {
+            let batch = client.get(&["batches", &batch], &[]).await?.body;
+            if output.json { output.document(&batch) } else { show(&batch, output) }
+        }
+        Command::Watch { batch } => watch_to_the_end(client, &batch, output).await,
+        Command::Cancel { batch, all, reason } => {
+            let body = json!({ "all": all, "reason": reason });
+            let answer = client.post(&["batches", &batch, "cancel"], &body, HeaderMap::new()).await?.body;
+            if output.json {
+                return output.document(&answer);
+            }
+            let ended = text(&answer, "/cancelled_now");
+            output.line(format!("{ended} jobs of batch {} are being ended", plain(&batch)))
+        }
+    }
+}
+
+impl Create {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let mut order = self.order()?;
+        if let Some(max_parallel) = self.max_parallel {
+            order.insert("max_parallel".to_owned(), raw(&max_parallel.to_string())?);
+        }
+        let headers = match &self.idempotency_key {
+            Some(key) => header("idempotency-key", key)?,
+            None => HeaderMap::new(),
+        };
+        let answer = client.post(&["batches"], &order, headers).await?.body;
+        let Some(batch) = answer["batch_id"].as_str() else {
+            return Err(client.foreign(&["batches"], "there is no batch_id in it"));
+        };
+        if output.json {
+            output.row(&answer)?;
+        } else {
+            let (accepted, refused) = (text(&answer, "/accepted"), text(&answer, "/refused"));
+            output.line(format!("batch {}: {accepted} jobs accepted, {refused} refused", plain(batch)))?;
+            for row in answer["rows"].as_array().into_iter().flatten().filter(|row| row["job_id"].is_null()) {
+                let place = text(row, "/index");
+                output.note(format!(
+                    "row {place}: {} {}",
+                    text(row, "/server_serial"),
+                    text(row, "/error/message")
+                ));
+            }
+        }
+        if self.watch { watch_to_the_end(client, batch, output).await } else { Ok(()) }
+    }
+
+    /// The order. Recipes travel as they were written: the controller keeps their text.
+    fn order(&self) -> Result<std::collections::BTreeMap<String, Box<RawValue>>, CliError> {
+        if let Some(path) = &self.from {
+            let bytes = input::read(path, MAX_BATCH_BYTES)?;
+            return serde_json::from_slice(&bytes).map_err(|error| {
+                CliError::failed(format!("{} is not a JSON object: {error}", path.display()))
+            });
+        }
+        let (Some(servers), Some(recipe)) = (&self.servers, &self.recipe) else {
+            return Err(CliError::Usage("give --from, or --servers with --recipe".to_owned()));
+        };
+        let list = input::read(servers, MAX_BATCH_BYTES)?;
+        let list = String::from_utf8(list)
+            .map_err(|_| CliError::failed(format!("{} is not text", servers.display())))?;
+        let serials = list.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let rows: Vec<Value> = serials.map(|serial| json!({ "server_serial": serial })).collect();
+        Ok([
+            ("rows".to_owned(), raw(&Value::Array(rows).to_string())?),
+            ("recipe".to_owned(), job::recipe(recipe)?),
+        ]
+        .into())
+    }
+}
+
+fn raw(json: &str) -> Result<Box<RawValue>, CliError> {
+    RawValue::from_string(json.to_owned())
+        .map_err(|error| CliError::failed(format!("cannot write the order as JSON: {error}")))
+}
+
+async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>) -> Result<(), CliError> {
+    let mut shown = String::new();
+    let path = ["batches", batch];
+    let ended = watch::until(client, &path, Pace::default(), output, &mut |batch, output| {
+        let now = progress(batch);
+        if now != shown && !output.json {
+            output.note(&now);
+        }
+        shown = now;
+        batch["complete"] == true
+    })
+    .await?;
+    if output.json {
+        output.row(&ended)?;
+    } else {
+        show(&ended, output)?;
+    }
+    let count = |key: &str| ended["progress"][key].as_u64().unwrap_or(0);
+    match (count("failed"), count("cancelled")) {
+        (0, 0) => Ok(()),
+        (failed, cancelled) => {
+            let outcome = format!("with {failed} failed and {cancelled} cancelled jobs");
+            Err(CliError::BatchEnded { batch: plain(batch), outcome })
+        }
+    }
+}
+
+/// How far a batch got, in one line.
+fn progress(batch: &Value) -> String {
+    let names = ["queued", "working", "succeeded", "failed", "cancelled"];
+    let parts: Vec<String> = names
+        .iter()
+        .map(|name| (name, batch["progress"][name].as_u64().unwrap_or(0)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    join(&parts, ", ")
+}
+
+fn show(batch: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(batch, pointer);
+    output.fields(&[
+        ("batch", part("/batch_id")),
+        ("progress", progress(batch)),
+        ("rows", part("/total")),
+        ("jobs", part("/jobs")),
+        ("at once", part("/max_parallel")),
+        ("ordered by", part("/created_by")),
+        ("created", part("/created_at")),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Map;
+
+    use super::*;
+
+    #[test]
+    fn progress_leaves_out_what_is_not_there() {
+        let batch = json!({ "progress": { "queued": 2, "working": 0, "succeeded": 3, "failed": 0 } });
+        assert_eq!(progress(&batch), "2 queued, 3 succeeded");
+        assert_eq!(progress(&Value::Object(Map::new())), "");
+    }
+}

@@ -1,0 +1,56 @@
+//! `shoal iso check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use iso9660::{CheckOptions, Severity};
+use serde_json::{Value, json};
+
+use super::super::error::CliError;
+use super::super::output::{Output, plain};
+
+/// What to check.
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Check {
+    /// The image
+    image: PathBuf,
+    /// Warnings fail too
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Check {
+    pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
+        let source = super::source(&self.image)?;
+        let report =
+            iso9660::check(&source, &CheckOptions::default()).map_err(|error| super::failed(&error))?;
+        let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
+        if output.json {
+            let findings: Vec<Value> = report
+                .findings()
+                .iter()
+                .map(|finding| {
+                    json!({
+                        "offset": finding.offset, "severity": finding.severity().to_string(),
+                        "rule": finding.rule.code(), "section": finding.rule.section(), "message": finding.message,
+                    })
+                })
+                .collect();
+            output.document(&json!({
+                "image": self.image, "errors": errors, "warnings": warnings,
+                "notes": report.count(Severity::Note), "omitted": report.omitted(), "findings": findings,
+            }))?;
+        } else {
+            for line in report.to_string().lines() {
+                output.line(plain(line))?;
+            }
+        }
+        if errors > 0 || (self.strict && warnings > 0) {
+            return Err(CliError::failed(format!(
+                "{} breaks rules: {errors} errors, {warnings} warnings",
+                self.image.display()
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Every state says why it is what it is, what ends it, and what a person can do.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::kit::{Act, Kit, LEASE, new_run};
+use crate::engine::{Condition, Explanation, Verb};
+use crate::model::{LockRequest, NewRun, OnConflict, RunId, Time};
+
+/// All conditions there are; the match below does not compile when one is missing here.
+fn all() -> BTreeSet<Condition> {
+    let listed = |condition: Condition| match condition {
+        Condition::Queued
+        | Condition::InLine
+        | Condition::Working
+        | Condition::Cancelling
+        | Condition::Abandoned
+        | Condition::Waiting
+        | Condition::Retrying
+        | Condition::Due
+        | Condition::Held
+        | Condition::Ended => condition,
+    };
+    [
+        Condition::Queued,
+        Condition::InLine,
+        Condition::Working,
+        Condition::Cancelling,
+        Condition::Abandoned,
+        Condition::Waiting,
+        Condition::Retrying,
+        Condition::Due,
+        Condition::Held,
+        Condition::Ended,
+    ]
+    .into_iter()
+    .map(listed)
+    .collect()
+}
+
+/// Explanations as they are collected, with the ids of runs taken out.
+#[derive(Default)]
+struct Book {
+    text: String,
+    seen: BTreeSet<Condition>,
+}
+
+impl Book {
+    async fn write(&mut self, kit: &Kit, title: &str, run: RunId) {
+        let explained = kit.explain(run).await;
+        sane(&explained);
+        self.seen.insert(explained.condition);
+        let Explanation {
+            condition,
+            reason,
+            step,
+            summary,
+            since,
+            deadline,
+            looked_at,
+            ends_by,
+            next_action,
+        } = explained;
+        let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        writeln!(
+            self.text,
+            "{title}\n  condition {condition:?}, reason {}, step {}\n  {}\n  since {since}, deadline {}, looked at {}\n  \
+             ends by: {ends_by}\n  to do: {}\n",
+            or(reason),
+            or(step),
+            without_ids(&summary),
+            or(deadline.map(second)),
+            or(looked_at.map(second)),
+            without_ids(&next_action),
+        )
+        .unwrap();
+    }
+}
+
+/// A time to the second: the pause between two tries is jittered below it.
+fn second(time: Time) -> String {
+    time.to_string().chars().take("2026-01-01T00:00:00".len()).collect()
+}
+
+fn without_ids(text: &str) -> String {
+    let id = |word: &str| word.trim_end_matches(',').parse::<RunId>().is_ok();
+    text.split(' ').map(|word| if id(word) { "RUN" } else { word }).collect::<Vec<_>>().join(" ")
+}
+
+/// What must hold of every explanation.
+pub(super) fn sane(explained: &Explanation) {
+    let Explanation { condition, summary, deadline, looked_at, ends_by, next_action, .. } = explained;
+    assert!(![summary, ends_by, next_action].iter().any(|text| text.trim().is_empty()), "{explained:?}");
+    match condition {
+        Condition::Ended => assert!(deadline.is_none() && looked_at.is_none(), "{explained:?}"),
+        Condition::Held => assert!(deadline.is_none() && ends_by.contains("operator"), "{explained:?}"),
+        _ => assert!(deadline.is_some() && looked_at.is_some(), "{explained:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_condition_has_words_and_they_are_the_golden_ones() {
+    let mut book = Book::default();
+    let kit = Kit::new();
+
+    let first = kit.start("drill", &["a", "b"]).await;
+    book.write(&kit, "just made", first).await;
+    kit.script("a", [Act::Retry, Act::Stall]);
+    kit.settle().await;
+    book.write(&kit, "between two tries", first).await;
+    kit.clock.advance(Duration::from_secs(2));
+    kit.settle_and_die(&kit.engine).await;
+    book.write(&kit, "a worker at work", first).await;
+    kit.engine.verb(first, Verb::Cancel, "ann", "wrong rack").await.unwrap();
+    book.write(&kit, "a cancel asked for meanwhile", first).await;
+    kit.clock.advance(LEASE);
+    book.write(&kit, "a worker that died", first).await;
+    kit.outlive_lease();
+    kit.script("clean", [Act::Fail]);
+    kit.settle().await;
+    book.write(&kit, "cancelled, with something left undone", first).await;
+
+    kit.script("c", [Act::Await("report")]);
+    let second = kit.start("drill", &["c", "d@elsewhere"]).await;
+    kit.settle().await;
+    book.write(&kit, "waiting for a message", second).await;
+    kit.report(second).await;
+    book.write(&kit, "between two steps", second).await;
+    kit.engine.verb(second, Verb::Hold, "ann", "the rack is being moved").await.unwrap();
+    book.write(&kit, "held by an operator", second).await;
+
+    let third = kit.start("drill", &["unknown-z"]).await;
+    kit.settle().await;
+    book.write(&kit, "a step of another version", third).await;
+
+    kit.script("e", [Act::Await("report")]);
+    let alone =
+        || vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
+    let holder = NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) };
+    let holder = kit.start_run(holder).await;
+    kit.settle().await;
+    let next = kit.start_run(NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) }).await;
+    book.write(&kit, "in line for a lock", next).await;
+    kit.report(holder).await;
+    kit.settle().await;
+    book.write(&kit, "succeeded", holder).await;
+
+    kit.script("f", [Act::Fail]);
+    let failed = kit.start("drill", &["f"]).await;
+    kit.settle().await;
+    book.write(&kit, "failed", failed).await;
+
+    assert_eq!(book.seen, all(), "a condition has no entry in the golden file");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/explain.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &book.text).unwrap();
+    }
+    assert_eq!(book.text, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+}
+
+#[test]
+#[should_panic(expected = "looked_at")]
+fn a_state_without_an_exit_would_be_noticed() {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    sane(&Explanation {
+        condition: Condition::Waiting,
+        reason: None,
+        step: None,
+        summary: "waiting".to_owned(),
+        since: now,
+        deadline: None,
+        looked_at: None,
+        ends_by: "a message".to_owned(),
+        next_action: "send it".to_owned(),
+    });
+}

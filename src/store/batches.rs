@@ -1,0 +1,166 @@
+//! Batches: what was ordered in one call, how far it got.
+
+use rusqlite::params;
+
+use super::create;
+use super::rows::{Columns, all, execute, first};
+use super::{Created, Store, StoreError};
+use crate::model::{Batch, BatchId, JobStatus, NewRun, Outcome, RunId};
+
+/// What became of the order of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CreatedBatch {
+    /// It exists now.
+    New,
+    /// The same key and request made this one earlier; its rows can be handed in again, none is made twice.
+    Replay(Batch),
+    /// The key belongs to another request.
+    KeyReused(BatchId),
+}
+
+/// How many jobs of a batch are where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchCount {
+    /// The public state.
+    pub status: JobStatus,
+    /// The outcome, once it is known.
+    pub outcome: Option<Outcome>,
+    /// How many.
+    pub jobs: u64,
+}
+
+impl Store {
+    /// Writes down a batch, durable when this answers; its rows follow in chunks.
+    pub async fn create_batch(&self, batch: Batch) -> Result<CreatedBatch, StoreError> {
+        const OPERATION: &str = "create a batch";
+        self.writer
+            .write(OPERATION, move |connection| {
+                let earlier = match &batch.idempotency_key {
+                    Some(key) => first(
+                        connection,
+                        OPERATION,
+                        "SELECT * FROM batches WHERE idempotency_key = ?1",
+                        &[key],
+                        read_batch,
+                    )?,
+                    None => None,
+                };
+                match earlier {
+                    Some(earlier) if earlier.request_sha256 == batch.request_sha256 => {
+                        return Ok(CreatedBatch::Replay(earlier));
+                    }
+                    Some(earlier) => return Ok(CreatedBatch::KeyReused(earlier.id)),
+                    None => {}
+                }
+                execute(
+                    connection,
+                    OPERATION,
+                    "INSERT INTO batches (id, idempotency_key, request_sha256, total, max_parallel, created_by, created_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    params![
+                        batch.id.to_string(),
+                        batch.idempotency_key,
+                        batch.request_sha256,
+                        batch.total,
+                        batch.max_parallel,
+                        batch.created_by,
+                        batch.created_at.to_string()
+                    ],
+                )?;
+                Ok(CreatedBatch::New)
+            })
+            .await
+    }
+
+    /// Makes many runs in one transaction; each is made or refused for itself. All of it is durable when this answers.
+    pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
+        self.writer
+            .write("create runs", move |connection| {
+                runs.iter().map(|run| create::create(connection, run)).collect()
+            })
+            .await
+    }
+
+    /// One batch.
+    pub async fn batch(&self, id: BatchId) -> Result<Option<Batch>, StoreError> {
+        const OPERATION: &str = "read a batch";
+        self.read(OPERATION, move |connection| {
+            first(
+                connection,
+                OPERATION,
+                "SELECT * FROM batches WHERE id = ?1",
+                &[&id.to_string()],
+                read_batch,
+            )
+        })
+        .await
+    }
+
+    /// The newest batches.
+    pub async fn batches(&self, limit: u32) -> Result<Vec<Batch>, StoreError> {
+        const OPERATION: &str = "list batches";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT * FROM batches ORDER BY created_at DESC, id DESC LIMIT ?1",
+                &[&limit],
+                read_batch,
+            )
+        })
+        .await
+    }
+
+    /// How many jobs of a batch are where.
+    pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<BatchCount>, StoreError> {
+        const OPERATION: &str = "count the jobs of a batch";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT status, outcome, count(*) AS jobs FROM jobs WHERE batch = ?1 GROUP BY status, outcome
+                 ORDER BY status, outcome",
+                &[&id.to_string()],
+                |columns| {
+                    let known = |name: &str| format!("unknown {name:?}");
+                    Ok(BatchCount {
+                        status: columns
+                            .parse("status", |name| JobStatus::parse(name).ok_or_else(|| known(name)))?,
+                        outcome: columns
+                            .parse_opt("outcome", |name| Outcome::parse(name).ok_or_else(|| known(name)))?,
+                        jobs: columns.count("jobs")?,
+                    })
+                },
+            )
+        })
+        .await
+    }
+
+    /// The jobs of a batch that are not over; only those that never began when `queued_only`.
+    pub async fn open_jobs_of_batch(&self, id: BatchId, queued_only: bool) -> Result<Vec<RunId>, StoreError> {
+        const OPERATION: &str = "find the open jobs of a batch";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT id FROM jobs WHERE batch = ?1
+                 AND (status = 'queued' OR (status = 'provisioning' AND NOT ?2)) ORDER BY id DESC",
+                params![id.to_string(), queued_only],
+                |columns| columns.parse("id", str::parse::<RunId>),
+            )
+        })
+        .await
+    }
+}
+
+fn read_batch(columns: &Columns<'_>) -> Result<Batch, StoreError> {
+    Ok(Batch {
+        id: columns.parse("id", str::parse)?,
+        idempotency_key: columns.get("idempotency_key")?,
+        request_sha256: columns.get("request_sha256")?,
+        total: columns.get("total")?,
+        max_parallel: columns.get("max_parallel")?,
+        created_by: columns.get("created_by")?,
+        created_at: columns.time("created_at")?,
+    })
+}

@@ -4,7 +4,8 @@
 //!  request -> parsed endpoint -> Access { repository, action } --authorize--> Ok | Unauthorized 401 | Forbidden 403
 //! ```
 //!
-//! Every endpoint asks exactly once before it touches the store; a mount asks a second time, for the source.
+//! Every endpoint asks exactly once before it touches the store. A mount asks a second time, for its sources, and the
+//! catalog for the repositories it lists; what may not be read is then as if it were not there.
 //! The registry keeps no users and looks at no credentials itself.
 
 use std::fmt;
@@ -19,6 +20,23 @@ use crate::name::RepositoryName;
 pub trait Authorizer: Send + Sync + 'static {
     /// Whether `caller` may do what `access` says.
     async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied>;
+
+    /// Those of `repositories` the caller may pull from, in the same order. Asked for lists; who can tell a caller once
+    /// for many repositories should.
+    async fn readable<'r>(
+        &self,
+        caller: Caller<'_>,
+        repositories: &[&'r RepositoryName],
+    ) -> Vec<&'r RepositoryName> {
+        let mut readable = Vec::new();
+        for name in repositories {
+            let access = Access { repository: Some(name), action: Action::Pull };
+            if self.authorize(caller, access).await.is_ok() {
+                readable.push(*name);
+            }
+        }
+        readable
+    }
 
     /// The `WWW-Authenticate` challenge sent with a 401.
     fn challenge(&self, _access: Access<'_>) -> String {

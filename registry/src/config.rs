@@ -1,7 +1,12 @@
 //! Where the registry keeps its content, and every bound it works under.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
+
+use crate::pattern::RepositoryPattern;
+use crate::store::Quota;
 
 /// The settings of one registry. `Config::new` gives the defaults; every field may be changed afterwards.
 #[derive(Clone, Debug)]
@@ -10,7 +15,7 @@ pub struct Config {
     pub root: PathBuf,
     /// The largest blob, in bytes. Default 20 GiB.
     pub max_blob_size: u64,
-    /// The largest manifest, in bytes. Default 4 MiB, which the specification asks every registry to take.
+    /// The largest manifest, in bytes. Default 5 MiB: the specification asks every registry to take 4 MiB.
     pub max_manifest_size: usize,
     /// Request bodies received at one time; further ones wait unread (see `upload_queue_timeout`). Default 64.
     pub max_concurrent_uploads: usize,
@@ -25,9 +30,66 @@ pub struct Config {
     /// How long an upload session may lie untouched before [`Registry::sweep`](crate::Registry::sweep) removes it.
     /// Default 24 h.
     pub upload_session_age: Duration,
-    /// Free bytes of the file system that pushes never touch, so that the rest of the program can go on
+    /// How exactly it is known when content was last asked for: what is asked for all the time is noted this often.
+    /// Added to every grace period of garbage collection. Default 1 min.
+    pub touch_interval: Duration,
+    /// Free space of the file system that pushes never touch, so that the rest of the program can go on
     /// writing. Default 64 MiB.
-    pub reserve_bytes: u64,
+    pub reserve: Reserve,
+    /// How much repositories may hold. A repository may fall under several. Default none.
+    pub quotas: Vec<Quota>,
+    /// Repositories which take an image although blobs it refers to are not there. Default none.
+    pub sparse_images: Vec<RepositoryPattern>,
+    /// Repositories which take an index although manifests it refers to are not there, as when one platform of
+    /// many is mirrored. Default all.
+    pub sparse_indexes: Vec<RepositoryPattern>,
+}
+
+/// Space that is left free: an amount, or a part of the file system. Written `1073741824` or `2%`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the file system.
+    Percent(u8),
+}
+
+/// The text is not a reserve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a reserve is a number of bytes, or a percentage from 0% to 99%")]
+pub struct InvalidReserve;
+
+impl Reserve {
+    /// The bytes of it on a file system of `total` bytes.
+    pub fn of(self, total: u64) -> u64 {
+        match self {
+            Reserve::Bytes(bytes) => bytes,
+            Reserve::Percent(percent) => total / 100 * u64::from(percent),
+        }
+    }
+}
+
+impl FromStr for Reserve {
+    type Err = InvalidReserve;
+
+    fn from_str(text: &str) -> Result<Self, InvalidReserve> {
+        match text.strip_suffix('%') {
+            Some(number) => match number.parse() {
+                Ok(percent @ 0..=99) => Ok(Reserve::Percent(percent)),
+                _ => Err(InvalidReserve),
+            },
+            None => text.parse().map(Reserve::Bytes).map_err(|_| InvalidReserve),
+        }
+    }
+}
+
+impl fmt::Display for Reserve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reserve::Bytes(bytes) => write!(f, "{bytes}"),
+            Reserve::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
 }
 
 impl Config {
@@ -36,14 +98,36 @@ impl Config {
         Config {
             root: root.into(),
             max_blob_size: 20 << 30,
-            max_manifest_size: 4 << 20,
+            max_manifest_size: 5 << 20,
             max_concurrent_uploads: 64,
             max_upload_sessions: 1024,
             upload_queue_timeout: Duration::from_secs(30),
             upload_read_timeout: Duration::from_secs(30),
             upload_timeout: Duration::from_secs(3600),
             upload_session_age: Duration::from_secs(24 * 3600),
-            reserve_bytes: 64 << 20,
+            touch_interval: Duration::from_secs(60),
+            reserve: Reserve::Bytes(64 << 20),
+            quotas: Vec::new(),
+            sparse_images: Vec::new(),
+            sparse_indexes: vec![RepositoryPattern::all()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_is_an_amount_or_a_part() {
+        assert_eq!("1073741824".parse(), Ok(Reserve::Bytes(1 << 30)));
+        assert_eq!("2%".parse(), Ok(Reserve::Percent(2)));
+        assert_eq!(Reserve::Percent(2).of(50_000), 1000);
+        for text in ["", "%", "-1", "100%", "2 %", "1.5%", "1k"] {
+            assert_eq!(text.parse::<Reserve>(), Err(InvalidReserve), "{text:?}");
+        }
+        for reserve in [Reserve::Bytes(7), Reserve::Percent(7)] {
+            assert_eq!(reserve.to_string().parse(), Ok(reserve));
         }
     }
 }

@@ -14,6 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use oci_spec::image as oci;
+use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest as _, Sha256, Sha512};
 
 /// A content digest in canonical form.
@@ -91,15 +92,20 @@ impl fmt::Display for Digest {
     }
 }
 
+impl FromStr for Algorithm {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        Algorithm::ALL.into_iter().find(|known| known.as_str() == text).ok_or(InvalidDigest::Algorithm)
+    }
+}
+
 impl FromStr for Digest {
     type Err = InvalidDigest;
 
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         let (algorithm, hex) = text.split_once(':').ok_or(InvalidDigest::Form)?;
-        let algorithm = Algorithm::ALL
-            .into_iter()
-            .find(|known| known.as_str() == algorithm)
-            .ok_or(InvalidDigest::Algorithm)?;
+        let algorithm: Algorithm = algorithm.parse()?;
         let lowercase_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if hex.len() != algorithm.hex_length() || !hex.bytes().all(lowercase_hex) {
             return Err(InvalidDigest::Value);
@@ -151,6 +157,22 @@ impl Hasher {
         match self {
             Hasher::Sha256(hash) => hash.update(bytes),
             Hasher::Sha512(hash) => hash.update(bytes),
+        }
+    }
+
+    /// Everything the hash knows, to be continued by [`Hasher::from_state`].
+    pub(crate) fn state(&self) -> Vec<u8> {
+        match self {
+            Hasher::Sha256(hash) => hash.serialize().to_vec(),
+            Hasher::Sha512(hash) => hash.serialize().to_vec(),
+        }
+    }
+
+    /// Continues a hash; `None` when this is no state of one.
+    pub(crate) fn from_state(algorithm: Algorithm, state: &[u8]) -> Option<Self> {
+        match algorithm {
+            Algorithm::Sha256 => Some(Hasher::Sha256(Sha256::deserialize(state.try_into().ok()?).ok()?)),
+            Algorithm::Sha512 => Some(Hasher::Sha512(Sha512::deserialize(state.try_into().ok()?).ok()?)),
         }
     }
 

@@ -34,6 +34,30 @@ pub enum Error {
     /// The repository does not exist.
     #[error("there is no such repository: push something to create it")]
     RepositoryUnknown,
+    /// What was to be imported is none of what can be.
+    #[error("this is not an OCI image layout or an archive of images: {0}")]
+    NotAnArchive(String),
+    /// What is being pushed does not fit into a quota.
+    #[error(
+        "the {limit} bytes that {repositories} may hold are used up: delete something and collect garbage"
+    )]
+    QuotaExceeded {
+        /// The pattern of the repositories which share it.
+        repositories: String,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Nothing may be changed at the moment.
+    #[error("the registry is read-only: {0}")]
+    ReadOnly(String),
+    /// The content is pinned, or belongs to something that is.
+    #[error("{digest} is pinned by {owner}: unpin it first")]
+    Pinned {
+        /// What was to be deleted.
+        digest: Digest,
+        /// Who relies on it.
+        owner: String,
+    },
     /// The manifest refers to content the repository does not have.
     #[error("the manifest refers to content the repository does not have: push {} first", .0.join(", "))]
     ReferencesUnknown(Vec<String>),

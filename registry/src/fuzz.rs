@@ -3,9 +3,35 @@
 
 use std::hint::black_box;
 
+use crate::digest::Digest;
 use crate::http::path::Endpoint;
 use crate::http::range::{ChunkRange, Selection, select};
 use crate::http::{path, query};
+use crate::manifest::{Requires, understand};
+
+/// Reads `data` as a media type, a line feed and a manifest sent with it, and checks that whoever understood it once
+/// understands it again, from what is stored of it, in the same way.
+///
+/// # Panics
+///
+/// When that does not hold.
+pub fn manifest(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+    let content_type = std::str::from_utf8(&data[..end]).ok().filter(|kind| !kind.is_empty());
+    let document = data.get(end + 1..).unwrap_or_default();
+    let Ok(understood) = understand(content_type, document) else { return };
+    let again = understand(Some(&understood.media_type), document);
+    let again = again.unwrap_or_else(|refusal| unreachable!("refused the second time: {refusal}"));
+    assert_eq!(again.media_type, understood.media_type);
+    assert_eq!(again.referral, understood.referral);
+    let (Requires::Blobs(required) | Requires::Children(required)) = understood.requires;
+    assert!(required.len() <= document.len());
+    for descriptor in &required {
+        if let Ok(digest) = Digest::try_from(descriptor.digest()) {
+            assert_eq!(digest.to_string(), descriptor.digest().as_ref());
+        }
+    }
+}
 
 /// Reads `data` as a path, a reference, a query and both range headers, and checks what the rest of the crate
 /// relies on: a parsed path leads back to itself, and a selected part lies inside the representation.
@@ -24,6 +50,10 @@ pub fn request_path(data: &[u8]) {
             let canonical = path::upload_path(&repository, id);
             assert_eq!(Endpoint::parse(&canonical), Ok(Endpoint::Upload { repository, id }));
         }
+        Ok(Endpoint::Referrers { repository, subject }) => {
+            let canonical = path::referrers_path(&repository, &subject);
+            assert_eq!(Endpoint::parse(&canonical), Ok(Endpoint::Referrers { repository, subject }));
+        }
         Ok(endpoint) => {
             if let Some(name) = endpoint.repository() {
                 assert!(!name.to_directory().contains(['/', '%']));
@@ -35,6 +65,7 @@ pub fn request_path(data: &[u8]) {
         assert_eq!(reference.to_string().parse(), Ok(reference));
     }
     black_box(query::value(Some(text), "digest"));
+    assert_eq!(query::decode(&query::encode(text)).as_deref(), Some(text));
     for length in [0, 1, data.len() as u64, u64::MAX] {
         if let Selection::Part { first, last } = select(Some(text), length) {
             assert!(first <= last && last < length);
@@ -47,20 +78,53 @@ pub fn request_path(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::request_path;
+    use super::{manifest, request_path};
     use proptest::prelude::*;
+    use std::path::Path;
+
+    #[test]
+    fn every_seed_holds() {
+        for (corpus, oracle) in
+            [("registry_path", request_path as fn(&[u8])), ("registry_manifest", manifest as fn(&[u8]))]
+        {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(corpus);
+            let mut seeds = 0;
+            for file in std::fs::read_dir(directory).unwrap() {
+                oracle(&std::fs::read(file.unwrap().path()).unwrap());
+                seeds += 1;
+            }
+            assert!(seeds >= 8, "{corpus}");
+        }
+    }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..300)) {
             request_path(&data);
+            manifest(&data);
         }
 
         #[test]
         fn nearly_right_requests_break_nothing(
-            data in "(/v2/[a-z0-9._/-]{0,30}/(blobs|manifests|blobs/uploads|tags)/[a-z0-9:%._-]{0,80})|(bytes=)?[0-9]{0,21}-[0-9]{0,21}"
+            data in "(/v2/[a-z0-9._/-]{0,30}/(blobs|manifests|blobs/uploads|tags|referrers)/[a-z0-9:%._-]{0,80})|(bytes=)?[0-9]{0,21}-[0-9]{0,21}"
         ) {
             request_path(data.as_bytes());
+        }
+
+        #[test]
+        fn nearly_right_manifests_break_nothing(
+            seed in 0usize..8,
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        ) {
+            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/registry_manifest");
+            let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+            files.sort();
+            let mut data = std::fs::read(&files[seed]).unwrap();
+            for (place, byte) in changes {
+                let place = place.index(data.len());
+                data[place] = byte;
+            }
+            manifest(&data);
         }
     }
 }

@@ -4,9 +4,10 @@
 //!                 Authorizer (the embedding program's)
 //!                     ^
 //!                     | Caller, Access
-//!  client -> http::path -> http::{blobs, uploads, manifests, tags} -> Registry -> store (blocking threads) -> disk
+//!  client -> http::path -> http::{blobs, uploads, manifests, …} -> Registry -> store (blocking threads) -> disk
 //!                                                                        ^
-//!  embedding program: resolve, blob, repositories, tags, sweep ----------+
+//!  embedding program: resolve, blob, tags, pin, collect, scrub, retain --+
+//!                     import, export, quotas, sweep, set_read_only, …
 //! ```
 //!
 //! The crate knows the distribution specification and a directory, nothing else: no jobs, no users, no
@@ -25,8 +26,9 @@
 //! # }
 //! ```
 //!
-//! Not here (the storage layout leaves room for it): referrers, `_catalog`, garbage collection, pins, scrubbing,
-//! quotas, retention, import and export. Deleting makes content invisible; its bytes stay in the pool.
+//! Nothing happens by itself but one thing: the OCI image layouts on disk follow the registry a moment later. When garbage
+//! is collected, rot is looked for and abandoned uploads are swept is the embedding program's to decide; each of these
+//! can be called at any time, beside everything else.
 //!
 //! Specification: OCI distribution-spec, image-spec, image-layout.
 
@@ -39,21 +41,35 @@ pub mod fuzz;
 mod http;
 mod manifest;
 mod name;
+mod pattern;
 mod store;
 
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 pub use crate::access::{Access, Action, AllowAll, Authorizer, Caller, Denied};
-pub use crate::config::Config;
+pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
-pub use crate::store::{BlobFile, Manifest, Swept};
+pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
+pub use crate::store::{
+    BlobFile, Expired, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
+    PinOwner, Quota, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
+};
 
-use crate::store::Store;
+use crate::store::{Checked, PARTS, Scrubs, Store};
+
+/// How much later than a change the layout on disk is written.
+const LAYOUT_DELAY: Duration = Duration::from_millis(100);
+/// How long after a failure it is tried again.
+const LAYOUT_RETRY: Duration = Duration::from_secs(30);
 
 /// An open registry. Clones share it.
 #[derive(Clone)]
@@ -69,8 +85,9 @@ impl Registry {
     pub async fn open(config: Config) -> Result<Self, Error> {
         let receiving =
             Arc::new(Semaphore::new(config.max_concurrent_uploads.clamp(1, Semaphore::MAX_PERMITS)));
-        let store = blocking(move || Store::open(config)).await?;
-        Ok(Registry { store: Arc::new(store), receiving })
+        let store = Arc::new(blocking(move || Store::open(config)).await?);
+        tokio::spawn(write_layouts(Arc::downgrade(&store), Arc::clone(&store.layouts_changed)));
+        Ok(Registry { store, receiving })
     }
 
     /// The distribution API under `/v2`, to be merged into the embedding program's router.
@@ -110,12 +127,165 @@ impl Registry {
         self.run(move |store| store.sweep_uploads(now)).await
     }
 
+    /// Removes what nobody refers to, while everything else goes on. See [`GcOptions`] for what stays.
+    pub async fn collect(&self, options: GcOptions) -> Result<GcReport, Error> {
+        self.run(move |store| store.collect(&options)).await
+    }
+
+    /// Brings the OCI image layouts on disk up to date, which otherwise happens a moment after each change. To be
+    /// called before the process ends.
+    pub async fn flush_layouts(&self) -> Result<(), Error> {
+        self.run(|store| store.flush_layouts()).await
+    }
+
+    /// Makes anew everything that is derived from manifests and tags: layouts, and who refers to what.
+    pub async fn rebuild(&self) -> Result<Rebuilt, Error> {
+        self.run(|store| store.rebuild()).await
+    }
+
+    /// Reads everything again at `bytes_per_second` and puts what has rotted into quarantine. A pass that was
+    /// interrupted, by a restart or because this future was dropped, is continued; what it found is returned.
+    pub async fn scrub(&self, bytes_per_second: NonZeroU64) -> Result<Scrubbed, Error> {
+        let mut scrubs = self.store.scrubs();
+        if scrubs.part == PARTS || scrubs.present.started.is_none() {
+            scrubs = Scrubs { last: scrubs.last, ..Scrubs::default() };
+            scrubs.present.started = Some(SystemTime::now());
+        }
+        while scrubs.part < PARTS {
+            let part = scrubs.part;
+            for digest in self.run(move |store| store.scrub_part(part)).await? {
+                self.scrub_one(digest, bytes_per_second, &mut scrubs.present).await?;
+            }
+            scrubs.part += 1;
+            if scrubs.part == PARTS {
+                scrubs.present.completed = Some(SystemTime::now());
+                scrubs.last = Some(scrubs.present.clone());
+            }
+            let noted = scrubs.clone();
+            self.run(move |store| {
+                store.note_scrubs(noted);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(scrubs.present)
+    }
+
+    async fn scrub_one(
+        &self,
+        digest: Digest,
+        bytes_per_second: NonZeroU64,
+        found: &mut Scrubbed,
+    ) -> Result<(), Error> {
+        let Some(mut check) = self.run(move |store| store.check(&digest)).await? else { return Ok(()) };
+        loop {
+            match self.run(move |store| store.check_piece(check)).await? {
+                Checked::More(next, read) => {
+                    check = next;
+                    let wait = Duration::from_secs_f64(read as f64 / bytes_per_second.get() as f64);
+                    tokio::time::sleep(wait).await;
+                }
+                Checked::Whole(bytes) => {
+                    found.blobs += 1;
+                    found.bytes += bytes;
+                    return Ok(());
+                }
+                Checked::Damaged(digest) => {
+                    found.add_damaged(digest);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The last complete pass of [`Registry::scrub`]: when everything was last verified, and what was found.
+    pub fn last_scrub(&self) -> Option<Scrubbed> {
+        self.store.scrubs().last
+    }
+
+    /// Refuses every push and delete with `reason` and collects nothing, or ends that. Reads are not affected.
+    pub fn set_read_only(&self, reason: Option<String>) {
+        self.store.set_read_only(reason);
+    }
+
+    /// Removes the tags `rules` do not keep, or only says which. What is pinned stays.
+    pub async fn retain(
+        &self,
+        rules: Vec<RetentionRule>,
+        now: SystemTime,
+        dry_run: bool,
+    ) -> Result<Vec<Expired>, Error> {
+        self.run(move |store| store.retain(&rules, now, dry_run)).await
+    }
+
+    /// Imports the images of an OCI image layout (a directory or a tar) or of what `docker save` wrote into a repository.
+    pub async fn import(&self, source: &Path, repository: &RepositoryName) -> Result<Imported, Error> {
+        let (source, repository) = (source.to_owned(), repository.clone());
+        self.run(move |store| store.import(&source, &repository)).await
+    }
+
+    /// Imports every tag of every repository in the directory of another registry: one that has
+    /// `docker/registry/v2/repositories` in it.
+    pub async fn import_registry(&self, root: &Path) -> Result<BTreeMap<RepositoryName, Imported>, Error> {
+        let root = root.to_owned();
+        self.run(move |store| store.import_registry(&root)).await
+    }
+
+    /// Writes the tags of a repository, or some of them, with everything below them as a tar of an OCI image layout. The
+    /// same content gives the same bytes.
+    pub async fn export<W: Write + Send + 'static>(
+        &self,
+        repository: &RepositoryName,
+        only: Option<BTreeSet<Tag>>,
+        mut target: W,
+    ) -> Result<W, Error> {
+        let repository = repository.clone();
+        let export = move |store: &Arc<Store>| {
+            store.export(&repository, only.as_ref(), &mut target)?;
+            Ok(target)
+        };
+        self.run(export).await
+    }
+
+    /// Every quota and what is taken of it.
+    pub fn quotas(&self) -> Vec<QuotaUsage> {
+        self.store.quotas()
+    }
+
+    /// Keeps a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not
+    /// collected. Durable when this returns. Pinning again changes nothing.
+    pub async fn pin(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        owner: &PinOwner,
+    ) -> Result<(), Error> {
+        let (repository, digest, owner) = (repository.clone(), digest.clone(), owner.clone());
+        self.run(move |store| store.pin(&repository, &digest, &owner, SystemTime::now())).await
+    }
+
+    /// Ends a pin; whether there was one.
+    pub async fn unpin(
+        &self,
+        repository: &RepositoryName,
+        digest: &Digest,
+        owner: &PinOwner,
+    ) -> Result<bool, Error> {
+        let (repository, digest, owner) = (repository.clone(), digest.clone(), owner.clone());
+        self.run(move |store| store.unpin(&repository, &digest, &owner)).await
+    }
+
+    /// Every pin, by repository, digest and owner.
+    pub fn pins(&self) -> Vec<Pin> {
+        self.store.pins()
+    }
+
     /// Free bytes of the file system the registry is on, for readiness checks.
     pub async fn free_bytes(&self) -> Result<u64, Error> {
         self.run(|store| store.free_bytes()).await
     }
 
-    /// Whether pushes are accepted at this moment: more than [`Config::reserve_bytes`] are free.
+    /// Whether pushes are accepted at this moment: more than [`Config::reserve`] are free.
     pub async fn accepts_pushes(&self) -> Result<bool, Error> {
         match self.run(|store| store.expect_space_for(0)).await {
             Ok(()) => Ok(true),
@@ -136,6 +306,25 @@ impl Registry {
     {
         let store = Arc::clone(&self.store);
         blocking(move || operation(&store)).await
+    }
+}
+
+/// Writes layouts a moment after something changed, for as long as the store is there. What comes in between is
+/// covered by the same write; a layout that takes long to write is written less often.
+async fn write_layouts(store: Weak<Store>, changed: Arc<Notify>) {
+    loop {
+        changed.notified().await;
+        tokio::time::sleep(LAYOUT_DELAY).await;
+        let Some(store) = store.upgrade() else { return };
+        let began = Instant::now();
+        let flushed = blocking(move || store.flush_layouts()).await;
+        let mut pause = began.elapsed() * 9;
+        if let Err(error) = flushed {
+            tracing::warn!(error = %error, "an OCI image layout could not be written; it is behind the registry");
+            changed.notify_one();
+            pause = pause.max(LAYOUT_RETRY);
+        }
+        tokio::time::sleep(pause).await;
     }
 }
 

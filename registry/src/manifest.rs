@@ -9,24 +9,41 @@
 //! The bytes are never rewritten: parsing answers questions, what is stored and served is what was sent. A
 //! document that can be read as both an image and an index is refused, so that no two clients can see
 //! different things under one digest. Layers which may not be distributed, or name URLs of their own, need not
-//! be present; a missing `subject` is legal.
+//! be present; a missing `subject` is legal, and naming one makes the manifest a referrer of it.
 //!
 //! Specification: image-spec `manifest.md`, `image-index.md`; distribution-spec "Pushing manifests".
+
+use std::collections::{BTreeMap, HashMap};
 
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+use crate::digest::Digest;
+
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_MANIFEST_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_FOREIGN_LAYER: &str = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip";
 const SCHEMA_VERSION: u32 = 2;
+/// Brackets within brackets. What is unknown in a document is skipped whatever its depth, but clients that read all of
+/// it give up somewhere, and the registry hands out nothing that cannot be read.
+const DEPTH_MAX: usize = 100;
 
 /// A manifest that may be stored, once what it requires is there.
 pub(crate) struct Understood {
     /// The media type it is stored and served under.
     pub(crate) media_type: String,
     pub(crate) requires: Requires,
+    /// What it is about, if it names something this registry can address.
+    pub(crate) referral: Option<Referral>,
+}
+
+/// What a manifest with a `subject` says of itself to those who look at the subject.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Referral {
+    pub(crate) subject: Digest,
+    pub(crate) artifact_type: Option<String>,
+    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 /// The content a manifest refers to and a client will come to fetch.
@@ -48,6 +65,8 @@ pub(crate) enum InvalidManifest {
     MediaTypesDiffer { document: String, header: String },
     #[error("the manifest has schemaVersion {0}, not {SCHEMA_VERSION}")]
     SchemaVersion(u32),
+    #[error("the document is nested more than {DEPTH_MAX} levels deep")]
+    TooDeep,
     #[error("the document could be read both as an image and as an index")]
     Ambiguous,
     #[error("the manifest is not what its media type says: {0}")]
@@ -67,6 +86,9 @@ struct Outline {
 
 /// Reads `document`, sent with `content_type`.
 pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<Understood, InvalidManifest> {
+    if depth(document) > DEPTH_MAX {
+        return Err(InvalidManifest::TooDeep);
+    }
     let outline: Outline = serde_json::from_slice(document)?;
     if outline.schema_version != SCHEMA_VERSION {
         return Err(InvalidManifest::SchemaVersion(outline.schema_version));
@@ -84,29 +106,76 @@ pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<
     if looks_like_image && outline.manifests.is_some() {
         return Err(InvalidManifest::Ambiguous);
     }
-    let requires = match MediaType::from(media_type.as_str()) {
-        MediaType::ImageManifest => image_blobs(document)?,
-        MediaType::ImageIndex => index_children(document)?,
-        MediaType::Other(other) if other == DOCKER_MANIFEST => image_blobs(document)?,
-        MediaType::Other(other) if other == DOCKER_MANIFEST_LIST => index_children(document)?,
+    let (requires, referral) = match MediaType::from(media_type.as_str()) {
+        MediaType::ImageManifest => image(document)?,
+        MediaType::ImageIndex => index(document)?,
+        MediaType::Other(other) if other == DOCKER_MANIFEST => image(document)?,
+        MediaType::Other(other) if other == DOCKER_MANIFEST_LIST => index(document)?,
         _ => return Err(InvalidManifest::UnsupportedMediaType(media_type)),
     };
-    Ok(Understood { media_type, requires })
+    Ok(Understood { media_type, requires, referral })
+}
+
+/// How deep the brackets of a document go, if it is JSON.
+fn depth(document: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    let mut bytes = document.iter();
+    let mut quoted = false;
+    while let Some(byte) = bytes.next() {
+        match (quoted, byte) {
+            (_, b'"') => quoted = !quoted,
+            (true, b'\\') => drop(bytes.next()),
+            (false, b'[' | b'{') => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            (false, b']' | b'}') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn without_parameters(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-fn image_blobs(document: &[u8]) -> Result<Requires, InvalidManifest> {
+fn image(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifest> {
     let manifest: ImageManifest = typed(document, "layers")?;
+    let config = manifest.config();
     let layers = manifest.layers().iter().filter(|layer| must_be_present(layer)).cloned();
-    Ok(Requires::Blobs(std::iter::once(manifest.config().clone()).chain(layers).collect()))
+    let blobs = std::iter::once(config.clone()).chain(layers).collect();
+    // What an image is for is told by its configuration when it does not say so itself.
+    let kind = manifest.artifact_type().as_ref().unwrap_or(config.media_type());
+    Ok((
+        Requires::Blobs(blobs),
+        referral(manifest.subject().as_ref(), Some(kind), manifest.annotations().as_ref()),
+    ))
 }
 
-fn index_children(document: &[u8]) -> Result<Requires, InvalidManifest> {
+fn index(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifest> {
     let index: ImageIndex = typed(document, "manifests")?;
-    Ok(Requires::Children(index.manifests().iter().filter(|child| must_be_present(child)).cloned().collect()))
+    let children = index.manifests().iter().filter(|child| must_be_present(child)).cloned().collect();
+    let kind = index.artifact_type().as_ref();
+    Ok((Requires::Children(children), referral(index.subject().as_ref(), kind, index.annotations().as_ref())))
+}
+
+/// A subject under an algorithm we cannot address content by has no referrers here: its client is not told
+/// `OCI-Subject` and keeps the list itself.
+fn referral(
+    subject: Option<&Descriptor>,
+    kind: Option<&MediaType>,
+    annotations: Option<&HashMap<String, String>>,
+) -> Option<Referral> {
+    Some(Referral {
+        subject: Digest::try_from(subject?.digest()).ok()?,
+        artifact_type: kind.map(ToString::to_string).filter(|kind| !kind.is_empty()),
+        annotations: annotations
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+    })
 }
 
 /// Parses into the specification's type. Go programs write an empty list as `null`, which the type does not
@@ -182,6 +251,46 @@ mod tests {
         assert_eq!(required(&understand(Some(INDEX), index.as_bytes()).unwrap()), 1);
         let empty = br#"{"schemaVersion":2,"manifests":null}"#;
         assert_eq!(required(&understand(Some(DOCKER_MANIFEST_LIST), empty).unwrap()), 0);
+    }
+
+    #[test]
+    fn depth_is_counted_outside_of_strings() {
+        for (text, expected) in
+            [("", 0), ("[]", 1), (r#"{"a":[{}],"b":{}}"#, 3), (r#"["[[[\"[[", "\\", []]"#, 2), ("]]]][", 1)]
+        {
+            assert_eq!(depth(text.as_bytes()), expected, "{text}");
+        }
+        let nested = |levels: usize| {
+            let text = image().to_string();
+            format!("{},\"x\":{}{}}}", &text[..text.len() - 1], "[".repeat(levels), "]".repeat(levels))
+        };
+        assert!(understand(Some(IMAGE), nested(99).as_bytes()).is_ok());
+        assert!(matches!(understand(Some(IMAGE), nested(100).as_bytes()), Err(InvalidManifest::TooDeep)));
+    }
+
+    #[test]
+    fn a_subject_makes_a_referrer_of_the_manifest_s_own_kind() {
+        let subject = Digest::of(Algorithm::Sha256, b"application/vnd.example.absent");
+        let referral = |document: &serde_json::Value, kind| {
+            understand(Some(kind), document.to_string().as_bytes()).unwrap().referral
+        };
+        let by_config = referral(&image(), IMAGE).unwrap();
+        assert_eq!(by_config.subject, subject);
+        assert_eq!(by_config.artifact_type.as_deref(), Some("application/vnd.oci.image.config.v1+json"));
+        let mut artifact = image();
+        artifact["artifactType"] = serde_json::json!("application/vnd.example.sbom");
+        artifact["annotations"] = serde_json::json!({"b": "2", "a": "1"});
+        let by_itself = referral(&artifact, IMAGE).unwrap();
+        assert_eq!(by_itself.artifact_type.as_deref(), Some("application/vnd.example.sbom"));
+        assert_eq!(by_itself.annotations.len(), 2);
+
+        let mut index =
+            serde_json::json!({"schemaVersion": 2, "manifests": [], "subject": image()["subject"]});
+        assert_eq!(referral(&index, INDEX).unwrap().artifact_type, None);
+        index["subject"]["digest"] = serde_json::json!(format!("blake3:{}", "0".repeat(64)));
+        assert_eq!(referral(&index, INDEX), None, "not addressable here");
+        index.as_object_mut().unwrap().remove("subject");
+        assert_eq!(referral(&index, INDEX), None);
     }
 
     #[test]

@@ -50,6 +50,10 @@ async fn every_endpoint_asks_for_its_action_before_it_does_anything() {
         (Method::PUT, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Push),
         (Method::DELETE, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Delete),
         (Method::GET, "/v2/a/tags/list".to_owned(), Some("a"), Action::Pull),
+        (Method::GET, format!("/v2/a/referrers/{digest}"), Some("a"), Action::Pull),
+        (Method::GET, "/v2/_catalog".to_owned(), None, Action::Pull),
+        (Method::GET, "/v2/_oci/ext/discover".to_owned(), None, Action::Pull),
+        (Method::GET, "/v2/a/b/_oci/ext/discover".to_owned(), Some("a/b"), Action::Pull),
     ] {
         let answer = server.request(method.clone(), &path).body("content").send().await.unwrap();
         assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
@@ -97,5 +101,96 @@ async fn a_mount_from_a_repository_one_may_not_read_tells_nothing() {
         let answer =
             server.request(Method::POST, &path).header("authorization", "writer").send().await.unwrap();
         assert_eq!(answer.status(), expected, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_mount_without_a_source_finds_only_what_the_caller_may_read() {
+    let root = tempfile::tempdir().unwrap();
+    {
+        let open = Server::open(config(root.path()), Arc::new(registry::AllowAll)).await;
+        open.put_blob("secret", b"hidden").await;
+        open.put_blob("secret", b"shared").await;
+        open.put_blob("zoo", b"shared").await;
+    }
+    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    for (content, expected) in [
+        (b"hidden".as_slice(), StatusCode::ACCEPTED),
+        (b"shared", StatusCode::CREATED),
+        (b"nowhere", StatusCode::ACCEPTED),
+    ] {
+        let digest = sha256(content);
+        let path = format!("/v2/mine/blobs/uploads/?mount={digest}");
+        let answer =
+            server.request(Method::POST, &path).header("authorization", "writer").send().await.unwrap();
+        assert_eq!(answer.status(), expected, "{digest}");
+        let seen = server
+            .request(Method::HEAD, &format!("/v2/mine/blobs/{digest}"))
+            .header("authorization", "writer")
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(seen.status() == StatusCode::OK, expected == StatusCode::CREATED);
+    }
+}
+
+#[tokio::test]
+async fn the_catalog_shows_only_what_the_caller_may_pull() {
+    let root = tempfile::tempdir().unwrap();
+    {
+        let open = Server::open(config(root.path()), Arc::new(registry::AllowAll)).await;
+        for name in ["b", "secret", "a/b", "z"] {
+            open.put_blob(name, b"content").await;
+        }
+    }
+    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let list = async |path: &str| {
+        let answer =
+            server.request(Method::GET, path).header("authorization", "reader").send().await.unwrap();
+        let link = answer.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+        (answer.text().await.unwrap(), link)
+    };
+    assert_eq!(list("/v2/_catalog").await, (r#"{"repositories":["a/b","b","z"]}"#.to_owned(), None));
+    let (first, next) = list("/v2/_catalog?n=2").await;
+    assert_eq!(first, r#"{"repositories":["a/b","b"]}"#);
+    assert_eq!(next.as_deref(), Some("</v2/_catalog?n=2&last=b>; rel=\"next\""));
+    assert_eq!(list("/v2/_catalog?n=2&last=b").await, (r#"{"repositories":["z"]}"#.to_owned(), None));
+    let hidden_follows = list("/v2/_catalog?n=1&last=b").await;
+    assert_eq!(hidden_follows, (r#"{"repositories":["z"]}"#.to_owned(), None));
+    let before_hidden = list("/v2/_catalog?n=1&last=a/b").await;
+    assert_eq!(before_hidden.0, r#"{"repositories":["b"]}"#);
+    assert_eq!(list("/v2/_catalog?n=0").await, (r#"{"repositories":[]}"#.to_owned(), None));
+    assert_eq!(refusal(server.get("/v2/_catalog").await).await.0, 401);
+}
+
+#[tokio::test]
+async fn a_namespace_one_may_not_read_is_not_entered() {
+    let root = tempfile::tempdir().unwrap();
+    {
+        let open = Server::open(config(root.path()), Arc::new(registry::AllowAll)).await;
+        open.push_image("image", "v1", "plain").await;
+        open.push_image("example.org/image", "v1", "mirrored").await;
+        open.push_image("secret/image", "v1", "secret").await;
+    }
+    struct Hidden;
+    #[async_trait]
+    impl Authorizer for Hidden {
+        async fn authorize(&self, _: Caller<'_>, access: Access<'_>) -> Result<(), Denied> {
+            let hidden = access.repository.is_some_and(|name| name.as_str().starts_with("secret"));
+            if hidden { Err(Denied::Forbidden) } else { Ok(()) }
+        }
+    }
+    let server = Server::open(config(root.path()), Arc::new(Hidden)).await;
+    let mut answers = Vec::new();
+    for query in ["", "?ns=example.org", "?ns=secret", "?ns=other.org", "?ns=UPPER", "?ns="] {
+        let answer = server.get(&format!("/v2/image/manifests/v1{query}")).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{query}");
+        let namespace = answer.headers().get("oci-namespace").map(|value| value.to_str().unwrap().to_owned());
+        answers.push((namespace, answer.bytes().await.unwrap()));
+    }
+    assert_eq!(answers[1].0.as_deref(), Some("example.org"));
+    assert_ne!(answers[1].1, answers[0].1);
+    for plain in [0, 2, 3, 4, 5] {
+        assert_eq!(answers[plain], (None, answers[0].1.clone()));
     }
 }

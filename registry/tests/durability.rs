@@ -229,7 +229,7 @@ impl Drop for Mounted {
 async fn a_stream_of_unknown_length_stops_before_the_reserve() {
     let root = Mounted::of_size("96m");
     let mut reserving = config(root.0.path());
-    reserving.reserve_bytes = 48 << 20;
+    reserving.reserve = registry::Reserve::Bytes(48 << 20);
     let server = Server::open(reserving, Arc::new(AllowAll)).await;
     let location = server.begin("a").await;
     let pieces = (0..80).map(|seed| Ok::<_, std::io::Error>(noise(seed, 1 << 20)));

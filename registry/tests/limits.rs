@@ -106,7 +106,7 @@ async fn without_free_space_pushes_are_refused_and_everything_else_works() {
     drop(first);
 
     let mut full = config(root.path());
-    full.reserve_bytes = u64::MAX;
+    full.reserve = registry::Reserve::Bytes(u64::MAX);
     let server = Server::open(full, Arc::new(AllowAll)).await;
     assert!(!server.registry.accepts_pushes().await.unwrap());
     let no_space = (507, vec!["INSUFFICIENT_STORAGE".to_owned()]);

@@ -2,9 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod access;
+mod archive;
 mod clients;
+mod conformance;
 mod crash;
 mod distribution;
 mod durability;
+mod hostile;
+mod layout;
 mod limits;
+mod manifests;
+mod quota;
+mod referrers;
+mod scrub;
+mod soak;
 mod support;

@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use registry::{Algorithm, AllowAll, Authorizer, Config, Digest, Registry};
+use async_trait::async_trait;
+use base64::Engine as _;
+use registry::{Access, Algorithm, AllowAll, Authorizer, Caller, Config, Denied, Digest, Registry};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 pub(crate) const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
+pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub(crate) const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 pub(crate) const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
@@ -19,8 +22,8 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) client: reqwest::Client,
     task: JoinHandle<()>,
-    /// Kept for its `Drop`; absent when the test keeps the directory itself.
-    _root: Option<tempfile::TempDir>,
+    /// Absent when the test keeps the directory itself.
+    root: Option<tempfile::TempDir>,
 }
 
 impl Server {
@@ -33,7 +36,7 @@ impl Server {
         let mut config = config(root.path());
         change(&mut config);
         let mut server = Self::open(config, Arc::new(AllowAll)).await;
-        server._root = Some(root);
+        server.root = Some(root);
         server
     }
 
@@ -43,7 +46,12 @@ impl Server {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Server { registry, address, client: client(), task, _root: None }
+        Server { registry, address, client: client(), task, root: None }
+    }
+
+    /// The directory of a server which has its own.
+    pub(crate) fn root(&self) -> &Path {
+        self.root.as_ref().unwrap().path()
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -108,6 +116,26 @@ impl Server {
     }
 }
 
+/// The one user of [`BasicOnly`].
+pub(crate) const USER: &str = "tester";
+pub(crate) const PASSWORD: &str = "open: sesame";
+
+/// Everything for the one user, nothing for others.
+pub(crate) struct BasicOnly;
+
+#[async_trait]
+impl Authorizer for BasicOnly {
+    async fn authorize(&self, caller: Caller<'_>, _access: Access<'_>) -> Result<(), Denied> {
+        if caller.authorization == Some(&basic()) { Ok(()) } else { Err(Denied::Unauthorized) }
+    }
+}
+
+/// The header that user sends.
+pub(crate) fn basic() -> String {
+    let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    format!("Basic {encoded}")
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
@@ -116,7 +144,7 @@ impl Drop for Server {
 
 pub(crate) fn config(root: &Path) -> Config {
     let mut config = Config::new(root);
-    config.reserve_bytes = 0;
+    config.reserve = registry::Reserve::Bytes(0);
     config
 }
 
@@ -133,6 +161,10 @@ pub(crate) fn client() -> reqwest::Client {
 
 pub(crate) fn sha256(content: &[u8]) -> Digest {
     Digest::of(Algorithm::Sha256, content)
+}
+
+pub(crate) fn sha512(content: &[u8]) -> Digest {
+    Digest::of(Algorithm::Sha512, content)
 }
 
 pub(crate) fn descriptor(kind: &str, content: &[u8]) -> Value {

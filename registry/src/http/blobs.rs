@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::task::JoinHandle;
 
+use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::range::{Selection, select};
 use super::{Api, CONTENT_DIGEST, empty, insert, text};
@@ -29,10 +30,15 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let (name, wanted) = (repository.clone(), digest.clone());
         let blob = self.registry.run(move |store| store.blob_in(&name, &wanted)).await?;
+        if let Some(answer) = not_modified(&parts.headers, digest) {
+            return Ok(answer);
+        }
         let length = blob.length();
-        let entity_tag = format!("\"{digest}\"");
-        let range = text(&parts.headers, header::RANGE)
-            .filter(|_| text(&parts.headers, header::IF_RANGE).is_none_or(|known| known == entity_tag));
+        let entity_tag = entity_tag(digest);
+        // For HEAD ranges mean nothing.
+        let asked = (parts.method == Method::GET).then(|| text(&parts.headers, header::RANGE)).flatten();
+        let range =
+            asked.filter(|_| text(&parts.headers, header::IF_RANGE).is_none_or(|known| known == entity_tag));
         let (status, first, count) = match select(range, length) {
             Selection::Whole => (StatusCode::OK, 0, length),
             Selection::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),

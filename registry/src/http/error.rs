@@ -17,6 +17,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use super::path::BadPath;
+use crate::digest::InvalidDigest;
 use crate::error::Error;
 use crate::manifest::InvalidManifest;
 use crate::name::InvalidReference;
@@ -112,6 +113,12 @@ impl From<Error> for ApiError {
             Error::UploadBusy(_) | Error::TooManyUploads(_) => {
                 plain(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests).retry_later()
             }
+            // A method that is refused comes with those that are not.
+            Error::ReadOnly(_) => plain(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported)
+                .with_header(header::ALLOW, HeaderValue::from_static("GET, HEAD")),
+            Error::QuotaExceeded { .. } => plain(StatusCode::FORBIDDEN, Code::Denied),
+            Error::NotAnArchive(_) => plain(StatusCode::BAD_REQUEST, Code::ManifestInvalid),
+            Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),
             Error::NoSpace => plain(StatusCode::INSUFFICIENT_STORAGE, Code::InsufficientStorage),
             Error::Stopped => plain(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown).retry_later(),
             Error::Damaged(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown),
@@ -142,13 +149,27 @@ impl From<BadPath> for ApiError {
         let (status, code) = match &bad {
             BadPath::Endpoint => (StatusCode::NOT_FOUND, Code::Unsupported),
             BadPath::Name(_) => (StatusCode::BAD_REQUEST, Code::NameInvalid),
-            BadPath::Digest(_) | BadPath::Reference(InvalidReference::Digest(_)) => {
-                (StatusCode::BAD_REQUEST, Code::DigestInvalid)
-            }
-            BadPath::Reference(InvalidReference::Tag(_)) => (StatusCode::BAD_REQUEST, Code::ManifestInvalid),
+            BadPath::Digest(_) => (StatusCode::BAD_REQUEST, Code::DigestInvalid),
+            BadPath::Reference(invalid) => return (*invalid).into(),
             BadPath::UploadId => (StatusCode::NOT_FOUND, Code::BlobUploadUnknown),
         };
         ApiError::new(status, code, bad.to_string())
+    }
+}
+
+impl From<InvalidReference> for ApiError {
+    fn from(invalid: InvalidReference) -> Self {
+        let code = match invalid {
+            InvalidReference::Digest(_) => Code::DigestInvalid,
+            InvalidReference::Tag(_) => Code::ManifestInvalid,
+        };
+        ApiError::new(StatusCode::BAD_REQUEST, code, invalid.to_string())
+    }
+}
+
+impl From<InvalidDigest> for ApiError {
+    fn from(invalid: InvalidDigest) -> Self {
+        ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, invalid.to_string())
     }
 }
 

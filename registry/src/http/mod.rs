@@ -4,24 +4,33 @@
 //!  request -> path -> method table (405 + Allow) -> authorize (401, 403) -> one handler -> answer
 //! ```
 //!
+//! A client that uses this registry as a mirror names the registry it means in `ns`. Where there is a repository
+//! `<ns>/<name>`, that is the one it reads, and `OCI-Namespace` says so; in every other case `ns` means nothing.
+//!
 //! | endpoint       | GET, HEAD | POST | PATCH | PUT  | DELETE |
 //! |----------------|-----------|------|-------|------|--------|
 //! | `/v2/`         | pull      |      |       |      |        |
 //! | blob           | pull      |      |       |      | delete |
 //! | upload start   |           | push |       |      |        |
-//! | upload session | push (GET)|      | push  | push | push   |
+//! | upload session | push      |      | push  | push | push   |
 //! | manifest       | pull      |      |       | push | delete |
 //! | tags           | pull      |      |       |      |        |
+//! | referrers      | pull      |      |       |      |        |
+//! | catalog        | pull      |      |       |      |        |
+//! | extensions     | pull      |      |       |      |        |
 //!
 //! Specification: distribution-spec "API" (end-1 to end-14).
 
 mod blobs;
 mod body;
+mod catalog;
+mod conditional;
 mod error;
 mod manifests;
 pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod range;
+mod referrers;
 mod tags;
 mod uploads;
 
@@ -44,6 +53,10 @@ use crate::name::RepositoryName;
 
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
+const FILTERS_APPLIED: HeaderName = HeaderName::from_static("oci-filters-applied");
+const NAMESPACE: HeaderName = HeaderName::from_static("oci-namespace");
+const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
+const TAG: HeaderName = HeaderName::from_static("oci-tag");
 
 /// What every handler needs.
 struct Api {
@@ -80,14 +93,34 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
 
 impl Api {
     async fn answer(&self, parts: &Parts, body: &mut Body) -> Result<Response, ApiError> {
-        let endpoint = Endpoint::parse(parts.uri.path())?;
+        let mut endpoint = Endpoint::parse(parts.uri.path())?;
         let methods = methods(&endpoint);
         let action = methods
             .iter()
             .find_map(|(method, action)| (*method == parts.method).then_some(*action))
             .ok_or_else(|| method_not_allowed(methods))?;
-        self.authorize(parts, endpoint.repository(), action).await?;
-        match (&endpoint, &parts.method) {
+        let namespace = match action {
+            Action::Pull => self.enter_namespace(parts, &mut endpoint).await,
+            _ => None,
+        };
+        if namespace.is_none() {
+            self.authorize(parts, endpoint.repository(), action).await?;
+        }
+        let mut response = self.dispatch(&endpoint, parts, body).await?;
+        if let Some(namespace) = namespace {
+            insert(&mut response, [(NAMESPACE, namespace)]);
+        }
+        Ok(response)
+    }
+
+    async fn dispatch(
+        &self,
+        endpoint: &Endpoint,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<Response, ApiError> {
+        let asked = parts.uri.query();
+        match (endpoint, &parts.method) {
             (Endpoint::Base, _) => Ok(json("{}")),
             (Endpoint::Blob { repository, digest }, &Method::DELETE) => {
                 self.delete_blob(repository, digest).await
@@ -103,10 +136,29 @@ impl Api {
             (Endpoint::Manifest { repository, reference }, method) => match *method {
                 Method::PUT => self.put_manifest(repository, reference, parts, body).await,
                 Method::DELETE => self.delete_manifest(repository, reference).await,
-                _ => self.get_manifest(repository, reference).await,
+                _ => self.get_manifest(repository, reference, parts).await,
             },
-            (Endpoint::Tags { repository }, _) => self.list_tags(repository, parts.uri.query()).await,
+            (Endpoint::Tags { repository }, _) => self.list_tags(repository, asked).await,
+            (Endpoint::Referrers { repository, subject }, _) => {
+                self.list_referrers(repository, subject, asked).await
+            }
+            (Endpoint::Catalog, _) => self.list_repositories(parts).await,
+            (Endpoint::Extensions { repository }, _) => Ok(catalog::discover(repository.as_ref())),
         }
+    }
+
+    /// Turns a read of `<name>` into one of `<ns>/<name>`, when there is such a repository and the caller may pull
+    /// from it; in every other case nothing tells that one of the two failed. Returns the namespace.
+    async fn enter_namespace(&self, parts: &Parts, endpoint: &mut Endpoint) -> Option<String> {
+        let namespace = query::value(parts.uri.query(), "ns")?;
+        let named = endpoint.repository_mut()?;
+        let scoped: RepositoryName = format!("{namespace}/{named}").parse().ok()?;
+        if !self.registry.store.has_repository(&scoped) {
+            return None;
+        }
+        self.authorize(parts, Some(&scoped), Action::Pull).await.ok()?;
+        *named = scoped;
+        Some(namespace.into_owned())
     }
 
     async fn authorize(
@@ -116,11 +168,7 @@ impl Api {
         action: Action,
     ) -> Result<(), ApiError> {
         let access = Access { repository, action };
-        let caller = Caller {
-            authorization: text(&parts.headers, header::AUTHORIZATION),
-            peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
-        };
-        self.authorizer.authorize(caller, access).await.map_err(|denied| match denied {
+        self.authorizer.authorize(caller(parts), access).await.map_err(|denied| match denied {
             Denied::Unauthorized => {
                 let challenge = HeaderValue::try_from(self.authorizer.challenge(access))
                     .unwrap_or(HeaderValue::from_static("Basic"));
@@ -136,10 +184,21 @@ impl Api {
     }
 }
 
+fn caller(parts: &Parts) -> Caller<'_> {
+    Caller {
+        authorization: text(&parts.headers, header::AUTHORIZATION),
+        peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
+    }
+}
+
 /// The methods of an endpoint and what each of them needs the right to do.
 fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
     match endpoint {
-        Endpoint::Base | Endpoint::Tags { .. } => {
+        Endpoint::Base
+        | Endpoint::Tags { .. }
+        | Endpoint::Referrers { .. }
+        | Endpoint::Catalog
+        | Endpoint::Extensions { .. } => {
             const { &[(Method::GET, Action::Pull), (Method::HEAD, Action::Pull)] }
         }
         Endpoint::Blob { .. } => {
@@ -150,6 +209,7 @@ fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
             const {
                 &[
                     (Method::GET, Action::Push),
+                    (Method::HEAD, Action::Push),
                     (Method::PATCH, Action::Push),
                     (Method::PUT, Action::Push),
                     (Method::DELETE, Action::Push),

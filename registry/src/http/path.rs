@@ -7,6 +7,9 @@
 //! /v2/<name>/blobs/uploads/<uuid>       upload session
 //! /v2/<name>/manifests/<reference>      manifest
 //! /v2/<name>/tags/list                  tags
+//! /v2/<name>/referrers/<digest>         referrers of a manifest
+//! /v2/_catalog                          repositories
+//! /v2/[<name>/]_oci/ext/discover        extensions
 //! ```
 //!
 //! Names hold slashes and may hold the words `blobs`, `manifests`, `tags` and `uploads` as well, so the path is
@@ -29,6 +32,9 @@ pub(crate) enum Endpoint {
     Upload { repository: RepositoryName, id: Uuid },
     Manifest { repository: RepositoryName, reference: Reference },
     Tags { repository: RepositoryName },
+    Referrers { repository: RepositoryName, subject: Digest },
+    Catalog,
+    Extensions { repository: Option<RepositoryName> },
 }
 
 /// Why a path asks for nothing this registry has.
@@ -55,6 +61,10 @@ impl Endpoint {
             return Ok(Endpoint::Base);
         }
         let rest = rest.strip_prefix('/').ok_or(BadPath::Endpoint)?;
+        // No name begins a component with '_', so these two are nobody's repository.
+        if rest == "_catalog" {
+            return Ok(Endpoint::Catalog);
+        }
         let (head, last) = rest.rsplit_once('/').ok_or(BadPath::Endpoint)?;
         let (name, word) = head.rsplit_once('/').ok_or(BadPath::Endpoint)?;
         match (word, last) {
@@ -71,20 +81,41 @@ impl Endpoint {
                 }
                 Ok(Endpoint::Upload { repository, id: id.parse().map_err(|_| BadPath::UploadId)? })
             }
+            ("referrers", digest) => {
+                Ok(Endpoint::Referrers { repository: name.parse()?, subject: digest.parse()? })
+            }
+            ("ext", "discover") if name == "_oci" => Ok(Endpoint::Extensions { repository: None }),
+            ("ext", "discover") => {
+                let name = name.strip_suffix("/_oci").ok_or(BadPath::Endpoint)?;
+                Ok(Endpoint::Extensions { repository: Some(name.parse()?) })
+            }
             ("tags", "list") => Ok(Endpoint::Tags { repository: name.parse()? }),
             _ => Err(BadPath::Endpoint),
         }
     }
 
-    /// The repository it is about; `None` for the version check.
+    /// The repository it is about; `None` for what is about the whole registry.
     pub(crate) fn repository(&self) -> Option<&RepositoryName> {
         match self {
-            Endpoint::Base => None,
+            Endpoint::Base | Endpoint::Catalog => None,
+            Endpoint::Extensions { repository } => repository.as_ref(),
             Endpoint::Blob { repository, .. }
             | Endpoint::UploadStart { repository }
             | Endpoint::Upload { repository, .. }
             | Endpoint::Manifest { repository, .. }
-            | Endpoint::Tags { repository } => Some(repository),
+            | Endpoint::Tags { repository }
+            | Endpoint::Referrers { repository, .. } => Some(repository),
+        }
+    }
+
+    /// The repository a read is about, to be replaced by another.
+    pub(crate) fn repository_mut(&mut self) -> Option<&mut RepositoryName> {
+        match self {
+            Endpoint::Blob { repository, .. }
+            | Endpoint::Manifest { repository, .. }
+            | Endpoint::Tags { repository }
+            | Endpoint::Referrers { repository, .. } => Some(repository),
+            _ => None,
         }
     }
 }
@@ -95,6 +126,10 @@ pub(crate) fn blob_path(repository: &RepositoryName, digest: &Digest) -> String 
 
 pub(crate) fn upload_path(repository: &RepositoryName, id: Uuid) -> String {
     format!("/v2/{repository}/blobs/uploads/{id}")
+}
+
+pub(crate) fn referrers_path(repository: &RepositoryName, subject: &Digest) -> String {
+    format!("/v2/{repository}/referrers/{subject}")
 }
 
 pub(crate) fn manifest_path(repository: &RepositoryName, digest: &Digest) -> String {
@@ -136,6 +171,16 @@ mod tests {
             Endpoint::Tags { repository: name("blobs/uploads") }
         );
         assert_eq!(parse("/v2/a/blobs/uploads"), Endpoint::UploadStart { repository: name("a") });
+        assert_eq!(
+            parse(&format!("/v2/a/referrers/b/referrers/{digest}")),
+            Endpoint::Referrers { repository: name("a/referrers/b"), subject: digest.clone() }
+        );
+        assert_eq!(parse("/v2/_catalog"), Endpoint::Catalog);
+        assert_eq!(parse("/v2/_oci/ext/discover"), Endpoint::Extensions { repository: None });
+        assert_eq!(
+            parse("/v2/oci/ext/discover/_oci/ext/discover"),
+            Endpoint::Extensions { repository: Some(name("oci/ext/discover")) }
+        );
         let encoded = digest.to_string().replace(':', "%3A");
         assert_eq!(
             parse(&format!("/v2/a/blobs/{encoded}")),
@@ -146,7 +191,14 @@ mod tests {
     #[test]
     fn what_is_not_an_endpoint_says_why() {
         for (path, why) in [
-            ("/v2/_catalog", BadPath::Endpoint),
+            ("/v2/_catalog/", BadPath::Endpoint),
+            ("/v2/a/_catalog", BadPath::Endpoint),
+            ("/v2/_oci/ext/other", BadPath::Endpoint),
+            ("/v2/oci/ext/discover", BadPath::Endpoint),
+            ("/v2/a/b_oci/ext/discover", BadPath::Endpoint),
+            ("/v2/_a/_oci/ext/discover", BadPath::Name(InvalidRepositoryName)),
+            ("/v2/a/referrers/sha256:00", BadPath::Digest(InvalidDigest::Value)),
+            ("/v2/a/referrers/latest", BadPath::Digest(InvalidDigest::Form)),
             ("/v1/", BadPath::Endpoint),
             ("/v2/a", BadPath::Endpoint),
             ("/v2/a/tags/lists", BadPath::Endpoint),
@@ -187,7 +239,11 @@ mod tests {
             );
             prop_assert_eq!(
                 Endpoint::parse(&manifest_path(&repository, &digest)),
-                Ok(Endpoint::Manifest { repository: repository.clone(), reference: Reference::Digest(digest) })
+                Ok(Endpoint::Manifest { repository: repository.clone(), reference: Reference::Digest(digest.clone()) })
+            );
+            prop_assert_eq!(
+                Endpoint::parse(&referrers_path(&repository, &digest)),
+                Ok(Endpoint::Referrers { repository: repository.clone(), subject: digest.clone() })
             );
             prop_assert_eq!(
                 Endpoint::parse(&format!("/v2/{repository}/manifests/{tag}")),

@@ -5,6 +5,13 @@
 
 use std::borrow::Cow;
 
+use http::StatusCode;
+
+use super::error::{ApiError, Code};
+
+/// Entries in one page of a list, unless the client asks for fewer.
+const PAGE: usize = 1000;
+
 /// Decodes `%XX`; `None` for a broken escape or for bytes that are not UTF-8.
 pub(crate) fn decode(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
@@ -26,15 +33,66 @@ pub(crate) fn decode(text: &str) -> Option<Cow<'_, str>> {
 
 /// The first value of `key` in a query string; `None` also when it cannot be decoded.
 pub(crate) fn value<'a>(query: Option<&'a str>, key: &str) -> Option<Cow<'a, str>> {
-    query?
-        .split('&')
-        .filter_map(|pair| pair.split_once('=').or(Some((pair, ""))))
-        .find_map(|(name, value)| (decode(name)? == key).then(|| decode(value))?)
+    values(query, key).next()?
+}
+
+/// Every value of `key`, in order; `None` for one that cannot be decoded.
+pub(crate) fn values<'a>(query: Option<&'a str>, key: &str) -> impl Iterator<Item = Option<Cow<'a, str>>> {
+    query
+        .into_iter()
+        .flat_map(|query| query.split('&'))
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .filter(move |(name, _)| decode(name).is_some_and(|name| name == key))
+        .map(|(_, value)| decode(value))
+}
+
+/// Encodes what cannot stand for itself in a value.
+pub(crate) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// How many entries the client wants in one page.
+pub(super) fn page_size(query: Option<&str>) -> Result<usize, ApiError> {
+    let Some(number) = value(query, "n") else { return Ok(PAGE) };
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits {
+        let message = "n must be the number of entries wanted in one page";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, Code::Unsupported, message));
+    }
+    // A number too large for us is more than a page as well.
+    Ok(number.parse().unwrap_or(PAGE).min(PAGE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_has_as_many_entries_as_asked_for_within_bounds() {
+        for (query, expected) in [(None, Some(1000)), (Some("n=7"), Some(7)), (Some("n=0"), Some(0))] {
+            assert_eq!(page_size(query).ok(), expected);
+        }
+        assert_eq!(page_size(Some("n=99999999999999999999999")).ok(), Some(1000));
+        for refused in ["n=", "n=-1", "n=+1", "n=x"] {
+            assert!(page_size(Some(refused)).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_decodes() {
+        let kind = "application/vnd.example+json; charset=\"ä\"&n=1";
+        let encoded = encode(kind);
+        assert!(!encoded.contains(['&', '+', ' ', '"', '<', '>']));
+        assert_eq!(decode(&encoded).unwrap(), kind);
+    }
 
     #[test]
     fn values_are_found_and_decoded() {
@@ -47,6 +105,9 @@ mod tests {
         assert_eq!(value(query, "bad"), None);
         assert_eq!(value(query, "absent"), None);
         assert_eq!(value(Some("type=a/b+json"), "type").as_deref(), Some("a/b+json"));
+        let all: Vec<_> = values(query, "x").map(|value| value.unwrap().into_owned()).collect();
+        assert_eq!(all, ["1", "2"]);
+        assert_eq!(values(query, "bad").collect::<Vec<_>>(), [None]);
         assert_eq!(decode("%ff"), None);
         assert_eq!(decode("%4"), None);
     }

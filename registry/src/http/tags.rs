@@ -6,14 +6,11 @@
 //! Specification: distribution-spec "Listing Tags" (end-8).
 
 use axum::response::Response;
-use http::{StatusCode, header};
+use http::header;
 
-use super::error::{ApiError, Code};
+use super::error::ApiError;
 use super::{Api, insert, json, query};
 use crate::name::RepositoryName;
-
-/// Tags in one page, unless the client asks for fewer.
-const PAGE: usize = 1000;
 
 impl Api {
     pub(super) async fn list_tags(
@@ -21,10 +18,7 @@ impl Api {
         repository: &RepositoryName,
         asked: Option<&str>,
     ) -> Result<Response, ApiError> {
-        let limit = match query::value(asked, "n") {
-            None => PAGE,
-            Some(number) => number.parse::<usize>().map_err(|_| not_a_number())?.min(PAGE),
-        };
+        let limit = query::page_size(asked)?;
         let last = query::value(asked, "last").map(|last| last.into_owned());
         let name = repository.clone();
         let page = self.registry.run(move |store| store.tags(&name, last.as_deref(), limit)).await?;
@@ -36,9 +30,4 @@ impl Api {
         }
         Ok(response)
     }
-}
-
-fn not_a_number() -> ApiError {
-    let message = "n must be the number of tags wanted in one page";
-    ApiError::new(StatusCode::BAD_REQUEST, Code::Unsupported, message)
 }

@@ -1,9 +1,10 @@
 //! Pushing blobs, in every form clients use.
 //!
 //! ```text
-//!  POST ?digest=  body            one request                                       201
-//!  POST ?mount=&from=             another repository has it                         201, or 202 as below
-//!  POST                           202, Location = session
+//!  POST ?digest=  body            one request                                       201, or 202 as below without body
+//!  POST ?mount=&from=             that repository has it                            201, or 202 as below
+//!  POST ?mount=                   some repository the caller may read has it        201, or 202 as below
+//!  POST [?digest-algorithm=]      202, Location = session
 //!    PATCH                        a stream, any length                              202
 //!    PATCH Content-Range: a-b     a chunk that must begin at the session's offset   202, or 416 and the session stays
 //!    GET                          how far it is                                     204, Range: 0-b
@@ -31,9 +32,8 @@ use super::body::{Ending, Incoming};
 use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
-use super::{Api, CONTENT_DIGEST, empty, query, text};
-use crate::access::Action;
-use crate::digest::Digest;
+use super::{Api, CONTENT_DIGEST, caller, empty, query, text};
+use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
 use crate::store::{Session, Sink};
@@ -41,6 +41,8 @@ use crate::store::{Session, Sink};
 const UPLOAD_UUID: HeaderName = HeaderName::from_static("docker-upload-uuid");
 /// How long a request waits for an earlier one to the same session, which is usually just being torn down.
 const TURN_WAIT: Duration = Duration::from_secs(1);
+/// Repositories asked about when a mount names no source.
+const MOUNT_SOURCES: usize = 64;
 
 impl Api {
     pub(super) async fn start_upload(
@@ -50,15 +52,23 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, ApiError> {
         let asked = parts.uri.query();
+        let mut algorithm = match query::value(asked, "digest-algorithm") {
+            None => Algorithm::Sha256,
+            Some(text) => text.parse()?,
+        };
         if let Some(digest) = query::value(asked, "digest") {
-            let digest = parse_digest(&digest)?;
-            return self.push_at_once(repository, &digest, parts, body).await;
+            let digest: Digest = digest.parse()?;
+            algorithm = digest.algorithm();
+            // Without a body this is the beginning of an upload like others, unless nothing is all there is.
+            if !body.is_end_stream() || digest == Digest::of(algorithm, &[]) {
+                return self.push_at_once(repository, &digest, parts, body).await;
+            }
         }
         if let Some(digest) = self.mount(repository, parts).await? {
             tracing::info!(repository = %repository, digest = %digest, "blob mounted");
             return Ok(created(repository, &digest));
         }
-        let session = self.begin(repository).await?;
+        let session = self.begin(repository, algorithm).await?;
         Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
     }
 
@@ -66,15 +76,24 @@ impl Api {
     /// there. Anything else is no error but an ordinary upload: an answer must not tell what a repository holds.
     async fn mount(&self, repository: &RepositoryName, parts: &Parts) -> Result<Option<Digest>, ApiError> {
         let asked = parts.uri.query();
-        let digest = query::value(asked, "mount").and_then(|text| text.parse::<Digest>().ok());
-        let source = query::value(asked, "from").and_then(|text| text.parse::<RepositoryName>().ok());
-        let (Some(digest), Some(source)) = (digest, source) else { return Ok(None) };
-        if self.authorize(parts, Some(&source), Action::Pull).await.is_err() {
-            return Ok(None);
+        let wanted = query::value(asked, "mount").and_then(|text| text.parse::<Digest>().ok());
+        let Some(digest) = wanted else { return Ok(None) };
+        let sources: Vec<RepositoryName> = match query::value(asked, "from") {
+            Some(from) => from.parse::<RepositoryName>().into_iter().collect(),
+            None => {
+                let wanted = digest.clone();
+                self.registry.run(move |store| store.repositories_with(&wanted, MOUNT_SOURCES)).await?
+            }
+        };
+        let sources: Vec<&RepositoryName> = sources.iter().collect();
+        for source in self.authorizer.readable(caller(parts), &sources).await {
+            let source = source.clone();
+            let (name, wanted) = (repository.clone(), digest.clone());
+            if self.registry.run(move |store| store.mount(&source, &name, &wanted)).await? {
+                return Ok(Some(digest));
+            }
         }
-        let (name, wanted) = (repository.clone(), digest.clone());
-        let mounted = self.registry.run(move |store| store.mount(&source, &name, &wanted)).await?;
-        Ok(mounted.then_some(digest))
+        Ok(None)
     }
 
     async fn push_at_once(
@@ -84,7 +103,7 @@ impl Api {
         parts: &Parts,
         body: &mut Body,
     ) -> Result<Response, ApiError> {
-        let session = self.begin(repository).await?;
+        let session = self.begin(repository, digest.algorithm()).await?;
         let sink = self.sink(Arc::clone(&session)).await?;
         let pushed = match self.receive(sink, parts, body).await {
             Ok(sink) => self.finish(sink, repository, digest).await,
@@ -109,7 +128,9 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let sink = self.sink(self.registry.store.upload(repository, id)?).await?;
         let sink = self.receive(sink, parts, body).await?;
-        Ok(session_answer(StatusCode::ACCEPTED, repository, sink.session()))
+        let session = Arc::clone(sink.session());
+        self.park(sink).await?;
+        Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
     }
 
     pub(super) async fn close_upload(
@@ -124,9 +145,10 @@ impl Api {
             let message = "the digest of the blob is missing: close the upload with ?digest=";
             ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, message)
         })?;
-        let digest = parse_digest(&digest)?;
+        let digest: Digest = digest.parse()?;
         let mut sink = self.sink(session).await?;
-        if !body.is_end_stream() {
+        sink.expect(digest.algorithm());
+        if !body.is_end_stream() || parts.headers.contains_key(header::CONTENT_RANGE) {
             sink = self.receive(sink, parts, body).await?;
         }
         self.finish(sink, repository, &digest).await
@@ -157,11 +179,15 @@ impl Api {
         }
     }
 
-    async fn begin(&self, repository: &RepositoryName) -> Result<Arc<Session>, ApiError> {
+    async fn begin(
+        &self,
+        repository: &RepositoryName,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Session>, ApiError> {
         let name = repository.clone();
         let begun = self.registry.run(move |store| {
             store.expect_space_for(0)?;
-            store.begin_upload(&name)
+            store.begin_upload(&name, algorithm)
         });
         Ok(begun.await?)
     }
@@ -169,6 +195,17 @@ impl Api {
     async fn sink(&self, session: Arc<Session>) -> Result<Sink, ApiError> {
         let turn = timeout(TURN_WAIT, session.turn()).await.map_err(|_| Error::UploadBusy(session.id))?;
         Ok(self.registry.run(move |store| store.sink(session, turn)).await?)
+    }
+
+    /// Lets go of a session that is going to be continued.
+    async fn park(&self, mut sink: Sink) -> Result<(), ApiError> {
+        Ok(self
+            .registry
+            .run(move |_| {
+                sink.park();
+                Ok(())
+            })
+            .await?)
     }
 
     async fn cancel(&self, sink: Sink) -> Result<(), ApiError> {
@@ -214,12 +251,15 @@ impl Api {
             self.cancel(sink).await?;
             return Err(too_large(config.max_blob_size));
         }
-        self.registry.run(move |store| store.expect_space_for(announced)).await?;
+        let sink = self.registry.run(move |_| sink.announce(announced)).await?;
         let _permit = self.receiving_permit().await?;
 
         let (mut sink, ending) = Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;
         match (ending, declared) {
-            (Ending::Broken(error), _) => Err(error),
+            (Ending::Broken(error), _) => {
+                self.park(sink).await?;
+                Err(error)
+            }
             (Ending::TooLong, None) => {
                 self.cancel(sink).await?;
                 Err(too_large(config.max_blob_size))
@@ -237,11 +277,6 @@ impl Api {
 
 fn chunk_at(value: &HeaderValue, offset: u64) -> Option<ChunkRange> {
     ChunkRange::parse(value.to_str().ok()?).filter(|chunk| chunk.first == offset)
-}
-
-fn parse_digest(text: &str) -> Result<Digest, ApiError> {
-    text.parse::<Digest>()
-        .map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, error.to_string()))
 }
 
 fn created(repository: &RepositoryName, digest: &Digest) -> Response {

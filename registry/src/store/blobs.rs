@@ -8,13 +8,15 @@
 //! The rename replaces what is there. Eight clients pushing one blob all succeed and leave one copy, and a
 //! push heals a stored copy that has rotted; a reader of the old copy keeps it until it is done.
 
-use std::fs::{self, File, Permissions};
+use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use super::{Store, disk, sync_parent};
+use super::Store;
+use super::disk::exists;
+use super::quota::Reservation;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -65,30 +67,62 @@ impl Store {
         BlobFile::open(&self.content(digest), digest)?.ok_or(Error::BlobUnknown)
     }
 
-    /// The blob, if this repository has it.
+    /// The blob, if this repository has it. Whoever is told so can rely on it for the grace period of garbage collection.
     pub(crate) fn blob_in(&self, name: &RepositoryName, digest: &Digest) -> Result<BlobFile, Error> {
-        if self.has_layer(name, digest)? { self.blob(digest) } else { Err(Error::BlobUnknown) }
+        let record = self.layer_record(name, digest);
+        if !exists(&record)? {
+            return Err(Error::BlobUnknown);
+        }
+        let blob = self.blob(digest)?;
+        if self.still_there(&record, digest)? { Ok(blob) } else { Err(Error::BlobUnknown) }
     }
 
     /// Whether the repository lists the blob among its own and the bytes are there.
     pub(super) fn has_blob(&self, name: &RepositoryName, digest: &Digest) -> Result<bool, Error> {
-        Ok(self.has_layer(name, digest)? && exists(&self.content(digest))?)
+        Ok(exists(&self.layer_record(name, digest))? && exists(&self.content(digest))?)
     }
 
-    fn has_layer(&self, name: &RepositoryName, digest: &Digest) -> Result<bool, Error> {
-        exists(&self.layer_record(name, digest))
+    /// Makes `record`, which was just seen, young again; whether it was not collected in between.
+    pub(super) fn still_there(&self, record: &Path, digest: &Digest) -> Result<bool, Error> {
+        if self.touches.fresh(record) {
+            return Ok(true);
+        }
+        let _transition = self.locks.transition(digest);
+        match self.disk.touch(record) {
+            Ok(()) => self.touches.note(record),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) => {
+                tracing::debug!(error = %error, "a record could not be touched; remembered in memory");
+                self.touches.unsaved(record);
+                return exists(record);
+            }
+        }
+        Ok(true)
     }
 
     /// Moves verified, fsynced content of an upload into the pool and gives it to the repository.
-    pub(super) fn adopt(&self, upload: &Path, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
+    pub(super) fn adopt(
+        &self,
+        upload: &Path,
+        name: &RepositoryName,
+        digest: &Digest,
+        length: u64,
+        reserved: &mut Reservation,
+    ) -> Result<(), Error> {
         self.ensure_repository(name)?;
         let content = self.content(digest);
         let record = self.layer_record(name, digest);
-        fs::set_permissions(upload, Permissions::from_mode(0o444)).map_err(Error::io("protect", upload))?;
-        fs::rename(upload, &content).map_err(Error::io("rename into place", &content))?;
-        disk::touch(&record)?;
-        sync_parent(&content)?;
-        sync_parent(&record)
+        self.disk.protect(upload)?;
+        {
+            let _transition = self.locks.transition(digest);
+            self.locks.keep(digest);
+            self.disk.rename(upload, &content)?;
+            let new = !exists(&record)?;
+            self.disk.record(&record)?;
+            reserved.settle(length, new);
+        }
+        self.disk.sync_parent(&content)?;
+        self.disk.sync_parent(&record)
     }
 
     /// Gives a blob of `source` to `name` as well; whether `source` had it.
@@ -98,28 +132,47 @@ impl Store {
         name: &RepositoryName,
         digest: &Digest,
     ) -> Result<bool, Error> {
+        self.expect_writable()?;
         if !self.has_blob(source, digest)? {
             return Ok(false);
         }
         self.ensure_repository(name)?;
         let record = self.layer_record(name, digest);
-        disk::touch(&record)?;
-        sync_parent(&record)?;
+        {
+            let _transition = self.locks.transition(digest);
+            self.locks.keep(digest);
+            if !self.has_blob(source, digest)? {
+                return Ok(false);
+            }
+            let length = self.blob(digest)?.length();
+            let mut reserved = self.quotas.reservation(name);
+            let new = !exists(&record)?;
+            reserved.grow(if new { length } else { 0 })?;
+            self.disk.record(&record)?;
+            reserved.settle(length, new);
+        }
+        self.disk.sync_parent(&record)?;
         Ok(true)
     }
 
-    /// Takes a blob away from a repository. The bytes stay in the pool for those that share them.
+    /// Takes a blob away from a repository. The bytes stay in the pool for those that share them, until collected.
     pub(crate) fn delete_blob(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
-        let lock = self.repository_lock(name).ok_or(Error::BlobUnknown)?;
-        let _exclusive = lock.write().unwrap_or_else(PoisonError::into_inner);
+        self.expect_writable()?;
+        let references = self.references(name).ok_or(Error::BlobUnknown)?;
+        let _exclusive = references.exclusive();
         let record = self.layer_record(name, digest);
-        if !disk::remove(&record)? {
+        if !exists(&record)? {
             return Err(Error::BlobUnknown);
         }
-        sync_parent(&record)
+        self.expect_not_pinned(name, digest)?;
+        {
+            let _transition = self.locks.transition(digest);
+            if !self.disk.remove(&record)? {
+                return Err(Error::BlobUnknown);
+            }
+            self.touches.forget(&record);
+            self.uncount(name, digest);
+        }
+        self.disk.sync_parent(&record)
     }
-}
-
-pub(super) fn exists(path: &Path) -> Result<bool, Error> {
-    path.try_exists().map_err(Error::io("look for", path))
 }

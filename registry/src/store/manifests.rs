@@ -1,8 +1,8 @@
 //! Manifests and tags: small files that name content of the pool.
 //!
 //! ```text
-//!  put     share lock: what it refers to is there? -> content -> record -> tag -> fsync directories -> 201
-//!  delete  exclusive lock: tags that name it -> record -> fsync directories -> 202
+//!  put     share references: what it refers to is there? -> content, record -> fsync -> tags -> fsync -> 201
+//!  delete  references alone: tags that name it -> fsync -> record -> fsync -> 202
 //!  resolve tag record -> manifest record -> content, hashed before it is served
 //! ```
 //!
@@ -13,13 +13,12 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
-use std::sync::PoisonError;
 
 use oci_spec::image::{Descriptor, MediaType};
 
-use super::blobs::exists;
-use super::{Store, disk, sync_parent};
-use crate::digest::Digest;
+use super::disk::{self, exists};
+use super::{LAYERS, MANIFESTS, Store};
+use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::manifest::{Requires, Understood};
 use crate::name::{Reference, RepositoryName, Tag};
@@ -56,59 +55,112 @@ impl Store {
                 read_record(&self.tag_record(name, tag))?.ok_or(Error::ManifestUnknown)?.digest
             }
         };
-        let record = read_record(&self.manifest_record(name, &digest))?.ok_or(Error::ManifestUnknown)?;
-        let path = self.content(&digest);
-        let Some(bytes) = read_bounded(&path, self.config.max_manifest_size.max(record.size) as u64)? else {
-            return Err(Error::Damaged(digest));
-        };
-        if Digest::of(digest.algorithm(), &bytes) != digest {
-            tracing::error!(repository = %name, digest = %digest, "a stored manifest no longer hashes to its name");
-            return Err(Error::Damaged(digest));
+        let path = self.manifest_record(name, &digest);
+        let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
+        let bytes = self.document(&digest, record.size)?.ok_or(Error::ManifestUnknown)?;
+        if !self.still_there(&path, &digest)? {
+            return Err(Error::ManifestUnknown);
         }
         Ok(Manifest { digest, media_type: record.media_type, bytes })
     }
 
-    /// Stores a manifest under its digest and, when given, a tag.
+    /// The bytes of a manifest in the pool, hashed; `None` when they are not there.
+    pub(super) fn document(&self, digest: &Digest, size: usize) -> Result<Option<Vec<u8>>, Error> {
+        let limit = self.config.max_manifest_size.max(size) as u64;
+        let Some(bytes) = read_bounded(&self.content(digest), limit)? else { return Ok(None) };
+        if Digest::of(digest.algorithm(), &bytes) != *digest {
+            tracing::error!(digest = %digest, "a stored manifest no longer hashes to its name");
+            return Err(Error::Damaged(digest.clone()));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Stores a manifest under its digest and any number of tags.
     pub(crate) fn put_manifest(
         &self,
         name: &RepositoryName,
-        tag: Option<&Tag>,
+        tags: &[Tag],
         digest: &Digest,
         understood: &Understood,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let lock = match self.repository_lock(name) {
-            Some(lock) => lock,
-            None => self.ensure_repository(name)?,
-        };
-        let _shared = lock.read().unwrap_or_else(PoisonError::into_inner);
+        self.expect_writable()?;
+        let references = self.ensure_repository(name)?;
+        let _shared = references.shared();
+        // Before looking for them: from here on a running collection keeps them.
+        self.locks.keep(digest);
+        let required = addressed(&understood.requires);
+        required.iter().for_each(|digest| self.locks.keep(digest));
         self.expect_references(name, &understood.requires)?;
 
+        let length = bytes.len() as u64;
+        let mut reserved = self.quotas.reservation(name);
+        if !exists(&self.manifest_record(name, digest))? {
+            reserved.grow(length)?;
+        }
         let descriptor =
             Descriptor::new(MediaType::from(understood.media_type.as_str()), bytes.len() as u64, digest);
-        let temporary = self.temporary();
         let content_path = self.content(digest);
         let record_path = self.manifest_record(name, digest);
         let record = serde_json::to_vec(&descriptor)
             .map_err(|error| Error::io("encode the record", &record_path)(error.into()))?;
-        disk::put(&temporary, &content_path, bytes)?;
-        disk::put(&temporary, &record_path, &record)?;
-        sync_parent(&content_path)?;
-        sync_parent(&record_path)?;
-        if let Some(tag) = tag {
-            // Only now: a durable tag must find a durable record.
-            let tag_path = self.tag_record(name, tag);
-            disk::put(&temporary, &tag_path, &record)?;
-            sync_parent(&tag_path)?;
+        if let Some(referral) = &understood.referral {
+            // Before the record: a manifest that can be seen is among the referrers of its subject.
+            self.put_referrer(name, referral, &descriptor)?;
+        }
+        let content_draft = self.disk.draft(&self.temporary(), bytes)?;
+        let record_draft =
+            self.disk.draft(&self.temporary(), &record).inspect_err(|_| self.disk.discard(&content_draft))?;
+        {
+            let _transition = self.locks.transition(digest);
+            self.disk
+                .place(&content_draft, &content_path)
+                .inspect_err(|_| self.disk.discard(&record_draft))?;
+            let new = !exists(&record_path)?;
+            self.disk.place(&record_draft, &record_path)?;
+            reserved.settle(length, new);
+        }
+        self.changed(name);
+        self.sync_references(name, &understood.requires, &required)?;
+        self.disk.sync_parent(&content_path)?;
+        self.disk.sync_parent(&record_path)?;
+        // Only now: a durable tag must find a durable record.
+        let moved = self.move_tags(name, tags, &record);
+        self.changed(name);
+        moved
+    }
+
+    /// Makes durable that what a manifest refers to is there. Another push may have made it visible a moment ago and
+    /// not have come to its own fsync; where it has, these cost next to nothing.
+    fn sync_references(
+        &self,
+        name: &RepositoryName,
+        requires: &Requires,
+        required: &BTreeSet<Digest>,
+    ) -> Result<(), Error> {
+        let algorithms: BTreeSet<Algorithm> = required.iter().map(Digest::algorithm).collect();
+        let kinds: &[&str] = match requires {
+            Requires::Blobs(_) => &[LAYERS],
+            Requires::Children(_) => &[LAYERS, MANIFESTS],
+        };
+        for algorithm in algorithms {
+            self.disk.sync_directory(&self.pool().join(algorithm.as_str()))?;
+            for kind in kinds {
+                self.disk.sync_directory(&self.repository(name).join(kind).join(algorithm.as_str()))?;
+            }
         }
         Ok(())
     }
 
+    /// Checks that what the manifest refers to is there, unless the repository takes sparse ones.
     fn expect_references(&self, name: &RepositoryName, requires: &Requires) -> Result<(), Error> {
-        let descriptors = match requires {
-            Requires::Blobs(blobs) => blobs,
-            Requires::Children(children) => children,
+        let (descriptors, sparse) = match requires {
+            Requires::Blobs(blobs) => (blobs, &self.config.sparse_images),
+            Requires::Children(children) => (children, &self.config.sparse_indexes),
         };
+        if sparse.iter().any(|pattern| pattern.matches(name)) {
+            return Ok(());
+        }
         let texts: BTreeSet<&str> =
             descriptors.iter().map(|descriptor| descriptor.digest().as_ref()).collect();
         let mut missing = Vec::new();
@@ -118,7 +170,7 @@ impl Store {
                 (Err(_), _) => false,
                 (Ok(digest), Requires::Blobs(_)) => self.has_blob(name, &digest)?,
                 (Ok(digest), Requires::Children(_)) => {
-                    exists(&self.manifest_record(name, &digest))? || self.has_blob(name, &digest)?
+                    self.has_manifest(name, &digest)? || self.has_blob(name, &digest)?
                 }
             };
             if !present {
@@ -131,24 +183,36 @@ impl Store {
         if missing.is_empty() { Ok(()) } else { Err(Error::ReferencesUnknown(missing)) }
     }
 
+    /// Whether the repository lists the manifest among its own and the bytes are there.
+    pub(super) fn has_manifest(&self, name: &RepositoryName, digest: &Digest) -> Result<bool, Error> {
+        Ok(exists(&self.manifest_record(name, digest))? && exists(&self.content(digest))?)
+    }
+
     /// Deletes a tag, or a manifest with every tag that names it.
     pub(crate) fn delete_manifest(&self, name: &RepositoryName, reference: &Reference) -> Result<(), Error> {
-        let lock = self.repository_lock(name).ok_or(Error::ManifestUnknown)?;
-        let _exclusive = lock.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = match reference {
-            Reference::Tag(tag) => self.tag_record(name, tag),
-            Reference::Digest(digest) => {
-                let record = self.manifest_record(name, digest);
-                if exists(&record)? {
-                    self.delete_tags_of(name, digest)?;
-                }
-                record
+        self.expect_writable()?;
+        let references = self.references(name).ok_or(Error::ManifestUnknown)?;
+        let _exclusive = references.exclusive();
+        let digest = match reference {
+            Reference::Tag(tag) => {
+                let gone = self.tag_record(name, tag);
+                let there = self.disk.remove(&gone)?;
+                self.changed(name);
+                return if there { self.disk.sync_parent(&gone) } else { Err(Error::ManifestUnknown) };
             }
+            Reference::Digest(digest) => digest,
         };
-        if !disk::remove(&gone)? {
-            return Err(Error::ManifestUnknown);
-        }
-        sync_parent(&gone)
+        let path = self.manifest_record(name, digest);
+        let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
+        self.expect_not_pinned(name, digest)?;
+        self.delete_tags_of(name, digest)?;
+        self.disk.remove(&path)?;
+        self.touches.forget(&path);
+        self.uncount(name, digest);
+        self.changed(name);
+        self.disk.sync_parent(&path)?;
+        self.forget_referrer(name, digest, &record.media_type);
+        Ok(())
     }
 
     fn delete_tags_of(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
@@ -156,10 +220,10 @@ impl Store {
         for file in disk::names(&directory)? {
             let path = directory.join(file?);
             if read_record(&path)?.is_some_and(|record| record.digest == *digest) {
-                disk::remove(&path)?;
+                self.disk.remove(&path)?;
             }
         }
-        disk::sync_directory(&directory)
+        self.disk.sync_directory(&directory)
     }
 
     /// Up to `limit` tags in byte order, from the first after `last` on. Memory is bounded by `limit`, however
@@ -170,7 +234,7 @@ impl Store {
         last: Option<&str>,
         limit: usize,
     ) -> Result<TagPage, Error> {
-        self.repository_lock(name).ok_or(Error::RepositoryUnknown)?;
+        self.references(name).ok_or(Error::RepositoryUnknown)?;
         let mut smallest: BTreeSet<Tag> = BTreeSet::new();
         for file in disk::names(&self.tags_directory(name))? {
             let Ok(tag) = file?.parse::<Tag>() else { continue };
@@ -187,14 +251,27 @@ impl Store {
     }
 }
 
-struct Record {
-    digest: Digest,
-    media_type: String,
-    size: usize,
+/// What a manifest or tag record says.
+pub(super) struct Record {
+    pub(super) digest: Digest,
+    pub(super) media_type: String,
+    pub(super) size: usize,
+}
+
+impl Record {
+    pub(super) fn descriptor(&self) -> Descriptor {
+        Descriptor::new(MediaType::from(self.media_type.as_str()), self.size as u64, &self.digest)
+    }
+}
+
+/// What a manifest refers to, as far as this registry can address it.
+fn addressed(requires: &Requires) -> BTreeSet<Digest> {
+    let (Requires::Blobs(descriptors) | Requires::Children(descriptors)) = requires;
+    descriptors.iter().filter_map(|descriptor| Digest::try_from(descriptor.digest()).ok()).collect()
 }
 
 /// Reads a manifest or tag record; `None` when there is none.
-fn read_record(path: &Path) -> Result<Option<Record>, Error> {
+pub(super) fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     let Some(bytes) = read_bounded(path, RECORD_MAX)? else { return Ok(None) };
     let spoiled = |_| Error::io("understand", path)(ErrorKind::InvalidData.into());
     let descriptor: Descriptor = serde_json::from_slice(&bytes).map_err(spoiled)?;
@@ -206,7 +283,7 @@ fn read_record(path: &Path) -> Result<Option<Record>, Error> {
 }
 
 /// Reads at most `limit` bytes of a file; `None` when there is none.
-fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -5,41 +5,98 @@
 //!   blobs/sha256/<hex>                  one pool of content, manifests included, one copy of each
 //!   blobs/sha512/<hex>
 //!   repos/<name, "/" as "=">/
-//!     _layers/<algorithm>/<hex>         empty: the repository has this blob
+//!     _layers/<algorithm>/<hex>         empty: the repository has this blob; mtime: when it was last asked for
 //!     _manifests/<algorithm>/<hex>      the descriptor (JSON) of a manifest the repository has
 //!     _tags/<tag>                       the descriptor (JSON) of the manifest the tag names
+//!     _referrers/<algorithm>/<hex>/     by subject: one descriptor (JSON) for each manifest that names it
+//!     _pins/<hash of digest and owner>  who keeps what (JSON)
+//!     oci-layout, index.json, blobs     derived: the repository as an OCI image layout
 //!   uploads/<uuid>=<name, "/" as "=">   the bytes received so far of one upload session
+//!   states/<uuid>                       the running hash of a session
+//!   trash/<algorithm>-<hex>             content nobody refers to, on its way out
+//!   quarantine/                         content that no longer hashes to its name
+//!   scrub.json                          how far looking for such is
 //!   tmp/                                drafts of small files, emptied at start
 //! ```
 //!
-//! Every repository directory leaves the names `oci-layout`, `index.json` and `blobs` free, and the pool has the
-//! layout's own shape: a repository becomes an OCI image layout by adding those three, without moving a byte.
+//! References are files, so there is nothing that could disagree with the disk: what a repository has is what is in
+//! its directories, and a restart or a restored backup needs no repair.
+//!
+//! What each change does, in this order; "sync" is an fsync, and the answer leaves after the last one:
+//!
+//! ```text
+//!  push blob      write, sync file -> [rename into pool, create layer record] -> sync pool -> sync records
+//!  mount          [source still has it? create layer record] -> sync records
+//!  put manifest   references there? -> write + sync drafts -> [rename into pool, rename record] -> sync both
+//!                 -> rename tag record -> sync tags
+//!  delete         remove tags -> sync tags -> remove record -> sync records
+//!  pin, unpin     write, sync, rename, sync; remove, sync
+//!  collect        remove records nobody reaches -> sync records -> [rename content into trash] -> sync pool -> unlink
+//! ```
+//!
+//! `[ ]` is done under the transition lock of the digest (see `locks`): to everybody else it happens at once.
 //!
 //! Invariants:
 //! - A file in the pool was fsynced and hashed to its name before it was renamed there. A torn write is a
 //!   file in `uploads/` or `tmp/` and never becomes content.
 //! - Content is visible in a repository only through `_layers` or `_manifests`; the pool alone shows nothing, so
-//!   no repository can be asked what another one holds.
+//!   no repository can be asked what another one holds. A record without its content shows nothing either.
 //! - A tag that names a manifest the repository does not have is treated as absent.
-//! - Blob commits share no lock. Putting manifests to one repository shares a read lock which only deletes
-//!   of the same repository take exclusively: what a manifest refers to cannot vanish between check and commit.
+//! - Blob commits share no lock but the transition lock of their digest, for two system calls. Putting manifests to
+//!   one repository shares a lock which only deletes and collections of the same repository take exclusively:
+//!   what a manifest refers to cannot vanish between check and commit.
+//! - Reading, deleting and collecting need no free space.
 
+mod archive;
 mod blobs;
+mod catalog;
+mod collect;
+#[cfg(test)]
+mod collect_tests;
 mod disk;
+#[cfg(test)]
+mod faults;
+mod layout;
+mod locks;
 mod manifests;
+mod mark;
+#[cfg(test)]
+mod model;
+mod pins;
+mod quota;
+mod referrers;
+mod resume;
+mod retention;
+mod scrub;
+mod tags;
+mod touch;
 mod uploads;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use tokio::sync::Notify;
 use uuid::Uuid;
 
+pub use self::archive::Imported;
 pub use self::blobs::BlobFile;
+pub use self::collect::{GcOptions, GcReport};
+pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
+pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
+pub use self::quota::{Quota, QuotaUsage};
+pub use self::retention::{Expired, InvalidTagPattern, RetentionRule, TagPattern};
+pub use self::scrub::Scrubbed;
+pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
 pub use self::uploads::Swept;
 pub(crate) use self::uploads::{Session, Sink};
 
+use self::disk::Disk;
+use self::locks::{Locks, References, lock};
+use self::pins::Pins;
+use self::quota::Quotas;
+use self::touch::Touches;
 use crate::config::Config;
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -48,28 +105,70 @@ use crate::name::{RepositoryName, Tag};
 /// The open store.
 pub(crate) struct Store {
     pub(crate) config: Config,
+    disk: Disk,
+    locks: Locks,
+    touches: Touches,
+    pins: Mutex<Pins>,
+    /// Held while a pin is made or ended, so that memory and disk never disagree.
+    pinning: Mutex<()>,
+    quotas: Arc<Quotas>,
+    scrubs: Mutex<Scrubs>,
+    /// Why nothing is written, while that is so.
+    read_only: RwLock<Option<String>>,
+    /// Repositories that changed since their layout was written.
+    layouts_behind: Mutex<BTreeSet<RepositoryName>>,
+    layouts_writing: Mutex<()>,
+    /// Tells whoever writes layouts that there is one to write, or that the store is gone.
+    pub(crate) layouts_changed: Arc<Notify>,
     /// Repositories whose directories are known to be durable, each with the lock of its references.
-    repositories: RwLock<HashMap<RepositoryName, Arc<RwLock<()>>>>,
+    repositories: RwLock<HashMap<RepositoryName, Arc<References>>>,
     sessions: Mutex<HashMap<Uuid, Arc<Session>>>,
 }
 
 impl Store {
     /// Opens the store under `config.root`, creating what is missing and picking up unfinished uploads.
-    pub(crate) fn open(mut config: Config) -> Result<Self, Error> {
+    pub(crate) fn open(config: Config) -> Result<Self, Error> {
+        Self::open_on(Disk::default(), config)
+    }
+
+    fn open_on(disk: Disk, mut config: Config) -> Result<Self, Error> {
         config.root = std::path::absolute(&config.root).map_err(Error::io("find", &config.root))?;
-        disk::create_directories(&config.root)?;
-        let store = Store { config, repositories: RwLock::default(), sessions: Mutex::default() };
-        for directory in [store.pool(), store.repos(), store.uploads(), store.temporary()] {
-            disk::create_directory(&directory)?;
+        disk.create_directories(&config.root)?;
+        let quotas = Quotas::new(config.quotas.clone());
+        let touches = Touches::new(config.touch_interval);
+        let store = Store {
+            config,
+            disk,
+            locks: Locks::new(),
+            touches,
+            pins: Mutex::default(),
+            pinning: Mutex::default(),
+            quotas,
+            scrubs: Mutex::default(),
+            read_only: RwLock::default(),
+            layouts_behind: Mutex::default(),
+            layouts_writing: Mutex::default(),
+            layouts_changed: Arc::default(),
+            repositories: RwLock::default(),
+            sessions: Mutex::default(),
+        };
+        let directories = [store.pool(), store.repos(), store.uploads(), store.trash(), store.temporary()];
+        for directory in directories.into_iter().chain([store.quarantined(), store.states()]) {
+            store.disk.create_directory(&directory)?;
         }
         for algorithm in Algorithm::ALL {
-            disk::create_directory(&store.pool().join(algorithm.as_str()))?;
+            store.disk.create_directory(&store.pool().join(algorithm.as_str()))?;
         }
         for draft in disk::names(&store.temporary())? {
-            disk::discard(&store.temporary().join(draft?));
+            store.disk.discard(&store.temporary().join(draft?));
         }
         store.find_repositories()?;
+        store.count_usage()?;
         store.find_sessions()?;
+        store.tidy_states()?;
+        store.find_pins()?;
+        store.find_scrubs()?;
+        store.repositories().iter().for_each(|name| store.changed(name));
         Ok(store)
     }
 
@@ -82,13 +181,26 @@ impl Store {
     }
 
     pub(crate) fn free_bytes(&self) -> Result<u64, Error> {
-        disk::free_bytes(&self.config.root)
+        Ok(disk::space(&self.config.root)?.free)
     }
 
     /// Whether `incoming` more bytes fit without touching the reserve.
     pub(crate) fn expect_space_for(&self, incoming: u64) -> Result<(), Error> {
-        let needed = incoming.saturating_add(self.config.reserve_bytes);
-        if self.free_bytes()? < needed { Err(Error::NoSpace) } else { Ok(()) }
+        let space = disk::space(&self.config.root)?;
+        let needed = incoming.saturating_add(self.config.reserve.of(space.total));
+        if space.free < needed { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Refuses every change from clients and of collections, with the reason given, or ends that.
+    pub(crate) fn set_read_only(&self, reason: Option<String>) {
+        *self.read_only.write().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn expect_writable(&self) -> Result<(), Error> {
+        match &*self.read_only.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(reason) => Err(Error::ReadOnly(reason.clone())),
+            None => Ok(()),
+        }
     }
 
     fn find_repositories(&self) -> Result<(), Error> {
@@ -102,31 +214,31 @@ impl Store {
     }
 
     /// Creates the repository's directories, durably, when this process has not seen them yet.
-    fn ensure_repository(&self, name: &RepositoryName) -> Result<Arc<RwLock<()>>, Error> {
-        if let Some(lock) = self.repository_lock(name) {
-            return Ok(lock);
+    fn ensure_repository(&self, name: &RepositoryName) -> Result<Arc<References>, Error> {
+        if let Some(references) = self.references(name) {
+            return Ok(references);
         }
         let repository = self.repository(name);
-        disk::create_directory(&repository)?;
-        for kind in [LAYERS, MANIFESTS] {
-            disk::create_directory(&repository.join(kind))?;
+        self.disk.create_directory(&repository)?;
+        for kind in [LAYERS, MANIFESTS, REFERRERS] {
+            self.disk.create_directory(&repository.join(kind))?;
             for algorithm in Algorithm::ALL {
-                disk::create_directory(&repository.join(kind).join(algorithm.as_str()))?;
+                self.disk.create_directory(&repository.join(kind).join(algorithm.as_str()))?;
             }
         }
-        disk::create_directory(&repository.join(TAGS))?;
+        self.disk.create_directory(&repository.join(PINS))?;
+        self.disk.create_directory(&repository.join(TAGS))?;
         let mut known = self.repositories.write().unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::clone(known.entry(name.clone()).or_default()))
     }
 
     /// The lock of a repository's references; `None` for a repository that does not exist.
-    fn repository_lock(&self, name: &RepositoryName) -> Option<Arc<RwLock<()>>> {
+    fn references(&self, name: &RepositoryName) -> Option<Arc<References>> {
         self.repositories.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<Uuid, Arc<Session>>> {
-        // The map is whole between any two statements, so a panic elsewhere does not spoil it.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
 
     fn pool(&self) -> PathBuf {
@@ -139,6 +251,18 @@ impl Store {
 
     fn uploads(&self) -> PathBuf {
         self.config.root.join("uploads")
+    }
+
+    fn trash(&self) -> PathBuf {
+        self.config.root.join("trash")
+    }
+
+    fn states(&self) -> PathBuf {
+        self.config.root.join("states")
+    }
+
+    fn quarantined(&self) -> PathBuf {
+        self.config.root.join("quarantine")
     }
 
     fn temporary(&self) -> PathBuf {
@@ -170,15 +294,18 @@ impl Store {
     }
 }
 
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.layouts_changed.notify_one();
+    }
+}
+
 const LAYERS: &str = "_layers";
 const MANIFESTS: &str = "_manifests";
 const TAGS: &str = "_tags";
+const REFERRERS: &str = "_referrers";
+const PINS: &str = "_pins";
 
 fn content_path(base: &Path, digest: &Digest) -> PathBuf {
     base.join(digest.algorithm().as_str()).join(digest.hex())
-}
-
-/// Makes durable the directory a file was just put into or removed from.
-fn sync_parent(file: &Path) -> Result<(), Error> {
-    file.parent().map_or(Ok(()), disk::sync_directory)
 }

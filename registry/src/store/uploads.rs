@@ -9,15 +9,16 @@
 //! ```
 //!
 //! One file per session, named after its id and its repository, so that a session survives a restart without
-//! any other state: its offset is the length of the file. The hash runs while the bytes arrive. It is lost by a
-//! restart, by a rolled back chunk, or when the client closes with another algorithm than expected; only then is
-//! the file read once more at the end. Either way nothing becomes content that was not hashed.
+//! any other state: its offset is the length of the file. The hash runs while the bytes arrive and is kept over a
+//! restart (see `resume`). It is lost by a power cut, by a rolled back chunk, or when the client closes with another
+//! algorithm than expected; only then is the file read once more at the end. Either way nothing becomes content that was
+//! not hashed.
 //!
 //! One request at a time writes to a session: it owns the session's [`Sink`] from its first byte to its last,
 //! also on the worker thread, so a request that is dropped half-way leaves the session whole.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +28,8 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use uuid::Uuid;
 
+use super::quota::Reservation;
+use super::resume::{KEEP_EVERY, WORTH_KEEPING};
 use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
@@ -50,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) id: Uuid,
     repository: RepositoryName,
     path: PathBuf,
+    /// When its client came.
+    begun: SystemTime,
     /// A copy of the writer's offset that can be read while it writes.
     received: AtomicU64,
     writer: Arc<Mutex<Writer>>,
@@ -57,8 +62,13 @@ pub(crate) struct Session {
 
 struct Writer {
     offset: u64,
+    /// What the first byte is hashed with, until the client says otherwise.
+    algorithm: Algorithm,
     /// The hash of everything up to `offset`; `None` when it has to be taken from the file again.
     hasher: Option<Hasher>,
+    reserved: Reservation,
+    /// Up to where the hash is kept on disk.
+    parked: u64,
     open: bool,
 }
 
@@ -83,21 +93,35 @@ impl Session {
         self.received.load(Ordering::Acquire)
     }
 
+    #[cfg(test)]
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Waits until no other request writes to the session.
     pub(crate) async fn turn(&self) -> Turn {
         Turn(Arc::clone(&self.writer).lock_owned().await)
     }
 
-    fn try_turn(&self) -> Option<Turn> {
+    pub(super) fn try_turn(&self) -> Option<Turn> {
         Arc::clone(&self.writer).try_lock_owned().ok().map(Turn)
     }
 
-    fn new(id: Uuid, repository: RepositoryName, path: PathBuf, offset: u64) -> Self {
-        let writer = Writer { offset, hasher: None, open: true };
+    fn new(
+        id: Uuid,
+        repository: RepositoryName,
+        path: PathBuf,
+        begun: SystemTime,
+        offset: u64,
+        algorithm: Algorithm,
+        reserved: Reservation,
+    ) -> Self {
+        let writer = Writer { offset, algorithm, hasher: None, parked: 0, reserved, open: true };
         Session {
             id,
             repository,
             path,
+            begun,
             received: AtomicU64::new(offset),
             writer: Arc::new(Mutex::new(writer)),
         }
@@ -105,12 +129,19 @@ impl Session {
 }
 
 impl Store {
-    /// Begins a session.
-    pub(crate) fn begin_upload(&self, repository: &RepositoryName) -> Result<Arc<Session>, Error> {
+    /// Begins a session whose content will most likely be named under `algorithm`.
+    pub(crate) fn begin_upload(
+        &self,
+        repository: &RepositoryName,
+        algorithm: Algorithm,
+    ) -> Result<Arc<Session>, Error> {
+        self.expect_writable()?;
         let id = Uuid::new_v4();
         let path = self.uploads().join(format!("{id}={}", repository.to_directory()));
-        OpenOptions::new().write(true).create_new(true).open(&path).map_err(Error::io("create", &path))?;
-        let session = Arc::new(Session::new(id, repository.clone(), path, 0));
+        self.disk.create_file(&path)?;
+        let reserved = self.quotas.reservation(repository);
+        let begun = SystemTime::now();
+        let session = Arc::new(Session::new(id, repository.clone(), path, begun, 0, algorithm, reserved));
         let limit = self.config.max_upload_sessions;
         let taken = {
             let mut sessions = self.sessions();
@@ -121,7 +152,7 @@ impl Store {
             !room
         };
         if taken {
-            disk::discard(&session.path);
+            self.disk.discard(&session.path);
             return Err(Error::TooManyUploads(limit));
         }
         Ok(session)
@@ -135,21 +166,38 @@ impl Store {
 
     /// Opens the session's file for the request that holds `turn`.
     pub(crate) fn sink(self: &Arc<Self>, session: Arc<Session>, turn: Turn) -> Result<Sink, Error> {
+        self.expect_writable()?;
         let Turn(mut writer) = turn;
         if !writer.open {
             return Err(Error::UploadUnknown(session.id));
         }
         if writer.offset == 0 {
-            writer.hasher = Some(Hasher::new(Algorithm::Sha256));
+            writer.hasher = Some(Hasher::new(writer.algorithm));
         }
         let path = &session.path;
         let mut file =
             OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
         // What lies beyond the offset is a chunk that was cut short; it was never acknowledged.
-        file.set_len(writer.offset)
-            .and_then(|()| file.seek(SeekFrom::Start(writer.offset)))
-            .map_err(Error::io("continue", path))?;
+        if file.metadata().map_err(Error::io("read the length of", path))?.len() != writer.offset {
+            self.disk.resize(&file, path, writer.offset)?;
+        }
+        if writer.hasher.is_none()
+            && let Some((mut hasher, from)) = self.kept_state(session.id, writer.offset)
+        {
+            hash_part(&mut file, &mut hasher, from, writer.offset, path)?;
+            (writer.hasher, writer.parked) = (Some(hasher), from);
+        }
+        file.seek(SeekFrom::Start(writer.offset)).map_err(Error::io("continue", path))?;
         Ok(Sink { store: Arc::clone(self), session, writer, file })
+    }
+
+    /// Removes a session whose writer failed, if it is still there.
+    pub(super) fn abandon(self: &Arc<Self>, session: &Arc<Session>) {
+        if let Some(turn) = session.try_turn()
+            && let Ok(sink) = self.sink(Arc::clone(session), turn)
+        {
+            sink.cancel();
+        }
     }
 
     /// Removes sessions nothing was written to for `upload_session_age` before `now`.
@@ -179,6 +227,17 @@ impl Store {
         Ok(swept)
     }
 
+    /// When the oldest push to the repository began that is still under way: something was written since `since`.
+    pub(super) fn oldest_push(&self, name: &RepositoryName, since: SystemTime) -> Option<SystemTime> {
+        let sessions: Vec<Arc<Session>> =
+            self.sessions().values().filter(|session| session.repository == *name).cloned().collect();
+        let active = sessions.iter().filter(|session| {
+            let written = session.path.metadata().and_then(|metadata| metadata.modified());
+            written.is_ok_and(|written| written >= since)
+        });
+        active.map(|session| session.begun).min()
+    }
+
     /// Picks up the sessions an earlier process left; what is not one of ours is left alone.
     pub(super) fn find_sessions(&self) -> Result<(), Error> {
         for file in disk::names(&self.uploads())? {
@@ -189,8 +248,12 @@ impl Store {
                 continue;
             };
             let path = self.uploads().join(&file);
-            let offset = path.metadata().map_err(Error::io("read the length of", &path))?.len();
-            let session = Session::new(id, repository, path, offset);
+            let metadata = path.metadata().map_err(Error::io("read the length of", &path))?;
+            let begun = metadata.created().or(metadata.modified()).unwrap_or_else(|_| SystemTime::now());
+            let mut reserved = self.quotas.reservation(&repository);
+            reserved.force(metadata.len());
+            let session =
+                Session::new(id, repository, path, begun, metadata.len(), Algorithm::Sha256, reserved);
             self.sessions().insert(id, Arc::new(session));
         }
         Ok(())
@@ -207,13 +270,38 @@ impl Sink {
         self.writer.offset
     }
 
+    /// Says under which algorithm the content is going to be named. Once bytes are here it is too late to matter.
+    pub(crate) fn expect(&mut self, algorithm: Algorithm) {
+        if self.writer.offset == 0 {
+            self.writer.algorithm = algorithm;
+            self.writer.hasher = Some(Hasher::new(algorithm));
+        }
+    }
+
+    /// Says how many more bytes are coming, so that what does not fit is refused before it is sent. A full disk leaves the
+    /// session as it is; a quota, which a client cannot wait out, ends it.
+    pub(crate) fn announce(mut self, bytes: u64) -> Result<Self, Error> {
+        self.store.expect_space_for(bytes)?;
+        let total = self.writer.offset.saturating_add(bytes);
+        match self.writer.reserved.grow(total) {
+            Ok(()) => Ok(self),
+            Err(refused) => {
+                self.cancel();
+                Err(refused)
+            }
+        }
+    }
+
     /// Writes and hashes the next bytes. After a failure the session stands where it stood before.
     pub(crate) fn append(mut self, chunk: &Bytes) -> Result<Self, Error> {
         let end = self.writer.offset + chunk.len() as u64;
         let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
+        if let Err(refused) = self.writer.reserved.grow(end) {
+            self.cancel();
+            return Err(refused);
+        }
         let room = if look_again { self.store.expect_space_for(chunk.len() as u64) } else { Ok(()) };
-        let written =
-            room.and_then(|()| self.file.write_all(chunk).map_err(Error::io("write to", &self.session.path)));
+        let written = room.and_then(|()| self.store.disk.write(&mut self.file, &self.session.path, chunk));
         if let Err(refused) = written {
             if matches!(refused, Error::NoSpace) {
                 // What fills the disk is given back at once; the client has to begin again anyway.
@@ -226,16 +314,33 @@ impl Sink {
         }
         self.writer.offset = end;
         self.session.received.store(self.writer.offset, Ordering::Release);
+        if end - self.writer.parked >= KEEP_EVERY {
+            self.park();
+        }
         Ok(self)
+    }
+
+    /// Keeps the running hash on disk, if that is worth it: this request ends, and the process may before the next.
+    pub(crate) fn park(&mut self) {
+        let offset = self.writer.offset;
+        if offset - self.writer.parked < WORTH_KEEPING {
+            return;
+        }
+        if let Some(hasher) = &self.writer.hasher {
+            self.store.keep_state(self.session.id, offset, hasher);
+            self.writer.parked = offset;
+        }
     }
 
     /// Takes back everything after `offset`.
     pub(crate) fn roll_back(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.writer.offset {
+            self.store.forget_state(self.session.id)?;
+            self.writer.parked = 0;
             self.writer.hasher = None;
             self.writer.offset = offset;
             self.session.received.store(offset, Ordering::Release);
-            self.file.set_len(offset).map_err(Error::io("shorten", &self.session.path))?;
+            self.store.disk.resize(&self.file, &self.session.path, offset)?;
         }
         Ok(())
     }
@@ -251,11 +356,10 @@ impl Sink {
             self.cancel();
             return Err(Error::DigestMismatch { expected: expected.clone(), actual });
         }
-        let kept = self
-            .file
-            .sync_data()
-            .map_err(Error::io("make durable", &self.session.path))
-            .and_then(|()| self.store.adopt(&self.session.path, &self.session.repository, expected));
+        let kept = self.store.disk.sync_file(&self.file, &self.session.path).and_then(|()| {
+            let Writer { offset, reserved, .. } = &mut *self.writer;
+            self.store.adopt(&self.session.path, &self.session.repository, expected, *offset, reserved)
+        });
         if let Err(error) = kept {
             // The kernel reports a lost write once: these bytes must not be offered a second time.
             self.cancel();
@@ -267,12 +371,16 @@ impl Sink {
 
     /// Ends the session and removes its bytes.
     pub(crate) fn cancel(mut self) {
-        disk::discard(&self.session.path);
+        self.store.disk.discard(&self.session.path);
         self.close();
     }
 
     fn close(&mut self) {
         self.writer.open = false;
+        self.writer.reserved.settle(0, false);
+        if let Err(error) = self.store.forget_state(self.session.id) {
+            tracing::warn!(error = %error, "the state of an upload that is over was left behind");
+        }
         self.store.sessions().remove(&self.session.id);
     }
 
@@ -282,12 +390,17 @@ impl Sink {
 }
 
 fn hash_file(file: &mut File, algorithm: Algorithm, length: u64, path: &Path) -> Result<Digest, Error> {
-    let failed = Error::io("read back", path);
-    let mut hash = || -> std::io::Result<Digest> {
-        file.seek(SeekFrom::Start(0))?;
-        let mut hasher = Hasher::new(algorithm);
+    let mut hasher = Hasher::new(algorithm);
+    hash_part(file, &mut hasher, 0, length, path)?;
+    Ok(hasher.finish())
+}
+
+/// Adds the bytes from `from` to `to` to the hash.
+fn hash_part(file: &mut File, hasher: &mut Hasher, from: u64, to: u64, path: &Path) -> Result<(), Error> {
+    let mut hash = || -> std::io::Result<()> {
+        file.seek(SeekFrom::Start(from))?;
         let mut buffer = vec![0; REREAD_CHUNK];
-        let mut left = length;
+        let mut left = to - from;
         while left > 0 {
             let wanted = usize::try_from(left).unwrap_or(REREAD_CHUNK).min(REREAD_CHUNK);
             let got = match file.read(&mut buffer[..wanted]) {
@@ -299,7 +412,7 @@ fn hash_file(file: &mut File, algorithm: Algorithm, length: u64, path: &Path) ->
             hasher.update(&buffer[..got]);
             left -= got as u64;
         }
-        Ok(hasher.finish())
+        Ok(())
     };
-    hash().map_err(failed)
+    hash().map_err(Error::io("read back", path))
 }

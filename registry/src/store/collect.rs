@@ -1,0 +1,352 @@
+//! Garbage collection, while everything else goes on.
+//!
+//! ```text
+//!  barrier up
+//!  for each repository:  manifests, tags, pins --walk, no lock--> what stays
+//!                        a handful at a time, references alone:
+//!                          untagged manifests   (only if asked for)    record removed
+//!                          layers nobody reaches                       record removed
+//!                        records fsynced
+//!  for the pool:         all records --walk, no lock--> what is referred to; the rest, one at a time:
+//!                          [rename into trash/]  -> pool fsynced -> unlinked from trash/
+//!  barrier down
+//! ```
+//!
+//! Removed is only what is all of: not reached, not referred to since the barrier went up, and older than the grace period
+//! since anybody pushed it, mounted it or was told that it is there. The last is looked at again under the lock
+//! which a HEAD takes to say so: a client that was told 200 finds it there for a grace period, or was told 404. A push
+//! that takes longer than the grace period holds the clock of its repository at its beginning.
+//!
+//! Whatever a crash interrupts, the next run completes: records go before content, and content in `trash/` that is
+//! referred to after all is put back. The rename is short whatever the size; the unlink, which is not, takes no lock.
+//! Where even a rename finds no space, the file is unlinked where it is.
+//!
+//! Memory: one graph of a repository's manifests, 16 bytes a reference, and a sixteenth of all records at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::disk::exists;
+use super::locks::{Collecting, Key};
+use super::manifests::read_record;
+use super::{LAYERS, MANIFESTS, Store, disk};
+use crate::digest::{Algorithm, Digest};
+use crate::error::Error;
+use crate::name::RepositoryName;
+
+/// Records removed under one lock of a repository.
+const HANDFUL: usize = 32;
+/// Digests gathered before they are removed.
+const GATHERED: usize = 1024;
+const SLICES: u8 = 16;
+
+/// How to collect garbage.
+#[derive(Clone, Debug)]
+pub struct GcOptions {
+    /// How long what nobody refers to is kept after it was last pushed, mounted or asked for. Default 1 h.
+    /// [`Config::touch_interval`](crate::Config::touch_interval) is always added.
+    pub grace: Duration,
+    /// Also take manifests no tag leads to, when they are older than the grace period. Default no.
+    pub untagged: bool,
+    /// Only say what would be taken.
+    pub dry_run: bool,
+    /// The time.
+    pub now: SystemTime,
+}
+
+impl GcOptions {
+    /// The defaults at the time `now`.
+    pub fn at(now: SystemTime) -> Self {
+        GcOptions { grace: Duration::from_secs(3600), untagged: false, dry_run: false, now }
+    }
+}
+
+/// What a garbage collection took, or would take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GcReport {
+    /// Manifests taken out of their repository.
+    pub manifests: u64,
+    /// Layers and configurations taken out of a repository.
+    pub layers: u64,
+    /// Contents removed from the pool.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Repositories of which nothing was taken, because a manifest of theirs is damaged.
+    pub damaged: Vec<RepositoryName>,
+}
+
+/// One run.
+struct Run<'a> {
+    store: &'a Store,
+    collecting: Collecting<'a>,
+    options: &'a GcOptions,
+    report: GcReport,
+    /// What a dry run would have taken out of each repository.
+    taken: HashMap<RepositoryName, HashSet<Key>>,
+}
+
+impl Store {
+    /// Removes what nobody refers to. One at a time.
+    pub(crate) fn collect(&self, options: &GcOptions) -> Result<GcReport, Error> {
+        self.expect_writable()?;
+        let mut run = Run {
+            store: self,
+            collecting: self.locks.collecting(),
+            options,
+            report: GcReport::default(),
+            taken: HashMap::new(),
+        };
+        let repositories = self.repositories();
+        for name in &repositories {
+            run.repository(name)?;
+        }
+        for slice in 0..SLICES {
+            run.pool(slice, &repositories)?;
+        }
+        if !options.dry_run {
+            run.empty_trash()?;
+        }
+        Ok(run.report)
+    }
+}
+
+impl Run<'_> {
+    fn repository(&mut self, name: &RepositoryName) -> Result<(), Error> {
+        let Some(references) = self.store.references(name) else { return Ok(()) };
+        // Whoever puts a manifest and does not know of the barrier is done when this is free.
+        drop(references.exclusive());
+        let limit = self.limit(name);
+        let graph = self.store.graph(name)?;
+        if graph.incomplete {
+            tracing::warn!(repository = %name, "nothing is collected of a repository with a damaged manifest");
+            self.report.damaged.push(name.clone());
+            return Ok(());
+        }
+        let pinned = self.store.pinned(name)?;
+        let kept: HashSet<Key> = if self.options.untagged {
+            let tagged = self.store.tagged(name)?;
+            let mut roots: Vec<Key> = tagged.into_iter().chain(pinned.iter().copied()).collect();
+            for digest in graph.digests() {
+                if !self.old(&self.store.manifest_record(name, digest), limit)? {
+                    roots.push(Key::of(digest));
+                }
+            }
+            graph.kept(roots)
+        } else {
+            graph.digests().map(Key::of).collect()
+        };
+        let unreached: Vec<Digest> =
+            graph.digests().filter(|digest| !kept.contains(&Key::of(digest))).cloned().collect();
+        self.remove(name, MANIFESTS, &unreached, limit)?;
+
+        // What was not removed after all still reaches what it reaches.
+        let left: Vec<Key> = if self.options.dry_run {
+            kept.into_iter().collect()
+        } else {
+            let mut left = Vec::new();
+            for digest in graph.digests() {
+                if exists(&self.store.manifest_record(name, digest))? {
+                    left.push(Key::of(digest));
+                }
+            }
+            left
+        };
+        let reached = graph.below(left);
+        let mut layers = Vec::new();
+        for digest in self.store.recorded(name, LAYERS)? {
+            let digest = digest?;
+            let key = Key::of(&digest);
+            if reached.contains(&key) || pinned.contains(&key) {
+                continue;
+            }
+            if self.old(&self.store.layer_record(name, &digest), limit)? {
+                layers.push(digest);
+            }
+            if layers.len() == GATHERED {
+                self.remove(name, LAYERS, &std::mem::take(&mut layers), limit)?;
+            }
+        }
+        self.remove(name, LAYERS, &layers, limit)
+    }
+
+    /// Removes records of a repository, unless they are needed after all.
+    fn remove(
+        &mut self,
+        name: &RepositoryName,
+        kind: &str,
+        digests: &[Digest],
+        limit: SystemTime,
+    ) -> Result<(), Error> {
+        let Some(references) = self.store.references(name) else { return Ok(()) };
+        let mut removed = 0;
+        for handful in digests.chunks(HANDFUL) {
+            let _exclusive = references.exclusive();
+            for digest in handful {
+                let record = match kind {
+                    LAYERS => self.store.layer_record(name, digest),
+                    _ => self.store.manifest_record(name, digest),
+                };
+                let _transition = self.store.locks.transition(digest);
+                if self.collecting.kept(digest) || !self.old(&record, limit)? {
+                    continue;
+                }
+                if self.options.dry_run {
+                    self.taken.entry(name.clone()).or_default().insert(Key::of(digest));
+                } else {
+                    let was = if kind == MANIFESTS { read_record(&record)? } else { None };
+                    self.store.disk.remove(&record)?;
+                    self.store.touches.forget(&record);
+                    self.store.uncount(name, digest);
+                    if let Some(was) = was {
+                        self.store.forget_referrer(name, digest, &was.media_type);
+                    }
+                }
+                removed += 1;
+            }
+        }
+        match kind {
+            LAYERS => self.report.layers += removed,
+            _ => self.report.manifests += removed,
+        }
+        if removed > 0 && !self.options.dry_run {
+            self.store.changed(name);
+            // Before any content goes: a record must not come back and find nothing.
+            for algorithm in Algorithm::ALL {
+                let directory = self.store.repository(name).join(kind).join(algorithm.as_str());
+                self.store.disk.sync_directory(&directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes content without a record whose digest begins with the four bits of `slice`.
+    fn pool(&mut self, slice: u8, repositories: &[RepositoryName]) -> Result<(), Error> {
+        let mut referred = HashSet::new();
+        for name in repositories {
+            let taken = self.taken.get(name);
+            for kind in [LAYERS, MANIFESTS] {
+                for digest in self.store.recorded(name, kind)? {
+                    let key = Key::of(&digest?);
+                    if key.nibble() == slice && !taken.is_some_and(|taken| taken.contains(&key)) {
+                        referred.insert(key);
+                    }
+                }
+            }
+        }
+        let limit = self.grace_ends();
+        for algorithm in Algorithm::ALL {
+            for file in disk::names(&self.store.pool().join(algorithm.as_str()))? {
+                let Ok(digest) = format!("{}:{}", algorithm.as_str(), file?).parse::<Digest>() else {
+                    continue;
+                };
+                let key = Key::of(&digest);
+                if key.nibble() == slice && !referred.contains(&key) {
+                    self.discard(&digest, limit)?;
+                }
+            }
+        }
+        self.put_back(slice, &referred)
+    }
+
+    /// Renames one content into the trash, unless somebody came to refer to it.
+    fn discard(&mut self, digest: &Digest, limit: SystemTime) -> Result<(), Error> {
+        let content = self.store.content(digest);
+        let _transition = self.store.locks.transition(digest);
+        if self.collecting.kept(digest) {
+            return Ok(());
+        }
+        let Some(metadata) = look(&content)? else { return Ok(()) };
+        if !older(&metadata, limit) {
+            return Ok(());
+        }
+        if !self.options.dry_run {
+            match self.store.disk.rename(&content, &self.store.trash().join(trash_name(digest))) {
+                // Where a rename finds no space, the last resort is the one thing that needs none.
+                Err(Error::NoSpace) => {
+                    self.store.disk.remove(&content)?;
+                }
+                other => other?,
+            }
+        }
+        self.report.blobs += 1;
+        self.report.bytes += metadata.len();
+        Ok(())
+    }
+
+    /// Puts back what an interrupted run left in the trash and a repository refers to.
+    fn put_back(&self, slice: u8, referred: &HashSet<Key>) -> Result<(), Error> {
+        for file in disk::names(&self.store.trash())? {
+            let file = file?;
+            let Some(digest) = in_trash(&file).filter(|digest| Key::of(digest).nibble() == slice) else {
+                continue;
+            };
+            if referred.contains(&Key::of(&digest)) && !self.options.dry_run {
+                let content = self.store.content(&digest);
+                let _transition = self.store.locks.transition(&digest);
+                if !exists(&content)? {
+                    self.store.disk.rename(&self.store.trash().join(&file), &content)?;
+                    self.store.disk.sync_parent(&content)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_trash(&self) -> Result<(), Error> {
+        for algorithm in Algorithm::ALL {
+            self.store.disk.sync_directory(&self.store.pool().join(algorithm.as_str()))?;
+        }
+        let trash = self.store.trash();
+        for file in disk::names(&trash)? {
+            let file = file?;
+            if in_trash(&file).is_some() {
+                self.store.disk.remove(&trash.join(&file))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is younger than this stays, in every repository.
+    fn grace_ends(&self) -> SystemTime {
+        let margin = self.options.grace.saturating_add(self.store.touches.margin());
+        self.options.now.checked_sub(margin).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// What is younger than this stays in `name`: a push that is under way began by asking what is there.
+    fn limit(&self, name: &RepositoryName) -> SystemTime {
+        let limit = self.grace_ends();
+        let oldest = self.store.oldest_push(name, limit);
+        oldest.map_or(limit, |begun| {
+            limit.min(begun.checked_sub(self.store.touches.margin()).unwrap_or(SystemTime::UNIX_EPOCH))
+        })
+    }
+
+    fn old(&self, record: &Path, limit: SystemTime) -> Result<bool, Error> {
+        let old = look(record)?.is_some_and(|metadata| older(&metadata, limit));
+        Ok(old && !self.store.touches.younger(record, limit))
+    }
+}
+
+/// The metadata of a file; `None` when it is gone.
+fn look(path: &Path) -> Result<Option<Metadata>, Error> {
+    match path.metadata() {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("look at", path)(error)),
+    }
+}
+
+fn older(metadata: &Metadata, limit: SystemTime) -> bool {
+    metadata.modified().is_ok_and(|modified| modified < limit)
+}
+
+fn trash_name(digest: &Digest) -> PathBuf {
+    format!("{}-{}", digest.algorithm().as_str(), digest.hex()).into()
+}
+
+fn in_trash(file: &str) -> Option<Digest> {
+    file.replacen('-', ":", 1).parse().ok()
+}

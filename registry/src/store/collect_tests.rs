@@ -1,0 +1,272 @@
+//! What garbage collection takes and what it leaves, one rule at a time.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::faults::recorder::Recorder;
+use super::faults::script::{IMAGE, INDEX, image, index, push, put};
+use super::faults::{directory, open};
+use super::{GcOptions, GcReport, PinOwner, Store};
+use crate::digest::{Algorithm, Digest};
+use crate::error::Error;
+use crate::name::{Reference, RepositoryName, Tag};
+
+struct Fixture {
+    store: Arc<Store>,
+    root: tempfile::TempDir,
+    name: RepositoryName,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let root = directory();
+        Fixture { store: open(root.path(), None).unwrap(), root, name: "a".parse().unwrap() }
+    }
+
+    fn push(&self, content: &[u8]) -> Digest {
+        let digest = sha256(content);
+        push(&self.store, &self.name, &digest, &[content]).unwrap();
+        digest
+    }
+
+    /// Pushes an image with one layer named like itself.
+    fn image(&self, note: &str, tags: &[&str]) -> (Digest, Digest) {
+        self.push(b"{}");
+        let layer = self.push(note.as_bytes());
+        let document = image(b"{}", &[note.as_bytes()], note);
+        put(&self.store, &self.name, &parsed(tags), &document, IMAGE).unwrap();
+        (sha256(&document), layer)
+    }
+
+    fn collect(&self, change: impl FnOnce(&mut GcOptions)) -> GcReport {
+        let mut options = GcOptions::at(SystemTime::now() + Duration::from_secs(24 * 3600));
+        change(&mut options);
+        self.store.collect(&options).unwrap()
+    }
+
+    fn has(&self, digest: &Digest) -> bool {
+        self.store.blob_in(&self.name, digest).is_ok()
+    }
+
+    fn has_manifest(&self, digest: &Digest) -> bool {
+        self.store.resolve(&self.name, &Reference::Digest(digest.clone())).is_ok()
+    }
+
+    /// Makes the repository's record of a blob two hours old.
+    fn age(&self, digest: &Digest) {
+        make_old(&self.store.layer_record(&self.name, digest));
+    }
+}
+
+fn make_old(path: &Path) {
+    let old = SystemTime::now() - Duration::from_secs(2 * 3600);
+    File::options().read(true).open(path).unwrap().set_modified(old).unwrap();
+}
+
+fn sha256(content: &[u8]) -> Digest {
+    Digest::of(Algorithm::Sha256, content)
+}
+
+fn parsed(tags: &[&str]) -> Vec<Tag> {
+    tags.iter().map(|tag| tag.parse().unwrap()).collect()
+}
+
+#[test]
+fn what_no_manifest_reaches_goes_and_its_bytes_come_back() {
+    let fixture = Fixture::new();
+    let (manifest, layer) = fixture.image("kept", &[]);
+    let garbage = fixture.push(b"garbage");
+    assert_eq!(
+        fixture.collect(|options| options.dry_run = true),
+        GcReport { layers: 1, blobs: 1, bytes: 7, ..GcReport::default() }
+    );
+    assert!(fixture.has(&garbage), "a dry run takes nothing");
+    let report = fixture.collect(|_| ());
+    assert_eq!(report, GcReport { layers: 1, blobs: 1, bytes: 7, ..GcReport::default() });
+    assert!(!fixture.has(&garbage) && fixture.has(&layer) && fixture.has_manifest(&manifest));
+    assert!(!fixture.store.content(&garbage).exists());
+    assert_eq!(fixture.root.path().join("trash").read_dir().unwrap().count(), 0);
+    assert_eq!(fixture.collect(|_| ()), GcReport::default(), "nothing is left to take");
+}
+
+#[test]
+fn what_another_repository_has_stays_in_the_pool() {
+    let fixture = Fixture::new();
+    let shared = fixture.push(b"shared");
+    let other: RepositoryName = "b".parse().unwrap();
+    fixture.store.mount(&fixture.name, &other, &shared).unwrap();
+    put(&fixture.store, &other, &[], &index(&[]), INDEX).unwrap();
+    fixture.store.pin(&other, &shared, &"somebody".parse().unwrap(), SystemTime::now()).unwrap();
+    fixture.collect(|_| ());
+    assert!(!fixture.has(&shared) && fixture.store.blob_in(&other, &shared).is_ok());
+}
+
+#[test]
+fn who_was_told_that_a_blob_is_there_finds_it_there_for_the_grace_period() {
+    let fixture = Fixture::new();
+    let [asked, unasked] = [fixture.push(b"asked"), fixture.push(b"not asked")];
+    fixture.age(&asked);
+    fixture.age(&unasked);
+    assert!(fixture.has(&asked), "HEAD answers 200 and the client skips the upload");
+    fixture.collect(|options| options.now = SystemTime::now());
+    let document = image(b"asked", &[b"asked"], "");
+    put(&fixture.store, &fixture.name, &[], &document, IMAGE).unwrap();
+    assert!(!fixture.has(&unasked));
+}
+
+#[test]
+fn asking_protects_on_a_disk_that_takes_no_note_of_it() {
+    let root = directory();
+    let recorder = Arc::new(Recorder::new(root.path(), None, None));
+    let store = open(root.path(), Some(Arc::clone(&recorder))).unwrap();
+    let fixture = Fixture { store, root, name: "a".parse().unwrap() };
+    let [asked, unasked] = [fixture.push(b"asked"), fixture.push(b"not asked")];
+    fixture.age(&asked);
+    fixture.age(&unasked);
+    recorder.fill_the_disk();
+    assert!(fixture.has(&asked));
+    fixture.collect(|options| options.now = SystemTime::now());
+    assert!(fixture.has(&asked) && !fixture.has(&unasked));
+}
+
+#[test]
+fn a_push_under_way_keeps_what_it_found_when_it_began() {
+    let fixture = Fixture::new();
+    let found = fixture.push(b"found by the client");
+    let session = fixture.store.begin_upload(&fixture.name, Algorithm::Sha256).unwrap();
+    let hours = |hours: u64| SystemTime::now() + Duration::from_secs(hours * 3600);
+    // Still being written to, two hours later.
+    File::options().write(true).open(session_path(&fixture)).unwrap().set_modified(hours(2)).unwrap();
+    fixture.collect(|options| options.now = hours(2));
+    assert!(fixture.has(&found));
+    fixture.store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap().cancel();
+    fixture.collect(|options| options.now = hours(2));
+    assert!(!fixture.has(&found));
+}
+
+fn session_path(fixture: &Fixture) -> std::path::PathBuf {
+    fixture.root.path().join("uploads").read_dir().unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn untagged_manifests_go_only_when_asked_for_and_take_their_layers_along() {
+    let fixture = Fixture::new();
+    let (moved, moved_layer) = fixture.image("first", &["v1"]);
+    let (tagged, tagged_layer) = fixture.image("second", &["v1"]);
+    let child = fixture.image("child", &[]);
+    let listing = index(&[&image(b"{}", &[b"child"], "child")]);
+    put(&fixture.store, &fixture.name, &parsed(&["all"]), &listing, INDEX).unwrap();
+    fixture.collect(|_| ());
+    assert!(fixture.has_manifest(&moved), "keeping them is the default");
+    let report = fixture.collect(|options| options.untagged = true);
+    assert_eq!((report.manifests, report.layers, report.blobs), (1, 1, 2));
+    assert!(!fixture.has_manifest(&moved) && !fixture.has(&moved_layer));
+    assert!(fixture.has_manifest(&tagged) && fixture.has(&tagged_layer));
+    assert!(fixture.has_manifest(&child.0) && fixture.has(&child.1), "an index leads to it");
+    // Young ones stay, tagged or not.
+    let (young, _) = fixture.image("young", &[]);
+    fixture.collect(|options| (options.untagged, options.now) = (true, SystemTime::now()));
+    assert!(fixture.has_manifest(&young));
+}
+
+#[test]
+fn what_is_about_a_manifest_stays_and_goes_with_it() {
+    let fixture = Fixture::new();
+    let (subject, _) = fixture.image("signed", &["v1"]);
+    let mut signature: serde_json::Value =
+        serde_json::from_slice(&image(b"{}", &[b"signed"], "signature")).unwrap();
+    signature["subject"] = serde_json::json!({"mediaType": IMAGE, "digest": subject.to_string(), "size": 1});
+    let signature = signature.to_string().into_bytes();
+    put(&fixture.store, &fixture.name, &[], &signature, IMAGE).unwrap();
+    let list = || fixture.store.referrers(&fixture.name, &subject, None, None, 10).unwrap().referrers.len();
+    fixture.collect(|options| options.untagged = true);
+    assert!(fixture.has_manifest(&sha256(&signature)));
+    assert_eq!(list(), 1);
+    fixture.store.delete_manifest(&fixture.name, &Reference::Tag("v1".parse().unwrap())).unwrap();
+    fixture.collect(|options| options.untagged = true);
+    assert!(!fixture.has_manifest(&subject) && !fixture.has_manifest(&sha256(&signature)));
+    assert_eq!(list(), 0);
+}
+
+#[test]
+fn a_pin_holds_everything_below_it_against_deleting_and_collecting() {
+    let fixture = Fixture::new();
+    let owner: PinOwner = "job 7".parse().unwrap();
+    let (child, layer) = fixture.image("pinned", &[]);
+    let listing = index(&[&image(b"{}", &[b"pinned"], "pinned")]);
+    put(&fixture.store, &fixture.name, &[], &listing, INDEX).unwrap();
+    let listing = sha256(&listing);
+    fixture.store.pin(&fixture.name, &listing, &owner, SystemTime::now()).unwrap();
+    let unknown = sha256(b"unknown");
+    let refused = fixture.store.pin(&fixture.name, &unknown, &owner, SystemTime::now());
+    assert!(matches!(refused, Err(Error::ManifestUnknown)));
+
+    let refusals = |store: &Store| {
+        for manifest in [&listing, &child] {
+            let reference = Reference::Digest(manifest.clone());
+            let refused = store.delete_manifest(&fixture.name, &reference);
+            assert!(matches!(refused, Err(Error::Pinned { .. })), "{refused:?}");
+        }
+        assert!(matches!(store.delete_blob(&fixture.name, &layer), Err(Error::Pinned { .. })));
+    };
+    refusals(&fixture.store);
+    fixture.collect(|options| options.untagged = true);
+    assert!(fixture.has_manifest(&listing) && fixture.has_manifest(&child) && fixture.has(&layer));
+
+    // As well after a restart.
+    let again = open(fixture.root.path(), None).unwrap();
+    assert_eq!(again.pins(), fixture.store.pins());
+    refusals(&again);
+    assert!(again.unpin(&fixture.name, &listing, &owner).unwrap());
+    assert!(!again.unpin(&fixture.name, &listing, &owner).unwrap());
+    again.delete_manifest(&fixture.name, &Reference::Digest(listing)).unwrap();
+    again.delete_blob(&fixture.name, &layer).unwrap();
+}
+
+#[test]
+fn nothing_is_taken_of_a_repository_with_a_damaged_manifest() {
+    let fixture = Fixture::new();
+    let (manifest, layer) = fixture.image("damaged", &["v1"]);
+    let garbage = fixture.push(b"garbage");
+    let content = fixture.store.content(&manifest);
+    let whole = std::fs::read(&content).unwrap();
+    std::fs::remove_file(&content).unwrap();
+    std::fs::write(&content, &whole[..whole.len() - 1]).unwrap();
+    let report = fixture.collect(|_| ());
+    assert_eq!((report.damaged.as_slice(), report.layers), ([fixture.name.clone()].as_slice(), 0));
+    assert!(fixture.has(&layer) && fixture.has(&garbage));
+}
+
+#[test]
+fn what_an_interrupted_run_left_in_the_trash_is_put_back_or_removed() {
+    let fixture = Fixture::new();
+    let (_, layer) = fixture.image("wanted", &["v1"]);
+    let trash = fixture.root.path().join("trash");
+    std::fs::rename(fixture.store.content(&layer), trash.join(format!("sha256-{}", layer.hex()))).unwrap();
+    let unwanted = sha256(b"unwanted");
+    std::fs::write(trash.join(format!("sha256-{}", unwanted.hex())), b"unwanted").unwrap();
+    fixture.collect(|_| ());
+    assert!(fixture.has(&layer));
+    assert_eq!(trash.read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_referred_to_while_garbage_is_looked_for_stays() {
+    let fixture = Fixture::new();
+    let blob = fixture.push(b"late");
+    // As the collection sees it: looked at, found unreached and old, and then somebody refers to it.
+    let collecting = fixture.store.locks.collecting();
+    assert!(!collecting.kept(&blob));
+    put(&fixture.store, &fixture.name, &[], &image(b"late", &[b"late"], ""), IMAGE).unwrap();
+    assert!(collecting.kept(&blob));
+    for (other, act) in [("b", true), ("c", false)] {
+        let again = sha256(other.as_bytes());
+        let name: RepositoryName = other.parse().unwrap();
+        if act {
+            push(&fixture.store, &name, &again, &[other.as_bytes()]).unwrap();
+        }
+        assert_eq!(collecting.kept(&again), act);
+    }
+}

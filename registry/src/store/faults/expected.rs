@@ -1,0 +1,112 @@
+//! What must be there: after an acknowledged change the new state, after a failed one either.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use super::super::{Store, disk};
+use crate::digest::{Algorithm, Digest};
+use crate::error::Error;
+use crate::name::{Reference, RepositoryName, Tag};
+
+/// Something a client can look at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Subject {
+    Blob(RepositoryName, Digest),
+    Manifest(RepositoryName, Digest),
+    Tag(RepositoryName, Tag),
+    Pin(RepositoryName, Digest, String),
+}
+
+/// What it shows: the digest of what it leads to, or nothing.
+type State = Option<Digest>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    states: BTreeMap<Subject, Vec<State>>,
+    refusals: Vec<String>,
+}
+
+impl Expected {
+    /// Notes how an operation ended that was to bring each subject into the state beside it.
+    pub(crate) fn after<T>(&mut self, done: &Result<T, Error>, changes: Vec<(Subject, State)>) {
+        if let Err(error) = done {
+            let text = error.to_string();
+            assert!(!text.is_empty());
+            self.refusals.push(text);
+        }
+        for (subject, state) in changes {
+            let allowed = self.states.entry(subject).or_insert_with(|| vec![None]);
+            if done.is_ok() {
+                allowed.clear();
+            }
+            allowed.push(state);
+        }
+    }
+
+    /// Whether every operation succeeded.
+    pub(crate) fn complete(&self) -> Result<(), String> {
+        if self.refusals.is_empty() { Ok(()) } else { Err(format!("refused: {:?}", self.refusals)) }
+    }
+
+    /// Looks at every subject through the store.
+    pub(crate) fn compare(&self, store: &Store) -> Result<(), String> {
+        for (subject, allowed) in &self.states {
+            let shown = show(store, subject).map_err(|error| format!("{subject:?}: {error:?}"))?;
+            if !allowed.contains(&shown) {
+                return Err(format!("{subject:?} shows {shown:?}, not one of {allowed:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn show(store: &Store, subject: &Subject) -> Result<State, Error> {
+    match subject {
+        Subject::Blob(name, digest) => absent(store.blob_in(name, digest).map(|blob| {
+            let mut bytes = vec![0; blob.length() as usize];
+            blob.read_exact_at(&mut bytes, 0).unwrap();
+            Digest::of(digest.algorithm(), &bytes)
+        })),
+        Subject::Manifest(name, digest) => {
+            absent(store.resolve(name, &Reference::Digest(digest.clone())).map(|manifest| manifest.digest))
+        }
+        Subject::Tag(name, tag) => {
+            absent(store.resolve(name, &Reference::Tag(tag.clone())).map(|manifest| manifest.digest))
+        }
+        Subject::Pin(name, digest, owner) => {
+            let pins = store.pins();
+            let there = pins.iter().any(|pin| {
+                pin.repository == *name && pin.digest == *digest && pin.owner.to_string() == *owner
+            });
+            Ok(there.then(|| digest.clone()))
+        }
+    }
+}
+
+fn absent<T: Debug>(shown: Result<T, Error>) -> Result<Option<T>, Error> {
+    match shown {
+        Ok(shown) => Ok(Some(shown)),
+        Err(Error::BlobUnknown | Error::ManifestUnknown | Error::RepositoryUnknown) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing half-written can be seen: content hashes to its name, and every tag leads somewhere or nowhere.
+pub(crate) fn whole(store: &Store) -> Result<(), String> {
+    for algorithm in Algorithm::ALL {
+        let directory = store.pool().join(algorithm.as_str());
+        for file in disk::names(&directory).unwrap() {
+            let file = file.unwrap();
+            let actual = Digest::of(algorithm, &std::fs::read(directory.join(&file)).unwrap());
+            if actual.hex() != file {
+                return Err(format!("content {file} hashes to {actual}"));
+            }
+        }
+    }
+    for name in store.repositories() {
+        for tag in store.tags(&name, None, usize::MAX).unwrap().tags {
+            show(store, &Subject::Tag(name.clone(), tag)).map_err(|error| format!("{error:?}"))?;
+        }
+    }
+    Ok(())
+}

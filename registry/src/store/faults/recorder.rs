@@ -1,0 +1,214 @@
+//! A disk that remembers what of it is durable, and fails on demand.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::store::disk::{Step, Verdict, Watch};
+
+/// What happens at the chosen step.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) enum Failure {
+    /// That step fails.
+    Once(ErrorKind),
+    /// That step and all after it fail and do nothing.
+    Power,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Node {
+    Directory,
+    File(u64),
+    Link(PathBuf),
+}
+
+type Entries = BTreeMap<OsString, Node>;
+
+pub(in crate::store) struct Recorder {
+    root: PathBuf,
+    failure: Option<(usize, Failure)>,
+    skip: Option<fn(Step<'_>) -> bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    steps: Vec<String>,
+    failing: bool,
+    failed: bool,
+    stopped: bool,
+    full: bool,
+    /// The entries of each directory as of its last fsync.
+    entries: HashMap<PathBuf, Entries>,
+    /// The bytes of each file as of its last fsync.
+    bytes: HashMap<u64, Vec<u8>>,
+    /// Keeps every file's number its own.
+    held: HashMap<u64, File>,
+}
+
+/// Decisions by chance; the first one always decides for what is durable.
+pub(in crate::store) struct Coin(u64);
+
+impl Coin {
+    pub(in crate::store) fn new(seed: u64) -> Self {
+        Coin(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    fn later_state(&mut self) -> bool {
+        if self.0 == 0 {
+            return false;
+        }
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 & 1 == 1
+    }
+}
+
+impl Recorder {
+    pub(in crate::store) fn new(
+        root: &Path,
+        failure: Option<(usize, Failure)>,
+        skip: Option<fn(Step<'_>) -> bool>,
+    ) -> Self {
+        Recorder { root: root.to_owned(), failure, skip, state: Mutex::default() }
+    }
+
+    pub(in crate::store) fn failed(&self) -> bool {
+        self.state().failed
+    }
+
+    pub(in crate::store) fn power_is_lost(&self) -> bool {
+        self.state().failing
+    }
+
+    pub(in crate::store) fn stop_failing(&self) {
+        self.state().stopped = true;
+    }
+
+    /// From here on nothing finds space: no file, no directory, not even a new name or a new time.
+    pub(in crate::store) fn fill_the_disk(&self) {
+        self.state().full = true;
+    }
+
+    pub(in crate::store) fn last(&self, count: usize) -> Vec<String> {
+        let state = self.state();
+        state.steps[state.steps.len().saturating_sub(count)..].to_vec()
+    }
+
+    /// Builds in `remains` what a power cut at this moment may leave.
+    pub(in crate::store) fn cut_power(&self, remains: &Path, coin: &mut Coin) {
+        self.rebuild(&self.root, remains, coin);
+    }
+
+    fn rebuild(&self, from: &Path, to: &Path, coin: &mut Coin) {
+        let durable = self.state().entries.get(from).cloned().unwrap_or_default();
+        let live = entries(from);
+        let names: BTreeSet<&OsString> = durable.keys().chain(live.keys()).collect();
+        for name in names {
+            let (old, new) = (durable.get(name), live.get(name));
+            let node = if old != new && coin.later_state() { new } else { old };
+            let (from, to) = (from.join(name), to.join(name));
+            match node {
+                None => {}
+                Some(Node::Directory) => {
+                    fs::create_dir(&to).unwrap();
+                    self.rebuild(&from, &to, coin);
+                }
+                Some(Node::Link(target)) => std::os::unix::fs::symlink(target, &to).unwrap(),
+                Some(Node::File(number)) => fs::write(&to, self.remaining(*number, coin)).unwrap(),
+            }
+        }
+    }
+
+    /// The bytes of a file after the cut: those of its last fsync, or zeros where later ones were not written yet.
+    fn remaining(&self, number: u64, coin: &mut Coin) -> Vec<u8> {
+        let state = self.state();
+        let mut bytes = state.bytes.get(&number).cloned().unwrap_or_default();
+        let length = state.held.get(&number).map_or(0, |file| file.metadata().unwrap().len() as usize);
+        if length != bytes.len() && coin.later_state() {
+            bytes.resize(length, 0);
+        }
+        bytes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watch for Recorder {
+    fn before(&self, step: Step<'_>) -> Verdict {
+        let mut state = self.state();
+        let number = state.steps.len();
+        state.steps.push(format!("{step:?}"));
+        if state.failing {
+            return Verdict::Fail(ErrorKind::Other);
+        }
+        if let Some((at, failure)) = self.failure
+            && at == number
+            && !state.stopped
+        {
+            state.failed = true;
+            state.failing = matches!(failure, Failure::Power);
+            return Verdict::Fail(match failure {
+                Failure::Once(kind) => kind,
+                Failure::Power => ErrorKind::Other,
+            });
+        }
+        let full = state.full;
+        drop(state);
+        match step {
+            Step::Remove(_) => Verdict::Go,
+            Step::SyncDirectory(_) if full => Verdict::Believe,
+            _ if full => Verdict::Fail(ErrorKind::StorageFull),
+            step if self.skip.is_some_and(|skip| skip(step)) => Verdict::Skip,
+            Step::SyncFile(_) | Step::SyncDirectory(_) => Verdict::Believe,
+            _ => Verdict::Go,
+        }
+    }
+
+    fn after(&self, step: Step<'_>) {
+        match step {
+            Step::CreateFile(path) => {
+                let file = File::open(path).unwrap();
+                let number = file.metadata().unwrap().ino();
+                let mut state = self.state();
+                state.bytes.insert(number, Vec::new());
+                state.held.insert(number, file);
+            }
+            Step::SyncFile(path) => {
+                let number = path.metadata().unwrap().ino();
+                let bytes = fs::read(path).unwrap();
+                self.state().bytes.insert(number, bytes);
+            }
+            Step::SyncDirectory(path) => {
+                let entries = entries(path);
+                self.state().entries.insert(path.to_owned(), entries);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn entries(directory: &Path) -> Entries {
+    let Ok(listed) = fs::read_dir(directory) else { return Entries::new() };
+    listed
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let kind = entry.file_type().unwrap();
+            let node = if kind.is_dir() {
+                Node::Directory
+            } else if kind.is_symlink() {
+                Node::Link(fs::read_link(entry.path()).unwrap())
+            } else {
+                Node::File(entry.metadata().unwrap().ino())
+            };
+            (entry.file_name(), node)
+        })
+        .collect()
+}

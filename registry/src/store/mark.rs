@@ -1,0 +1,172 @@
+//! What can be reached from where: the manifests of one repository as a graph.
+//!
+//! ```text
+//!  tag, pin --> index --manifests--> image --config, layers--> blobs
+//!                 ^                    ^
+//!                 +------subject-------+----  signatures and the like stay while what they are about stays
+//! ```
+//!
+//! Only the names of the fields matter here, not the kind of document: whatever is under `config`, `layers`, `blobs` or
+//! `manifests` is kept. A manifest which cannot be read, or no longer hashes to its name, could refer to anything:
+//! of its repository nothing is collected until it was pushed again or deleted.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Deserialize;
+
+use super::locks::Key;
+use super::manifests::read_record;
+use super::{MANIFESTS, Store, disk};
+use crate::digest::{Algorithm, Digest};
+use crate::error::Error;
+use crate::name::RepositoryName;
+
+/// What one manifest refers to.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// Configuration, layers, and whatever an index lists: manifests and blobs are told apart by what is there.
+    pub(super) content: Vec<Digest>,
+    pub(super) subject: Option<Digest>,
+}
+
+/// The manifests of a repository and what they refer to.
+pub(super) struct Graph {
+    manifests: BTreeMap<Key, Node>,
+    /// Whether one of them could not be read.
+    pub(super) incomplete: bool,
+}
+
+struct Node {
+    digest: Digest,
+    content: Vec<Key>,
+    subject: Option<Key>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    config: Option<Named>,
+    layers: Option<Vec<Named>>,
+    blobs: Option<Vec<Named>>,
+    manifests: Option<Vec<Named>>,
+    subject: Option<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    digest: String,
+}
+
+impl Links {
+    pub(super) fn read(document: &[u8]) -> Result<Self, serde_json::Error> {
+        let document: Document = serde_json::from_slice(document)?;
+        let lists = [document.layers, document.blobs, document.manifests];
+        let listed = lists.into_iter().flatten().flatten().chain(document.config);
+        Ok(Links {
+            content: listed.filter_map(|named| named.digest.parse().ok()).collect(),
+            subject: document.subject.and_then(|named| named.digest.parse().ok()),
+        })
+    }
+}
+
+impl Graph {
+    /// Every manifest that stays when `roots` stay: what they list, and what is about any of these.
+    pub(super) fn kept(&self, roots: impl IntoIterator<Item = Key>) -> HashSet<Key> {
+        let mut about: HashMap<Key, Vec<Key>> = HashMap::new();
+        for (key, node) in &self.manifests {
+            if let Some(subject) = node.subject {
+                about.entry(subject).or_default().push(*key);
+            }
+        }
+        self.walk(roots, |key| about.get(&key).into_iter().flatten().copied())
+    }
+
+    /// Everything `roots` lead to, and they themselves; also blobs.
+    pub(super) fn below(&self, roots: impl IntoIterator<Item = Key>) -> HashSet<Key> {
+        let mut reached = self.walk(roots, |_| std::iter::empty());
+        let manifests: Vec<&Node> = reached.iter().filter_map(|key| self.manifests.get(key)).collect();
+        reached.extend(manifests.into_iter().flat_map(|node| node.content.iter().copied()));
+        reached
+    }
+
+    pub(super) fn digests(&self) -> impl Iterator<Item = &Digest> {
+        self.manifests.values().map(|node| &node.digest)
+    }
+
+    fn walk<I: Iterator<Item = Key>>(
+        &self,
+        roots: impl IntoIterator<Item = Key>,
+        more: impl Fn(Key) -> I,
+    ) -> HashSet<Key> {
+        let mut seen: HashSet<Key> = roots.into_iter().collect();
+        let mut open: Vec<Key> = seen.iter().copied().collect();
+        while let Some(key) = open.pop() {
+            let Some(node) = self.manifests.get(&key) else { continue };
+            let children = node.content.iter().copied().filter(|child| self.manifests.contains_key(child));
+            open.extend(children.chain(more(key)).filter(|next| seen.insert(*next)));
+        }
+        seen
+    }
+}
+
+impl Store {
+    /// Reads every manifest of a repository.
+    pub(super) fn graph(&self, name: &RepositoryName) -> Result<Graph, Error> {
+        let mut graph = Graph { manifests: BTreeMap::new(), incomplete: false };
+        for digest in self.recorded(name, MANIFESTS)? {
+            let digest = digest?;
+            let links = match self.links(name, &digest) {
+                Ok(Some(links)) => links,
+                // Deleted since it was listed.
+                Ok(None) => continue,
+                Err(Error::Damaged(_) | Error::ManifestUnknown) => {
+                    graph.incomplete = true;
+                    Links::default()
+                }
+                Err(error) => return Err(error),
+            };
+            let node = Node {
+                content: links.content.iter().map(Key::of).collect(),
+                subject: links.subject.as_ref().map(Key::of),
+                digest,
+            };
+            graph.manifests.insert(Key::of(&node.digest), node);
+        }
+        Ok(graph)
+    }
+
+    /// What a manifest of the repository refers to; `None` when the repository does not have it.
+    pub(super) fn links(&self, name: &RepositoryName, digest: &Digest) -> Result<Option<Links>, Error> {
+        let Some(record) = read_record(&self.manifest_record(name, digest))? else { return Ok(None) };
+        let document = self.document(digest, record.size)?.ok_or(Error::ManifestUnknown)?;
+        Links::read(&document).map(Some).map_err(|_| Error::Damaged(digest.clone()))
+    }
+
+    /// The digests of which a repository has a record of `kind`, in no order.
+    pub(super) fn recorded(
+        &self,
+        name: &RepositoryName,
+        kind: &str,
+    ) -> Result<impl Iterator<Item = Result<Digest, Error>>, Error> {
+        let mut lists = Vec::new();
+        for algorithm in Algorithm::ALL {
+            let directory = self.repository(name).join(kind).join(algorithm.as_str());
+            lists.push(disk::names(&directory)?.map(move |file| (algorithm, file)));
+        }
+        Ok(lists.into_iter().flatten().filter_map(|(algorithm, file)| match file {
+            Ok(file) => format!("{}:{file}", algorithm.as_str()).parse().ok().map(Ok),
+            Err(error) => Some(Err(error)),
+        }))
+    }
+
+    /// What the tags of a repository name.
+    pub(super) fn tagged(&self, name: &RepositoryName) -> Result<HashSet<Key>, Error> {
+        let directory = self.tags_directory(name);
+        let mut tagged = HashSet::new();
+        for file in disk::names(&directory)? {
+            if let Some(record) = read_record(&directory.join(file?))? {
+                tagged.insert(Key::of(&record.digest));
+            }
+        }
+        Ok(tagged)
+    }
+}

@@ -1,0 +1,210 @@
+//! Pins: content somebody outside relies on, by name.
+//!
+//! ```text
+//!  repos/<name>/_pins/<first half of sha256 of digest and owner>     {"digest":"sha256:…","owner":"job 42","since":…}
+//! ```
+//!
+//! A pin of a manifest holds everything below it in the same repository: what an index lists, its configurations and
+//! layers. While it is there, deleting any of that is refused, and neither garbage collection nor retention takes it.
+//! Tags are names, not content: they may move and go.
+//!
+//! The same owner may pin the same content again, which changes nothing; each owner's pin is a file of its own.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::locks::{Key, lock};
+use super::manifests::read_bounded;
+use super::{PINS, Store, disk};
+use crate::digest::{Algorithm, Digest};
+use crate::error::Error;
+use crate::name::RepositoryName;
+
+const OWNER_MAX: usize = 256;
+const RECORD_MAX: u64 = 4096;
+
+/// Who pins: any printable text, such as `job 0192…`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PinOwner(String);
+
+/// The text cannot name the owner of a pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the owner of a pin is named by 1 to {OWNER_MAX} bytes of printable text")]
+pub struct InvalidPinOwner;
+
+/// Content somebody relies on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Where.
+    pub repository: RepositoryName,
+    /// A manifest with everything below it, or a blob.
+    pub digest: Digest,
+    /// Who.
+    pub owner: PinOwner,
+    /// Since when.
+    pub since: SystemTime,
+}
+
+/// Every pin, as it is on disk.
+pub(super) type Pins = BTreeMap<RepositoryName, BTreeMap<(Digest, PinOwner), SystemTime>>;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    digest: String,
+    owner: String,
+    /// Unix time in seconds.
+    since: u64,
+}
+
+impl Store {
+    /// Keeps `digest` and everything below it in the repository until [`Store::unpin`]. Durable when this returns.
+    pub(crate) fn pin(
+        &self,
+        name: &RepositoryName,
+        digest: &Digest,
+        owner: &PinOwner,
+        now: SystemTime,
+    ) -> Result<(), Error> {
+        let references = self.references(name).ok_or(Error::RepositoryUnknown)?;
+        let _one_at_a_time = lock(&self.pinning);
+        let _shared = references.shared();
+        self.locks.keep(digest);
+        if !self.has_manifest(name, digest)? && !self.has_blob(name, digest)? {
+            return Err(Error::ManifestUnknown);
+        }
+        if lock(&self.pins).get(name).is_some_and(|pins| pins.contains_key(&(digest.clone(), owner.clone())))
+        {
+            return Ok(());
+        }
+        // What is below is found before the record is made; what cannot be read cannot be promised.
+        for key in self.below(name, [digest.clone()])? {
+            self.locks.keep_key(key);
+        }
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let path = self.pin_record(name, digest, owner);
+        let record = Record { digest: digest.to_string(), owner: owner.to_string(), since };
+        let record = serde_json::to_vec(&record)
+            .map_err(|error| Error::io("encode the record", &path)(error.into()))?;
+        self.disk.put(&self.temporary(), &path, &record)?;
+        self.disk.sync_parent(&path)?;
+        let since = UNIX_EPOCH + Duration::from_secs(since);
+        lock(&self.pins).entry(name.clone()).or_default().insert((digest.clone(), owner.clone()), since);
+        Ok(())
+    }
+
+    /// Ends a pin; whether there was one.
+    pub(crate) fn unpin(
+        &self,
+        name: &RepositoryName,
+        digest: &Digest,
+        owner: &PinOwner,
+    ) -> Result<bool, Error> {
+        let _one_at_a_time = lock(&self.pinning);
+        let path = self.pin_record(name, digest, owner);
+        let there = self.disk.remove(&path)?;
+        if there {
+            self.disk.sync_parent(&path)?;
+        }
+        if let Some(pins) = lock(&self.pins).get_mut(name) {
+            pins.remove(&(digest.clone(), owner.clone()));
+        }
+        Ok(there)
+    }
+
+    /// Every pin, by repository, digest and owner.
+    pub(crate) fn pins(&self) -> Vec<Pin> {
+        let all = lock(&self.pins);
+        let of = |(name, pins): (&RepositoryName, &BTreeMap<(Digest, PinOwner), SystemTime>)| {
+            let pin = |((digest, owner), since): (&(Digest, PinOwner), &SystemTime)| Pin {
+                repository: name.clone(),
+                digest: digest.clone(),
+                owner: owner.clone(),
+                since: *since,
+            };
+            pins.iter().map(pin).collect::<Vec<Pin>>()
+        };
+        all.iter().flat_map(of).collect()
+    }
+
+    /// Refuses when `digest` is pinned, or below something that is. The caller has the references to itself.
+    pub(super) fn expect_not_pinned(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
+        if self.pinned(name)?.contains(&Key::of(digest)) {
+            let pins = lock(&self.pins);
+            let direct = pins.get(name).and_then(|pins| pins.keys().find(|(pinned, _)| pinned == digest));
+            let owner =
+                direct.map_or_else(|| "what it belongs to".to_owned(), |(_, owner)| owner.to_string());
+            return Err(Error::Pinned { digest: digest.clone(), owner });
+        }
+        Ok(())
+    }
+
+    /// Everything pins of the repository hold.
+    pub(super) fn pinned(&self, name: &RepositoryName) -> Result<HashSet<Key>, Error> {
+        let roots: Vec<Digest> = match lock(&self.pins).get(name) {
+            Some(pins) => pins.keys().map(|(digest, _)| digest.clone()).collect(),
+            None => return Ok(HashSet::new()),
+        };
+        self.below(name, roots)
+    }
+
+    /// `roots` and what they lead to in the repository.
+    fn below(
+        &self,
+        name: &RepositoryName,
+        roots: impl IntoIterator<Item = Digest>,
+    ) -> Result<HashSet<Key>, Error> {
+        let mut open: Vec<Digest> = roots.into_iter().collect();
+        let mut seen: HashSet<Key> = open.iter().map(Key::of).collect();
+        while let Some(digest) = open.pop() {
+            // A blob, or a child of a sparse index.
+            let Some(links) = self.links(name, &digest)? else { continue };
+            open.extend(links.content.into_iter().filter(|child| seen.insert(Key::of(child))));
+        }
+        Ok(seen)
+    }
+
+    /// Reads the pins an earlier process left.
+    pub(super) fn find_pins(&self) -> Result<(), Error> {
+        for name in self.repositories() {
+            let directory = self.repository(&name).join(PINS);
+            for file in disk::names(&directory)? {
+                let path = directory.join(file?);
+                let Some(bytes) = read_bounded(&path, RECORD_MAX)? else { continue };
+                let spoiled = || Error::io("understand", &path)(std::io::ErrorKind::InvalidData.into());
+                let record: Record = serde_json::from_slice(&bytes).map_err(|_| spoiled())?;
+                let digest = record.digest.parse().map_err(|_| spoiled())?;
+                let owner = record.owner.parse().map_err(|_| spoiled())?;
+                let since = UNIX_EPOCH.checked_add(Duration::from_secs(record.since)).ok_or_else(spoiled)?;
+                lock(&self.pins).entry(name.clone()).or_default().insert((digest, owner), since);
+            }
+        }
+        Ok(())
+    }
+
+    fn pin_record(&self, name: &RepositoryName, digest: &Digest, owner: &PinOwner) -> PathBuf {
+        let key = Digest::of(Algorithm::Sha256, format!("{digest} {owner}").as_bytes());
+        self.repository(name).join(PINS).join(&key.hex()[..32])
+    }
+}
+
+impl FromStr for PinOwner {
+    type Err = InvalidPinOwner;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPinOwner> {
+        if text.is_empty() || text.len() > OWNER_MAX || text.chars().any(char::is_control) {
+            return Err(InvalidPinOwner);
+        }
+        Ok(PinOwner(text.to_owned()))
+    }
+}
+
+impl fmt::Display for PinOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,169 @@
+//! The running hash of an upload, kept over a restart of the process.
+//!
+//! ```text
+//!  states/<uuid>     {"offset":…,"algorithm":"sha256","state":hex of 104 bytes,"boot":id of this boot of the system}
+//! ```
+//!
+//! The state is written beside the bytes when a request ends, and now and then within a long one, without any fsync: as
+//! long as the system has not been started again, what a killed process wrote is there. After a power cut the bytes may be
+//! missing while the state is not, so a state of another boot counts for nothing and the file is read again. What the
+//! file has beyond the state is read and hashed; a few megabytes are not worth a state at all.
+//!
+//! Bytes a state stands for are never written again: before they are taken back the state is removed.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::manifests::read_bounded;
+use super::{Store, disk};
+use crate::digest::{Algorithm, Hasher};
+use crate::error::Error;
+
+/// Less than this is hashed again in less time than clients notice.
+pub(super) const WORTH_KEEPING: u64 = 4 << 20;
+/// How often within one request.
+pub(super) const KEEP_EVERY: u64 = 64 << 20;
+const RECORD_MAX: u64 = 4096;
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    offset: u64,
+    algorithm: String,
+    state: String,
+    boot: String,
+}
+
+impl Store {
+    /// Keeps the hash of the first `offset` bytes of a session. A failure costs time after a restart, nothing else.
+    pub(super) fn keep_state(&self, id: Uuid, offset: u64, hasher: &Hasher) {
+        let Some(boot) = boot_id() else { return };
+        let algorithm = hasher.algorithm().as_str().to_owned();
+        let record = Record { offset, algorithm, state: hex::encode(hasher.state()), boot };
+        let path = self.state(id);
+        let kept = serde_json::to_vec(&record)
+            .map_err(|error| Error::io("encode", &path)(error.into()))
+            .and_then(|record| self.disk.put_volatile(&self.temporary(), &path, &record));
+        if let Err(error) = kept {
+            tracing::debug!(error = %error, "the state of an upload was not kept");
+        }
+    }
+
+    /// The hash of the first bytes of a session and how many these are, at most `length`.
+    pub(super) fn kept_state(&self, id: Uuid, length: u64) -> Option<(Hasher, u64)> {
+        let bytes = read_bounded(&self.state(id), RECORD_MAX).ok()??;
+        let record: Record = serde_json::from_slice(&bytes).ok()?;
+        let algorithm: Algorithm = record.algorithm.parse().ok()?;
+        let valid = Some(record.boot) == boot_id() && record.offset <= length;
+        let hasher = Hasher::from_state(algorithm, &hex::decode(&record.state).ok()?)?;
+        valid.then_some((hasher, record.offset))
+    }
+
+    /// Forgets the state of a session whose bytes are about to change or go.
+    pub(super) fn forget_state(&self, id: Uuid) -> Result<(), Error> {
+        self.disk.remove(&self.state(id)).map(|_| ())
+    }
+
+    /// Removes states without a session.
+    pub(super) fn tidy_states(&self) -> Result<(), Error> {
+        for file in disk::names(&self.states())? {
+            let file = file?;
+            let known = file.parse::<Uuid>().is_ok_and(|id| self.sessions().contains_key(&id));
+            if !known {
+                self.disk.discard(&self.states().join(file));
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self, id: Uuid) -> PathBuf {
+        self.states().join(id.to_string())
+    }
+}
+
+/// What tells this boot of the system from others; `None` where the system does not say.
+fn boot_id() -> Option<String> {
+    let mut text = String::new();
+    let file = File::open("/proc/sys/kernel/random/boot_id").ok()?;
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, 64), &mut text).ok()?;
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::super::faults::{directory, open};
+    use super::*;
+    use crate::digest::Digest;
+    use crate::name::RepositoryName;
+
+    const LENGTH: usize = 5 << 20;
+
+    /// Uploads [`LENGTH`] bytes, starts a new process, changes the first byte on disk and closes the upload with the
+    /// digest of what was sent: that succeeds only if the byte is not read again.
+    fn close_after_restart(algorithm: Algorithm, park: bool, meddle: impl FnOnce(&std::path::Path)) -> bool {
+        let root = directory();
+        let name: RepositoryName = "a".parse().unwrap();
+        let content = Bytes::from(vec![7; LENGTH]);
+        let store = open(root.path(), None).unwrap();
+        let session = store.begin_upload(&name, algorithm).unwrap();
+        let id = session.id;
+        let sink = store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap();
+        let mut sink = sink.append(&content).unwrap();
+        if park {
+            sink.park();
+            // More arrived after the state was kept: these bytes alone are read.
+            sink = sink.append(&content).unwrap();
+        }
+        drop(sink);
+        drop(store);
+        meddle(&root.path().join("states").join(id.to_string()));
+
+        let store = open(root.path(), None).unwrap();
+        let session = store.upload(&name, id).unwrap();
+        let sent = content.repeat(if park { 2 } else { 1 });
+        assert_eq!(session.received(), sent.len() as u64);
+        let file = File::options().write(true).open(session.path()).unwrap();
+        file.write_at(b"x", 0).unwrap();
+        let sink = store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap();
+        let finished = sink.finish(&Digest::of(algorithm, &sent)).is_ok();
+        assert_eq!(root.path().join("states").read_dir().unwrap().count(), 0);
+        finished
+    }
+
+    #[test]
+    fn a_resumed_upload_is_closed_without_reading_it_again() {
+        assert!(close_after_restart(Algorithm::Sha256, true, |_| ()));
+        assert!(close_after_restart(Algorithm::Sha512, true, |_| ()));
+    }
+
+    #[test]
+    fn without_a_state_or_with_one_that_proves_nothing_it_is_read_again() {
+        assert!(!close_after_restart(Algorithm::Sha256, false, |_| ()));
+        let other_boot = |path: &std::path::Path| {
+            let record = std::fs::read_to_string(path).unwrap();
+            std::fs::write(path, record.replace(&boot_id().unwrap(), "another")).unwrap();
+        };
+        assert!(!close_after_restart(Algorithm::Sha256, true, other_boot));
+        assert!(!close_after_restart(Algorithm::Sha256, true, |path| std::fs::write(path, "torn").unwrap()));
+    }
+
+    #[test]
+    fn a_state_never_outlives_the_bytes_it_stands_for() {
+        let root = directory();
+        let store = open(root.path(), None).unwrap();
+        let session = store.begin_upload(&"a".parse().unwrap(), Algorithm::Sha256).unwrap();
+        let sink = store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap();
+        let mut sink = sink.append(&Bytes::from(vec![1; LENGTH])).unwrap();
+        sink.park();
+        assert!(store.kept_state(session.id, u64::MAX).is_some());
+        sink.roll_back(10).unwrap();
+        assert!(store.kept_state(session.id, u64::MAX).is_none());
+    }
+}

@@ -1,0 +1,297 @@
+//! Retention: which tags stay.
+//!
+//! ```text
+//!  tag ─> the first rule whose patterns fit ─> none: stays
+//!                                              among its `newest`: stays
+//!                                              pushed within `younger_than`: stays
+//!                                              names something pinned: stays
+//!                                              otherwise: the tag goes; garbage collection takes what it named
+//! ```
+//!
+//! Only names go here: a tag that is pushed again meanwhile stays, and what loses its last tag is untagged, which garbage
+//! collection takes after the grace period when it is asked to. Tags in which older clients keep signatures and the like
+//! (`sha256-<hex>`) go when what they belong to has gone, never before.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use super::locks::Key;
+use super::manifests::read_record;
+use super::{Store, disk};
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::name::{RepositoryName, Tag};
+use crate::pattern::RepositoryPattern;
+
+const PATTERN_MAX: usize = 256;
+
+/// A pattern over tags, in which `*` stands for any characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagPattern(String);
+
+/// The text is not a pattern over tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a tag pattern is a tag in which '*' stands for any characters, {PATTERN_MAX} bytes at most")]
+pub struct InvalidTagPattern;
+
+/// Which tags of which repositories stay. What one rule does not keep goes; of several rules the first that fits a tag
+/// decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetentionRule {
+    /// Where it holds.
+    pub repositories: RepositoryPattern,
+    /// Which tags it decides on.
+    pub tags: TagPattern,
+    /// Of these, so many that were pushed last stay in each repository.
+    pub newest: usize,
+    /// These stay as well.
+    pub younger_than: Duration,
+}
+
+/// A tag that went, or would go.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Expired {
+    /// Where.
+    pub repository: RepositoryName,
+    /// Its name.
+    pub tag: Tag,
+    /// What it named.
+    pub digest: Digest,
+}
+
+struct Candidate {
+    tag: Tag,
+    digest: Digest,
+    pushed: SystemTime,
+}
+
+impl Store {
+    /// Removes the tags `rules` do not keep at the time `now`.
+    pub(crate) fn retain(
+        &self,
+        rules: &[RetentionRule],
+        now: SystemTime,
+        dry_run: bool,
+    ) -> Result<Vec<Expired>, Error> {
+        self.expect_writable()?;
+        let mut expired = Vec::new();
+        for name in self.repositories() {
+            let rules: Vec<&RetentionRule> =
+                rules.iter().filter(|rule| rule.repositories.matches(&name)).collect();
+            if rules.is_empty() {
+                continue;
+            }
+            let mut gone = self.expired(&name, &rules, now)?;
+            if !dry_run {
+                gone = self.remove_expired(&name, gone)?;
+            }
+            expired.extend(gone.into_iter().map(|candidate| Expired {
+                repository: name.clone(),
+                tag: candidate.tag,
+                digest: candidate.digest,
+            }));
+        }
+        expired.sort();
+        Ok(expired)
+    }
+
+    fn expired(
+        &self,
+        name: &RepositoryName,
+        rules: &[&RetentionRule],
+        now: SystemTime,
+    ) -> Result<Vec<Candidate>, Error> {
+        let mut by_rule: HashMap<usize, Vec<Candidate>> = HashMap::new();
+        for file in disk::names(&self.tags_directory(name))? {
+            let Ok(tag) = file?.parse::<Tag>() else { continue };
+            if self.belongs_to_something(name, &tag)? {
+                continue;
+            }
+            if let Some(rule) = rules.iter().position(|rule| rule.tags.matches(&tag))
+                && let Some(candidate) = self.candidate(name, tag)?
+            {
+                by_rule.entry(rule).or_default().push(candidate);
+            }
+        }
+        let pinned = self.pinned(name)?;
+        let mut expired = Vec::new();
+        for (rule, mut candidates) in by_rule {
+            let rule = rules[rule];
+            // The youngest first; of tags pushed at the same time the one later in the alphabet.
+            candidates.sort_by(|one, other| (other.pushed, &other.tag).cmp(&(one.pushed, &one.tag)));
+            expired.extend(candidates.into_iter().skip(rule.newest).filter(|candidate| {
+                let age = now.duration_since(candidate.pushed).unwrap_or_default();
+                age >= rule.younger_than && !pinned.contains(&Key::of(&candidate.digest))
+            }));
+        }
+        Ok(expired)
+    }
+
+    fn remove_expired(
+        &self,
+        name: &RepositoryName,
+        candidates: Vec<Candidate>,
+    ) -> Result<Vec<Candidate>, Error> {
+        let Some(references) = self.references(name) else { return Ok(Vec::new()) };
+        let mut removed = Vec::new();
+        {
+            let _exclusive = references.exclusive();
+            let pinned = self.pinned(name)?;
+            for candidate in candidates {
+                let again = self.candidate(name, candidate.tag.clone())?;
+                let same = again.is_some_and(|again| {
+                    again.pushed == candidate.pushed && again.digest == candidate.digest
+                });
+                if same && !pinned.contains(&Key::of(&candidate.digest)) {
+                    self.disk.remove(&self.tag_record(name, &candidate.tag))?;
+                    removed.push(candidate);
+                }
+            }
+            self.changed(name);
+        }
+        self.disk.sync_directory(&self.tags_directory(name))?;
+        Ok(removed)
+    }
+
+    fn candidate(&self, name: &RepositoryName, tag: Tag) -> Result<Option<Candidate>, Error> {
+        let path = self.tag_record(name, &tag);
+        let (Some(record), Ok(metadata)) = (read_record(&path)?, path.metadata()) else { return Ok(None) };
+        let pushed = metadata.modified().map_err(Error::io("read the age of", &path))?;
+        Ok(Some(Candidate { tag, digest: record.digest, pushed }))
+    }
+
+    /// Whether a tag is made of the digest of a manifest that is there.
+    fn belongs_to_something(&self, name: &RepositoryName, tag: &Tag) -> Result<bool, Error> {
+        let parts = tag.as_str().split_once('-');
+        let Some((algorithm, rest)) = parts else { return Ok(false) };
+        // Signatures are kept under `sha256-<hex>.sig` and the like.
+        let hex = rest.split('.').next().unwrap_or_default();
+        match format!("{algorithm}:{hex}").parse::<Digest>() {
+            Ok(digest) => self.has_manifest(name, &digest),
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+impl TagPattern {
+    /// Whether the whole tag fits.
+    pub fn matches(&self, tag: &Tag) -> bool {
+        let mut parts = self.0.split('*');
+        let Some(mut rest) = tag.as_str().strip_prefix(parts.next().unwrap_or_default()) else {
+            return false;
+        };
+        let Some(last) = parts.next_back() else { return rest.is_empty() };
+        for part in parts {
+            match rest.find(part) {
+                Some(at) => rest = &rest[at + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl FromStr for TagPattern {
+    type Err = InvalidTagPattern;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTagPattern> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-*".contains(&byte);
+        if text.is_empty() || text.len() > PATTERN_MAX || !text.bytes().all(allowed) {
+            return Err(InvalidTagPattern);
+        }
+        Ok(TagPattern(text.to_owned()))
+    }
+}
+
+impl fmt::Display for TagPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::faults::script::{IMAGE, image, push, put};
+    use super::super::faults::{directory, open};
+    use super::*;
+    use crate::digest::Algorithm;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// Tags and how many days ago each was pushed.
+    fn filled(store: &Arc<Store>, name: &RepositoryName, tags: &[(&str, u32)], now: SystemTime) {
+        let config = Digest::of(Algorithm::Sha256, b"{}");
+        push(store, name, &config, &[b"{}"]).unwrap();
+        for (tag, days) in tags {
+            let tag: Tag = tag.parse().unwrap();
+            put(store, name, std::slice::from_ref(&tag), &image(b"{}", &[], tag.as_str()), IMAGE).unwrap();
+            let file = std::fs::File::open(store.tag_record(name, &tag)).unwrap();
+            file.set_modified(now - *days * DAY).unwrap();
+        }
+    }
+
+    fn rule(tags: &str, newest: usize, days: u32) -> RetentionRule {
+        RetentionRule {
+            repositories: RepositoryPattern::all(),
+            tags: tags.parse().unwrap(),
+            newest,
+            younger_than: days * DAY,
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides_and_what_fits_none_stays() {
+        let root = directory();
+        let store = open(root.path(), None).unwrap();
+        let name: RepositoryName = "a".parse().unwrap();
+        let now = SystemTime::now();
+        let tags = [
+            ("nightly-1", 30),
+            ("nightly-2", 20),
+            ("nightly-3", 2),
+            ("nightly-4", 1),
+            ("v1", 400),
+            ("test", 9),
+            ("nightly-keep", 500),
+        ];
+        filled(&store, &name, &tags, now);
+        let pinned = Digest::of(Algorithm::Sha256, &image(b"{}", &[], "nightly-1"));
+        store.pin(&name, &pinned, &"job".parse().unwrap(), now).unwrap();
+        let signature = format!("sha256-{}.sig", pinned.hex());
+        filled(&store, &name, &[(signature.as_str(), 300)], now);
+
+        let rules =
+            [rule("*-keep", 10, 0), rule("nightly-*", 1, 2), rule("t*t", 0, 0), rule("sha256-*", 0, 0)];
+        let expected = ["nightly-2", "nightly-3", "test"];
+        let dry: Vec<Expired> = store.retain(&rules, now, true).unwrap();
+        assert_eq!(dry.iter().map(|expired| expired.tag.as_str()).collect::<Vec<_>>(), expected);
+        assert_eq!(store.retain(&rules, now, false).unwrap(), dry);
+        let left = store.tags(&name, None, 100).unwrap().tags;
+        let left: Vec<&str> = left.iter().map(Tag::as_str).collect();
+        assert_eq!(left, ["nightly-1", "nightly-4", "nightly-keep", &signature, "v1"]);
+        assert_eq!(store.retain(&rules, now, false).unwrap(), []);
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters() {
+        for (pattern, tag, expected) in [
+            ("v1", "v1", true),
+            ("v1", "v10", false),
+            ("v*", "v10", true),
+            ("*", "anything", true),
+            ("*-rc*", "1.0-rc2", true),
+            ("*-rc*", "1.0", false),
+            ("a*a", "a", false),
+            ("a*b*c", "axbxbc", true),
+            ("*a*", "bab", true),
+        ] {
+            let matches = pattern.parse::<TagPattern>().unwrap().matches(&tag.parse().unwrap());
+            assert_eq!(matches, expected, "{pattern} {tag}");
+        }
+        assert_eq!("a/b".parse::<TagPattern>(), Err(InvalidTagPattern));
+    }
+}

@@ -1,0 +1,120 @@
+//! When a repository's content was last asked for.
+//!
+//! ```text
+//!  HEAD or GET answered  ->  asked for a moment ago?  yes: nothing
+//!                                                               no:  mtime of the record := now, under its transition lock
+//! ```
+//!
+//! The age of content is the age of its record on disk, so it survives a restart and needs no table of its own. What
+//! is kept in memory only saves system calls: a fixed number of slots, each with the record it last stood for. A
+//! record that lost its slot is simply touched again. So a record on disk is never more than [`Touches::margin`]
+//! older than what it stands for, which garbage collection allows for.
+//!
+//! Where a record cannot be touched (a full or a read-only disk) the answer goes out all the same and the touch is
+//! remembered in memory. Should there be too many of these, everything counts as asked for at that moment: that
+//! costs garbage collection a grace period, and nobody an error.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::locks::lock;
+
+/// File times are as fine as the kernel's clock.
+const TICK: Duration = Duration::from_millis(20);
+const SLOTS: usize = 1 << 14;
+const UNSAVED_MAX: usize = 1 << 14;
+
+/// The records touched lately.
+pub(super) struct Touches {
+    /// How long a touch is good for.
+    interval: Duration,
+    since: Instant,
+    opened: SystemTime,
+    keys: RandomState,
+    /// Upper half: which record; lower half: the second of its last touch.
+    slots: Box<[AtomicU64]>,
+    unsaved: Mutex<Unsaved>,
+}
+
+/// Touches the disk would not take.
+struct Unsaved {
+    /// By the hash of the record.
+    touched: HashMap<u64, SystemTime>,
+    /// Up to when everything counts as touched.
+    everything: SystemTime,
+}
+
+impl Touches {
+    pub(super) fn new(interval: Duration) -> Self {
+        Touches {
+            interval,
+            since: Instant::now(),
+            opened: SystemTime::now(),
+            keys: RandomState::new(),
+            slots: std::iter::repeat_with(AtomicU64::default).take(SLOTS).collect(),
+            unsaved: Mutex::new(Unsaved { touched: HashMap::new(), everything: UNIX_EPOCH }),
+        }
+    }
+
+    /// Whether `record` was touched within the interval.
+    pub(super) fn fresh(&self, record: &Path) -> bool {
+        let (slot, tag) = self.place(record);
+        let value = slot.load(Ordering::Relaxed);
+        value != 0
+            && value >> 32 == tag
+            && self.second() - (value & u64::from(u32::MAX)) < self.interval.as_secs()
+    }
+
+    /// Notes that `record` was touched just now.
+    pub(super) fn note(&self, record: &Path) {
+        let (slot, tag) = self.place(record);
+        slot.store(tag << 32 | self.second(), Ordering::Relaxed);
+    }
+
+    /// Notes that `record` is gone: one of the same name may come again, and has an age of its own.
+    pub(super) fn forget(&self, record: &Path) {
+        self.place(record).0.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that `record` was touched just now and the disk does not know.
+    pub(super) fn unsaved(&self, record: &Path) {
+        let mut unsaved = lock(&self.unsaved);
+        let now = SystemTime::now();
+        if unsaved.touched.len() == UNSAVED_MAX {
+            unsaved.touched.clear();
+            unsaved.everything = now;
+        }
+        unsaved.touched.insert(self.keys.hash_one(record), now);
+    }
+
+    /// Whether `record` was touched after `limit` and the disk does not know.
+    pub(super) fn younger(&self, record: &Path, limit: SystemTime) -> bool {
+        let unsaved = lock(&self.unsaved);
+        let touched = unsaved.touched.get(&self.keys.hash_one(record));
+        unsaved.everything > limit || touched.is_some_and(|touched| *touched > limit)
+    }
+
+    /// How much older a record can be than what it stands for: the interval, the clock's tick, and as much as the
+    /// wall clock was set forward since the store was opened.
+    pub(super) fn margin(&self) -> Duration {
+        self.interval + TICK + self.clock_jump()
+    }
+
+    fn clock_jump(&self) -> Duration {
+        SystemTime::now().duration_since(self.opened).unwrap_or_default().saturating_sub(self.since.elapsed())
+    }
+
+    /// Starts at one, so that no slot in use is zero.
+    fn second(&self) -> u64 {
+        (self.since.elapsed().as_secs() + 1).min(u64::from(u32::MAX))
+    }
+
+    fn place(&self, record: &Path) -> (&AtomicU64, u64) {
+        let hash = self.keys.hash_one(record);
+        (&self.slots[hash as usize % SLOTS], hash >> 32)
+    }
+}

@@ -1,0 +1,201 @@
+//! Images in and out as directories and archives.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use registry::{Error, RepositoryName, Tag};
+use serde_json::{Value, json};
+
+use crate::support::{IMAGE, Server, descriptor, image, noise, sha256};
+
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+fn name(text: &str) -> RepositoryName {
+    text.parse().unwrap()
+}
+
+/// A registry with an image, a list of platforms with it, and something that is not to be exported.
+async fn filled() -> Server {
+    let server = Server::start().await;
+    let document = server.push_image("a", "v1", "x").await;
+    server.push_image("a", "other", "y").await;
+    let list = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [descriptor(IMAGE, &document)]});
+    server.put_manifest("a", "list", INDEX, list.to_string().as_bytes()).await;
+    server
+}
+
+async fn export(server: &Server, repository: &str, only: Option<&[&str]>) -> Vec<u8> {
+    let only = only.map(|tags| tags.iter().map(|tag| tag.parse().unwrap()).collect::<BTreeSet<Tag>>());
+    server.registry.export(&name(repository), only, Vec::new()).await.unwrap()
+}
+
+fn files(archive: &[u8]) -> Vec<String> {
+    let mut archive = tar::Archive::new(archive);
+    archive
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().to_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_exported_is_imported_again_and_exported_to_the_same_bytes() {
+    let server = filled().await;
+    let archive = export(&server, "a", Some(&["v1", "list"])).await;
+    assert_eq!(files(&archive)[..2], ["oci-layout", "index.json"]);
+    assert_eq!(files(&archive).len(), 2 + 4, "two manifests, a configuration and a layer");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("images.tar");
+    fs::write(&path, &archive).unwrap();
+    let imported = server.registry.import(&path, &name("from/tar")).await.unwrap();
+    assert_eq!((imported.tags.len(), imported.manifests, imported.blobs), (2, 3, 2));
+    assert_eq!(export(&server, "from/tar", None).await, archive);
+
+    let layout = directory.path().join("layout");
+    tar::Archive::new(archive.as_slice()).unpack(&layout).unwrap();
+    server.registry.import(&layout, &name("from/directory")).await.unwrap();
+    assert_eq!(export(&server, "from/directory", None).await, archive);
+    // Again: everything is there.
+    let again = server.registry.import(&layout, &name("from/directory")).await.unwrap();
+    assert_eq!((again.blobs, again.bytes), (0, 0));
+}
+
+#[tokio::test]
+async fn the_live_directory_of_a_repository_is_imported_as_any_other_layout() {
+    let server = filled().await;
+    server.registry.flush_layouts().await.unwrap();
+    let target = Server::start().await;
+    let root = server.root();
+    target.registry.import(&root.join("repos/a"), &name("copy")).await.unwrap();
+    assert_eq!(export(&target, "copy", None).await, export(&server, "a", None).await);
+}
+
+#[tokio::test]
+async fn what_docker_saves_becomes_an_image() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = br#"{"architecture":"amd64","os":"linux"}"#;
+    let layer = noise(1, 2 << 20);
+    let saved = json!([{"Config": "c0ffee.json", "RepoTags": ["example.com:5000/os/debian:12.5"], "Layers": ["ab/layer.tar"]}]);
+    let mut archive = tar::Builder::new(Vec::new());
+    let saved = saved.to_string().into_bytes();
+    for (path, content) in
+        [("ab/layer.tar", layer.as_slice()), ("c0ffee.json", config), ("manifest.json", &saved)]
+    {
+        let mut head = tar::Header::new_gnu();
+        head.set_size(content.len() as u64);
+        archive.append_data(&mut head, path, content).unwrap();
+    }
+    let path = directory.path().join("saved.tar");
+    fs::write(&path, archive.into_inner().unwrap()).unwrap();
+    let server = Server::start().await;
+    let imported = server.registry.import(&path, &name("os/debian")).await.unwrap();
+    assert_eq!((imported.manifests, imported.blobs), (1, 2));
+    let answer = server.get("/v2/os/debian/manifests/12.5").await;
+    let manifest: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+    assert_eq!(manifest["layers"][0]["digest"], sha256(&layer).to_string());
+    assert_eq!(manifest["layers"][0]["mediaType"], "application/vnd.docker.image.rootfs.diff.tar");
+    let blob = server.get(&format!("/v2/os/debian/blobs/{}", sha256(&layer))).await;
+    assert_eq!(blob.bytes().await.unwrap(), layer);
+}
+
+#[tokio::test]
+async fn the_directory_of_a_docker_registry_is_imported_with_all_its_repositories() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("docker/registry/v2");
+    let put = |path: String, content: &[u8]| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    let document = image(b"{}", &[b"layer"]);
+    for content in [document.as_slice(), b"{}", b"layer"] {
+        let hex = sha256(content).hex().to_owned();
+        put(format!("blobs/sha256/{}/{hex}/data", &hex[..2]), content);
+    }
+    for name in ["debian", "team/os"] {
+        let link = sha256(&document).to_string();
+        put(format!("repositories/{name}/_manifests/tags/v1/current/link"), link.as_bytes());
+        put(format!("repositories/{name}/_uploads/x/data"), b"half");
+    }
+    let server = Server::start().await;
+    let imported = server.registry.import_registry(directory.path()).await.unwrap();
+    let names: Vec<&str> = imported.keys().map(RepositoryName::as_str).collect();
+    assert_eq!(names, ["debian", "team/os"]);
+    for name in names {
+        let answer = server.get(&format!("/v2/{name}/manifests/v1")).await;
+        assert_eq!(answer.bytes().await.unwrap(), document);
+        let layer = server.get(&format!("/v2/{name}/blobs/{}", sha256(b"layer"))).await;
+        assert_eq!(layer.bytes().await.unwrap(), b"layer".as_slice());
+    }
+    assert!(server.registry.import_registry(&root).await.is_err());
+}
+
+fn write_layout(root: &Path, entries: Value, blobs: &[(&str, &[u8])]) {
+    fs::create_dir_all(root.join("blobs/sha256")).unwrap();
+    fs::write(root.join("index.json"), json!({"schemaVersion": 2, "manifests": entries}).to_string())
+        .unwrap();
+    for (hex, content) in blobs {
+        fs::write(root.join("blobs/sha256").join(hex), content).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_archive_or_lies_is_refused_and_leaves_nothing() {
+    let server = Server::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let document = image(b"{}", &[b"layer"]);
+    let hex = |content: &[u8]| sha256(content).hex().to_owned();
+    let (manifest, config, layer) = (hex(&document), hex(b"{}"), hex(b"layer"));
+    let entry = json!([descriptor(IMAGE, &document)]);
+    type Blobs<'a> = Vec<(&'a str, &'a [u8])>;
+    let cases: [(&str, Value, Blobs<'_>); 4] = [
+        ("no manifest", entry.clone(), vec![]),
+        ("another manifest", entry.clone(), vec![(&manifest, b"{}")]),
+        ("no layer", entry.clone(), vec![(&manifest, &document), (&config, b"{}")]),
+        ("another layer", entry, vec![(&manifest, &document), (&config, b"{}"), (&layer, b"evil!")]),
+    ];
+    for (what, entries, blobs) in cases {
+        let root = directory.path().join(what);
+        write_layout(&root, entries, &blobs);
+        let refused = server.registry.import(&root, &name("a")).await;
+        assert!(refused.is_err(), "{what}");
+        assert_eq!(fs::read_dir(server.root().join("uploads")).unwrap().count(), 0, "{what}");
+    }
+    let empty = directory.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    fs::write(directory.path().join("noise"), noise(3, 100_000)).unwrap();
+    for path in [empty, directory.path().join("noise"), directory.path().join("absent")] {
+        assert!(server.registry.import(&path, &name("a")).await.is_err());
+    }
+    let escaping = directory.path().join("escaping");
+    fs::create_dir(&escaping).unwrap();
+    let saved = json!([{"Config": "../noise", "RepoTags": null, "Layers": []}]);
+    fs::write(escaping.join("manifest.json"), saved.to_string()).unwrap();
+    let refused = server.registry.import(&escaping, &name("a")).await;
+    assert!(matches!(refused, Err(Error::NotAnArchive(_))), "{refused:?}");
+    assert!(server.registry.tags(&name("a")).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+#[ignore = "needs skopeo, run by .ci/run"]
+async fn skopeo_reads_an_export_and_what_it_writes_is_imported() {
+    let server = filled().await;
+    let directory = tempfile::tempdir().unwrap();
+    let exported = directory.path().join("exported.tar");
+    fs::write(&exported, export(&server, "a", Some(&["v1"])).await).unwrap();
+    let written = directory.path().join("written.tar");
+    let output = tokio::process::Command::new("skopeo")
+        .args(["--insecure-policy", "copy", "--preserve-digests"])
+        .arg(format!("oci-archive:{}:v1", exported.display()))
+        .arg(format!("oci-archive:{}:v9", written.display()))
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let imported = server.registry.import(&written, &name("b")).await.unwrap();
+    assert_eq!(imported.tags, BTreeSet::from(["v9".parse().unwrap()]));
+    let both = [server.get("/v2/a/manifests/v1").await, server.get("/v2/b/manifests/v9").await];
+    let [one, other] = both.map(|answer| answer.bytes());
+    assert_eq!(one.await.unwrap(), other.await.unwrap());
+}

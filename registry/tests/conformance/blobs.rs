@@ -1,0 +1,326 @@
+//! Blobs: every way to push, read and delete one, under each algorithm.
+
+use registry::{Algorithm, Digest};
+use reqwest::Method;
+
+use super::Suite;
+use super::client::{Answer, Failure};
+use super::{OTHER, REPOSITORY};
+use crate::support::noise;
+
+/// A way to push a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    PostOnly,
+    PostPut,
+    Stream,
+    /// Three chunks, then an empty PUT.
+    Chunks,
+    /// Two chunks, and the third with the PUT.
+    ChunksAndPut,
+    /// Each chunk after a refused one.
+    ChunksOutOfOrder,
+    ChunksOutOfOrderAndPut,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 7] = [
+        Way::PostOnly,
+        Way::PostPut,
+        Way::Stream,
+        Way::Chunks,
+        Way::ChunksAndPut,
+        Way::ChunksOutOfOrder,
+        Way::ChunksOutOfOrderAndPut,
+    ];
+
+    pub(super) fn group(self) -> &'static str {
+        match self {
+            Way::PostOnly => "blob push: post only",
+            Way::PostPut => "blob push: post put",
+            Way::Stream => "blob push: streaming",
+            _ => "blob push: chunked",
+        }
+    }
+}
+
+impl Suite {
+    pub(super) async fn blobs(&mut self, algorithm: Algorithm) {
+        let group = match algorithm {
+            Algorithm::Sha256 => "blobs: sha256",
+            Algorithm::Sha512 => "blobs: sha512",
+        };
+        let missing = Digest::of(algorithm, b"never pushed");
+        let outcome = self.get_missing(&missing).await;
+        self.check(&["blob get", group], "a blob that is not there", outcome);
+        let mut seed = 1000;
+        for way in Way::ALL {
+            for length in [512, 3000, 0] {
+                seed += 1;
+                let content = noise(seed, length);
+                let digest = Digest::of(algorithm, &content);
+                let outcome = self.push_blob(REPOSITORY, way, &digest, &content).await;
+                self.check(&["blob push", way.group(), group], &format!("{way:?} of {length}"), outcome);
+                self.read_and_delete(REPOSITORY, group, &digest, &content).await;
+            }
+            seed += 1;
+            let mut content = noise(seed, 3000);
+            let digest = Digest::of(algorithm, &content);
+            content.extend_from_slice(b"oh no");
+            let outcome = self.push_spoiled(way, &digest, &content).await;
+            self.check(&[way.group(), group], &format!("{way:?} of other bytes"), outcome);
+        }
+        let content = b"{}".to_vec();
+        let digest = Digest::of(algorithm, &content);
+        let outcome = self.push_blob(REPOSITORY, Way::PostPut, &digest, &content).await;
+        self.check(&["blob push", group], "the empty JSON document", outcome);
+        self.read_and_delete(REPOSITORY, group, &digest, &content).await;
+        self.mounts(algorithm, group).await;
+        self.ranges(algorithm, group).await;
+        let outcome = self.cancel(algorithm).await;
+        self.check(&["blob upload cancel", group], "cancel", outcome);
+    }
+
+    async fn get_missing(&self, digest: &Digest) -> Result<(), Failure> {
+        let path = format!("/v2/{REPOSITORY}/blobs/{digest}");
+        self.ask(Method::GET, &path).send().await?.refuses(&[404])?;
+        self.ask(Method::HEAD, &path).send().await?.is(&[404])?;
+        Ok(())
+    }
+
+    async fn begin(&self, repository: &str) -> Result<String, Failure> {
+        let begun = self.ask(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).send().await?;
+        Ok(begun.is(&[202])?.header("location")?.to_owned())
+    }
+
+    /// Pushes and follows the location the registry gives for the blob.
+    pub(super) async fn push_blob(
+        &self,
+        repository: &str,
+        way: Way,
+        digest: &Digest,
+        content: &[u8],
+    ) -> Result<(), Failure> {
+        let closed = self.upload(repository, way, digest, content).await?;
+        closed.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
+        self.ask(Method::GET, closed.header("location")?).send().await?.is(&[200])?.holds(content)?;
+        Ok(())
+    }
+
+    async fn push_spoiled(&self, way: Way, digest: &Digest, content: &[u8]) -> Result<(), Failure> {
+        self.upload(REPOSITORY, way, digest, content).await?.refuses(&[400])?;
+        self.get_missing(digest).await
+    }
+
+    /// The answer to the last request of the push.
+    async fn upload(
+        &self,
+        repository: &str,
+        way: Way,
+        digest: &Digest,
+        content: &[u8],
+    ) -> Result<Answer, Failure> {
+        let named = digest.to_string();
+        if way == Way::PostOnly {
+            let path = format!("/v2/{repository}/blobs/uploads/");
+            return self.ask(Method::POST, &path).query("digest", &named).body(content).send().await;
+        }
+        let mut location = self.begin(repository).await?;
+        match way {
+            Way::PostPut => {
+                return self.ask(Method::PUT, &location).query("digest", &named).body(content).send().await;
+            }
+            Way::Stream => {
+                let patched = self.ask(Method::PATCH, &location).body(content).send().await?;
+                location = patched.is(&[202])?.header("location")?.to_owned();
+            }
+            _ => {
+                let last_with_put = matches!(way, Way::ChunksAndPut | Way::ChunksOutOfOrderAndPut);
+                let size = content.len() / 3 + 1;
+                let mut start = 0;
+                while start < content.len() {
+                    let end = (start + size).min(content.len());
+                    let last = last_with_put && end == content.len();
+                    if matches!(way, Way::ChunksOutOfOrder | Way::ChunksOutOfOrderAndPut) {
+                        location =
+                            self.send_out_of_order(&location, digest, content, (start, size), last).await?;
+                    }
+                    let method = if last { Method::PUT } else { Method::PATCH };
+                    let mut ask = self.ask(method, &location);
+                    if last {
+                        ask = ask.query("digest", &named);
+                    }
+                    let place = format!("{start}-{}", end - 1);
+                    let sent = ask.header("content-range", place).body(&content[start..end]).send().await?;
+                    if last {
+                        return Ok(sent);
+                    }
+                    sent.is(&[202])?.has("range", &format!("0-{}", end - 1))?;
+                    location = sent.header("location")?.to_owned();
+                    start = end;
+                }
+            }
+        }
+        self.ask(Method::PUT, &location).query("digest", &named).send().await
+    }
+
+    /// A chunk from the wrong place is refused and changes nothing.
+    async fn send_out_of_order(
+        &self,
+        location: &str,
+        digest: &Digest,
+        content: &[u8],
+        (start, size): (usize, usize),
+        last: bool,
+    ) -> Result<String, Failure> {
+        let wrong = if start + size < content.len() { start + size } else { 0 };
+        let end = (wrong + size).min(content.len());
+        let ask = if last {
+            self.ask(Method::PUT, location).query("digest", &digest.to_string())
+        } else {
+            self.ask(Method::PATCH, location)
+        };
+        let place = format!("{wrong}-{}", end - 1);
+        let sent = ask.header("content-range", place).body(&content[wrong..end]).send().await?;
+        sent.refuses(&[416])?;
+        let status = self.ask(Method::GET, location).send().await?;
+        status.is(&[204])?.has("range", &format!("0-{}", start.saturating_sub(1)))?;
+        Ok(status.header("location")?.to_owned())
+    }
+
+    /// HEAD, GET and DELETE of a blob that is there.
+    pub(super) async fn read_and_delete(
+        &mut self,
+        repository: &str,
+        group: &'static str,
+        digest: &Digest,
+        content: &[u8],
+    ) {
+        let outcome = self.read_blob(Method::HEAD, repository, digest, content).await;
+        self.check(&["blob head", group], "head", outcome);
+        let outcome = self.read_blob(Method::GET, repository, digest, content).await;
+        self.check(&["blob get", group], "get", outcome);
+        self.delete_blob(repository, group, digest).await;
+    }
+
+    pub(super) async fn read_blob(
+        &self,
+        method: Method,
+        repository: &str,
+        digest: &Digest,
+        content: &[u8],
+    ) -> Result<(), Failure> {
+        let body = if method == Method::HEAD { &[] } else { content };
+        let answer = self.ask(method, &format!("/v2/{repository}/blobs/{digest}")).send().await?;
+        answer
+            .is(&[200])?
+            .has("docker-content-digest", &digest.to_string())?
+            .has("content-length", &content.len().to_string())?
+            .holds(body)?;
+        Ok(())
+    }
+
+    pub(super) async fn delete_blob(&mut self, repository: &str, group: &'static str, digest: &Digest) {
+        let path = format!("/v2/{repository}/blobs/{digest}");
+        let outcome = self.ask(Method::DELETE, &path).send().await.and_then(|gone| gone.is(&[202]).map(drop));
+        self.check(&["blob delete", group], "delete", outcome);
+        let outcome = self.ask(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
+        self.check(&["blob delete, at once", group], "head after delete", outcome);
+    }
+
+    async fn mounts(&mut self, algorithm: Algorithm, group: &'static str) {
+        for (number, (api, from, there)) in [
+            ("blob mount", Some(OTHER), true),
+            ("blob mount", Some(OTHER), false),
+            ("blob mount, without source", None, true),
+            ("blob mount, without source", None, false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let content = noise(2000 + number as u64, 512);
+            let digest = Digest::of(algorithm, &content);
+            let outcome = self.mount(from, there, &digest, &content).await;
+            self.check(&[api, group], &format!("from {from:?}, there: {there}"), outcome);
+            if there {
+                self.read_and_delete(REPOSITORY, group, &digest, &content).await;
+                self.read_and_delete(OTHER, group, &digest, &content).await;
+            }
+        }
+    }
+
+    async fn mount(
+        &self,
+        from: Option<&str>,
+        there: bool,
+        digest: &Digest,
+        content: &[u8],
+    ) -> Result<(), Failure> {
+        if there {
+            self.push_blob(OTHER, Way::PostPut, digest, content).await?;
+        }
+        let mut ask = self.ask(Method::POST, &format!("/v2/{REPOSITORY}/blobs/uploads/"));
+        ask = ask.query("mount", &digest.to_string());
+        if let Some(from) = from {
+            ask = ask.query("from", from);
+        }
+        let answer = ask.send().await?;
+        if there {
+            answer.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
+            self.ask(Method::GET, answer.header("location")?).send().await?.is(&[200])?.holds(content)?;
+        } else {
+            let session = answer.is(&[202])?.header("location")?.to_owned();
+            self.ask(Method::DELETE, &session).send().await?.is(&[204])?;
+        }
+        Ok(())
+    }
+
+    async fn ranges(&mut self, algorithm: Algorithm, group: &'static str) {
+        let content = noise(3000, 2048);
+        let digest = Digest::of(algorithm, &content);
+        let outcome = self.push_blob(REPOSITORY, Way::PostPut, &digest, &content).await;
+        self.check(&["blob push", group], "for ranges", outcome);
+        for (range, part) in [
+            ("500-1499", Some((500, 1500))),
+            ("500-", Some((500, 2048))),
+            ("-500", Some((1548, 2048))),
+            ("2000-5000", Some((2000, 2048))),
+            ("500-0", None),
+            ("5000-10000", None),
+        ] {
+            let outcome = self.range(&digest, &content, range, part).await;
+            self.check(&["blob get range", group], range, outcome);
+        }
+        self.read_and_delete(REPOSITORY, group, &digest, &content).await;
+    }
+
+    async fn range(
+        &self,
+        digest: &Digest,
+        content: &[u8],
+        range: &str,
+        part: Option<(usize, usize)>,
+    ) -> Result<(), Failure> {
+        let ask = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/blobs/{digest}"));
+        let answer = ask.header("range", format!("bytes={range}")).send().await?;
+        match part {
+            Some((start, end)) => answer
+                .is(&[206])?
+                .has("content-range", &format!("bytes {start}-{}/{}", end - 1, content.len()))?
+                .has("content-length", &(end - start).to_string())?
+                .holds(&content[start..end])?,
+            None => answer.is(&[416])?,
+        };
+        Ok(())
+    }
+
+    async fn cancel(&self, algorithm: Algorithm) -> Result<(), Failure> {
+        let location = self.begin(REPOSITORY).await?;
+        self.ask(Method::PATCH, &location).body(b"some bytes").send().await?.is(&[202])?;
+        self.ask(Method::DELETE, &location).send().await?.is(&[204])?;
+        self.ask(Method::GET, &location).send().await?.refuses(&[404])?;
+        let digest = Digest::of(algorithm, b"some bytes").to_string();
+        self.ask(Method::PUT, &location).query("digest", &digest).send().await?.refuses(&[404])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Our own conformance suite: what the distribution specification asks of a registry, asked over HTTP and nothing else.
+//!
+//! ```text
+//!  before anything is pushed    ping, empty lists
+//!  blobs                        every way to push, read, mount, cancel, delete; sha256 and sha512
+//!  content                      each kind: push, list tags, head, get, referrers, delete
+//!  errors                       what is not there, digests that are none
+//! ```
+//!
+//! The groups are those of the specification's official suite in its development mode, with every optional one on.
+//! It runs anonymously and logged in; how one logs in is the registry's challenge to say, so another way needs
+//! another server and no other suite, and any other registry can be asked (`REGISTRY_UNDER_TEST=http://…`). Broken registries, each with one rule wrong, must be reported; for them a part
+//! of the suite will do.
+
+mod blobs;
+mod client;
+mod content;
+mod data;
+mod mutants;
+mod report;
+mod servers;
+
+use registry::{Algorithm, Digest};
+use reqwest::Method;
+
+use self::client::{Ask, Failure, Target};
+use self::report::Report;
+
+const REPOSITORY: &str = "conformance/repo1";
+const OTHER: &str = "conformance/repo2";
+
+/// Every group there must be at least one check of.
+const GROUPS: [&str; 53] = [
+    "blob delete",
+    "blob delete, at once",
+    "blob get",
+    "blob get range",
+    "blob head",
+    "blob mount",
+    "blob mount, without source",
+    "blob push",
+    "blob push: chunked",
+    "blob push: post only",
+    "blob push: post put",
+    "blob push: streaming",
+    "blob upload cancel",
+    "blobs: sha256",
+    "blobs: sha512",
+    "data: artifact",
+    "data: artifact index",
+    "data: artifact without layers",
+    "data: artifacts with subject",
+    "data: bad digest image",
+    "data: custom fields",
+    "data: data field",
+    "data: empty index",
+    "data: image",
+    "data: image uncompressed",
+    "data: image, large manifest",
+    "data: index",
+    "data: index with subject",
+    "data: invalid digest",
+    "data: missing subject",
+    "data: nested index",
+    "data: no layers",
+    "data: non-distributable layers",
+    "data: sha512",
+    "data: sparse manifests",
+    "data: tag param",
+    "data: tag param sha512",
+    "empty registry",
+    "manifest delete",
+    "manifest delete, at once",
+    "manifest get by digest",
+    "manifest get by tag",
+    "manifest head by digest",
+    "manifest head by tag",
+    "manifest put by digest",
+    "manifest put by tag",
+    "manifest put with subject",
+    "manifest put with tags",
+    "ping",
+    "referrers",
+    "tag delete",
+    "tag delete, at once",
+    "tag listing",
+];
+
+/// The kinds of content a broken registry is tried with.
+const BRIEFLY: [&str; 3] = ["data: image", "data: artifacts with subject", "data: tag param"];
+
+/// One run against one registry.
+struct Suite {
+    target: Target,
+    report: Report,
+}
+
+impl Suite {
+    /// The whole suite, or without another algorithm and with a few kinds of content only.
+    async fn run(target: Target, whole: bool) -> Report {
+        let mut suite = Suite { target, report: Report::default() };
+        let outcome = suite.ping().await;
+        suite.check(&["ping"], "ping", outcome);
+        let outcome = suite.empty().await;
+        suite.check(&["empty registry"], "lists", outcome);
+        for algorithm in
+            Algorithm::ALL.into_iter().filter(|algorithm| whole || *algorithm == Algorithm::Sha256)
+        {
+            suite.blobs(algorithm).await;
+        }
+        for set in data::all(true).into_iter().filter(|set| whole || BRIEFLY.contains(&set.group)) {
+            suite.content(&set).await;
+        }
+        let outcome = suite.absent().await;
+        suite.check(&["manifest get by digest", "manifest get by tag"], "what is not there", outcome);
+        let outcome = suite.invalid_digest().await;
+        suite.check(&["data: invalid digest"], "sha256:baddigeststring", outcome);
+        suite.report
+    }
+
+    fn ask(&self, method: Method, location: &str) -> Ask<'_> {
+        self.target.ask(method, location)
+    }
+
+    fn check(&mut self, groups: &[&'static str], name: &str, outcome: Result<(), Failure>) {
+        self.report.record(groups, name, outcome);
+    }
+
+    async fn ping(&self) -> Result<(), Failure> {
+        self.ask(Method::GET, "/v2/").send().await?.is(&[200])?;
+        Ok(())
+    }
+
+    async fn empty(&self) -> Result<(), Failure> {
+        let tags = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/tags/list")).send().await?;
+        tags.is(&[200, 404])?;
+        self.referrers_of(&Digest::of(Algorithm::Sha256, b"nobody"), None, &[]).await
+    }
+
+    async fn absent(&self) -> Result<(), Failure> {
+        for reference in [Digest::of(Algorithm::Sha256, b"absent").to_string(), "absent".to_owned()] {
+            let path = format!("/v2/{REPOSITORY}/manifests/{reference}");
+            self.ask(Method::GET, &path).send().await?.refuses(&[404])?;
+        }
+        Ok(())
+    }
+
+    async fn invalid_digest(&self) -> Result<(), Failure> {
+        let path = format!("/v2/{REPOSITORY}/manifests/sha256:baddigeststring");
+        let sets = data::all(false);
+        let image = &sets[0].manifests[0];
+        let put = self.ask(Method::PUT, &path).header("content-type", image.kind).body(&image.document);
+        put.send().await?.refuses(&[400])?;
+        self.ask(Method::GET, &path).send().await?.refuses(&[400, 404])?;
+        Ok(())
+    }
+}
+
+/// Runs the suite, shows its table and expects nothing to fail and nothing to be left out.
+#[expect(clippy::print_stdout, reason = "the table is what the suite is run for")]
+async fn conforms(name: &str, target: Target) {
+    let report = Suite::run(target, true).await;
+    println!("{name}\n{report}");
+    assert_eq!(report.failed(), Vec::<&str>::new(), "{name}\n{report}");
+    assert_eq!(report.covered(), GROUPS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_registry_conforms_for_everybody() {
+    let served = servers::open().await;
+    conforms("anonymous", served.target(None)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_registry_conforms_behind_basic_authentication() {
+    let served = servers::behind_basic().await;
+    conforms("basic", served.target(Some(servers::login()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_registry_conforms_behind_bearer_tokens() {
+    let served = servers::behind_bearer().await;
+    conforms("bearer", served.target(Some(servers::login()))).await;
+}
+
+/// Another registry, measured by the same rules when one is named; whether it should conform is not for us to say.
+#[tokio::test]
+async fn a_registry_named_in_the_environment_gets_its_table() {
+    let Ok(base) = std::env::var("REGISTRY_UNDER_TEST") else { return };
+    let target = Target::new(base.parse().unwrap(), crate::support::client(), None);
+    println!("{base}\n{}", Suite::run(target, true).await);
+}

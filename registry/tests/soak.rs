@@ -1,0 +1,306 @@
+//! Many clients push, pull, mount, move and delete while garbage is collected all the time; each knows exactly what it
+//! must see.
+//!
+//! ```text
+//!  client 0..8:  HEAD, skip or mount or upload ─> put manifest ─> pull and compare ─> move, delete, push again
+//!  collector:    collect(grace 3 s, untagged) ─> collect ─> …
+//!  scrubber:     read everything again
+//! ```
+//!
+//! The grace period is short, so that what is not protected is really taken. A client slower than it may be told that a
+//! blob is gone; anything else that is not as expected is an error. The mutant, a collector without a grace period,
+//! has to be noticed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use registry::{AllowAll, GcOptions, Registry};
+use reqwest::{Method, StatusCode};
+
+use crate::support::{IMAGE, Server, config, header, image, noise, sha256};
+
+const CLIENTS: u64 = 8;
+const GRACE: Duration = Duration::from_secs(3);
+const SHARED_LAYERS: u64 = 5;
+const IMAGES_PER_CLIENT: usize = 6;
+
+/// An image a client relies on.
+struct Kept {
+    tag: String,
+    document: Vec<u8>,
+    blobs: Vec<Vec<u8>>,
+}
+
+struct Client<'a> {
+    server: &'a Server,
+    number: u64,
+    turn: u64,
+    kept: Vec<Kept>,
+    chance: u64,
+}
+
+type Outcome = Result<(), String>;
+
+impl Client<'_> {
+    /// A number below `limit`, the same in every run.
+    fn draw(&mut self, limit: u64) -> u64 {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        self.chance % limit
+    }
+
+    fn repository(&self, tag: &str) -> String {
+        // One of them is everybody's.
+        if tag.ends_with('s') { "soak/shared".to_owned() } else { format!("soak/{}", self.number) }
+    }
+
+    async fn step(&mut self) -> Outcome {
+        self.turn += 1;
+        match self.draw(8) {
+            0 | 1 => self.push_something_new().await,
+            2 if self.kept.len() > 1 => self.move_a_tag().await,
+            3 if self.kept.len() > 1 => self.delete_a_tag().await,
+            4 if self.kept.len() > 1 => self.delete_and_push_again().await,
+            _ => self.pull_something().await,
+        }
+    }
+
+    fn make(&mut self, tag: String) -> Kept {
+        let seed = self.number << 32 | self.turn;
+        let shared = noise(self.draw(SHARED_LAYERS), 20_000);
+        let own = noise(seed | 1 << 60, 1000 + self.draw(60_000) as usize);
+        let config = format!("{{\"seed\":{seed}}}").into_bytes();
+        let document = image(&config, &[&shared, &own]);
+        Kept { tag, document, blobs: vec![config, shared, own] }
+    }
+
+    async fn push_something_new(&mut self) -> Outcome {
+        if self.kept.len() == IMAGES_PER_CLIENT {
+            return self.delete_a_tag().await;
+        }
+        let place = if self.draw(3) == 0 { "s" } else { "o" };
+        let made = self.make(format!("c{}-t{}-{place}", self.number, self.turn));
+        self.push(made).await
+    }
+
+    async fn move_a_tag(&mut self) -> Outcome {
+        let chosen = self.draw(self.kept.len() as u64) as usize;
+        let old = self.kept.swap_remove(chosen);
+        let made = self.make(old.tag);
+        self.push(made).await
+    }
+
+    async fn delete_a_tag(&mut self) -> Outcome {
+        let chosen = self.draw(self.kept.len() as u64) as usize;
+        let gone = self.kept.swap_remove(chosen);
+        let path = format!("/v2/{}/manifests/{}", self.repository(&gone.tag), gone.tag);
+        self.expect(Method::DELETE, &path, StatusCode::ACCEPTED).await?;
+        self.expect(Method::HEAD, &path, StatusCode::NOT_FOUND).await
+    }
+
+    /// What others lose their content by.
+    async fn delete_and_push_again(&mut self) -> Outcome {
+        let chosen = self.draw(self.kept.len() as u64) as usize;
+        let again = self.kept.swap_remove(chosen);
+        let path = format!("/v2/{}/manifests/{}", self.repository(&again.tag), sha256(&again.document));
+        self.expect(Method::DELETE, &path, StatusCode::ACCEPTED).await?;
+        self.push(again).await
+    }
+
+    async fn expect(&self, method: Method, path: &str, expected: StatusCode) -> Outcome {
+        let answer = self.server.send(method.clone(), path).await;
+        let status = answer.status();
+        if status == expected { Ok(()) } else { Err(format!("{method} {path}: {status}, not {expected}")) }
+    }
+
+    async fn push(&mut self, made: Kept) -> Outcome {
+        let began = Instant::now();
+        let repository = self.repository(&made.tag);
+        for blob in &made.blobs {
+            self.push_blob(&repository, blob).await?;
+        }
+        let answer = self.server.put_manifest(&repository, &made.tag, IMAGE, &made.document).await;
+        let (status, took) = (answer.status(), began.elapsed());
+        if status == StatusCode::CREATED {
+            self.kept.push(made);
+            return self.pull(self.kept.len() - 1).await;
+        }
+        let text = answer.text().await.unwrap();
+        if status == StatusCode::BAD_REQUEST && took > GRACE {
+            // Slower than the grace period: told so, and starts over another time. A moved tag is where it was, and what
+            // it named before is not known here any more.
+            return Ok(());
+        }
+        Err(format!("PUT {repository}:{} after {took:?}: {status} {text}", made.tag))
+    }
+
+    async fn push_blob(&mut self, repository: &str, blob: &[u8]) -> Outcome {
+        let digest = sha256(blob);
+        if self.server.head(&format!("/v2/{repository}/blobs/{digest}")).await.status() == StatusCode::OK {
+            return Ok(());
+        }
+        let mount = format!("/v2/{repository}/blobs/uploads/?mount={digest}&from=soak/shared");
+        let answer = self.server.send(Method::POST, &mount).await;
+        let status = match answer.status() {
+            StatusCode::ACCEPTED => {
+                let location = header(&answer, "location").to_owned();
+                if self.draw(2) == 0 {
+                    let patch = self.server.request(Method::PATCH, &location).body(blob.to_vec());
+                    assert_eq!(patch.send().await.unwrap().status(), StatusCode::ACCEPTED);
+                    self.server.send(Method::PUT, &format!("{location}?digest={digest}")).await.status()
+                } else {
+                    let put = self.server.request(Method::PUT, &format!("{location}?digest={digest}"));
+                    put.body(blob.to_vec()).send().await.unwrap().status()
+                }
+            }
+            other => other,
+        };
+        if status == StatusCode::CREATED { Ok(()) } else { Err(format!("push of {digest}: {status}")) }
+    }
+
+    async fn pull_something(&mut self) -> Outcome {
+        if self.kept.is_empty() {
+            return Ok(());
+        }
+        let chosen = self.draw(self.kept.len() as u64) as usize;
+        self.pull(chosen).await
+    }
+
+    async fn pull(&self, chosen: usize) -> Outcome {
+        let kept = &self.kept[chosen];
+        let repository = self.repository(&kept.tag);
+        let blobs = kept.blobs.iter().map(|blob| (format!("blobs/{}", sha256(blob)), blob));
+        for (path, content) in [(format!("manifests/{}", kept.tag), &kept.document)].into_iter().chain(blobs)
+        {
+            let answer = self.server.get(&format!("/v2/{repository}/{path}")).await;
+            let status = answer.status();
+            if status != StatusCode::OK || answer.bytes().await.unwrap() != content.as_slice() {
+                return Err(format!("GET {repository}/{path} of {}: {status}", kept.tag));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Soaked {
+    errors: Vec<String>,
+    steps: u64,
+    collections: u64,
+    blobs_collected: u64,
+}
+
+/// Runs everything for `length`, or until the first error. `ahead` is by how much the collector's clock is.
+async fn soak(length: Duration, ahead: Duration) -> Soaked {
+    let root = tempfile::tempdir().unwrap();
+    let mut config = config(root.path());
+    config.touch_interval = Duration::ZERO;
+    let server = Arc::new(Server::open(config, Arc::new(AllowAll)).await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let steps = Arc::new(AtomicU64::new(0));
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let (server, stop, steps) = (Arc::clone(&server), Arc::clone(&stop), Arc::clone(&steps));
+            tokio::spawn(async move {
+                let chance = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mut client = Client { server: &server, number, turn: 0, kept: Vec::new(), chance };
+                while !stop.load(Ordering::Relaxed) {
+                    steps.fetch_add(1, Ordering::Relaxed);
+                    if let Err(error) = client.step().await {
+                        stop.store(true, Ordering::Relaxed);
+                        return Some(error);
+                    }
+                }
+                None
+            })
+        })
+        .collect();
+    let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), ahead));
+    let deadline = Instant::now() + length;
+    while Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut errors = Vec::new();
+    for client in clients {
+        errors.extend(client.await.unwrap());
+    }
+    let (collections, blobs_collected) = collector.await.unwrap();
+    Soaked { errors, steps: steps.load(Ordering::Relaxed), collections, blobs_collected }
+}
+
+async fn collect(registry: Registry, stop: Arc<AtomicBool>, ahead: Duration) -> (u64, u64) {
+    let (mut runs, mut blobs) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let mut options = GcOptions::at(SystemTime::now() + ahead);
+        (options.grace, options.untagged) = (GRACE, true);
+        let report = registry.collect(options).await.unwrap();
+        assert!(report.damaged.is_empty());
+        (runs, blobs) = (runs + 1, blobs + report.blobs);
+    }
+    (runs, blobs)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute, run by .ci/run"]
+async fn no_client_ever_misses_what_it_was_promised() {
+    let seconds = std::env::var("REGISTRY_SOAK_SECONDS").map_or(60, |text| text.parse().unwrap());
+    let soaked = soak(Duration::from_secs(seconds), Duration::ZERO).await;
+    println!(
+        "{} steps, {} collections, {} blobs collected",
+        soaked.steps, soaked.collections, soaked.blobs_collected
+    );
+    assert!(soaked.errors.is_empty(), "{:#?}", soaked.errors);
+    assert!(soaked.blobs_collected > 0 && soaked.collections > 10);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute, run by .ci/run"]
+async fn a_collector_without_a_grace_period_is_noticed() {
+    let soaked = soak(Duration::from_secs(60), Duration::from_secs(3600)).await;
+    assert!(!soaked.errors.is_empty(), "{} collections hurt nobody", soaked.collections);
+}
+
+/// The 50th and the 99th percentile of so many HEADs.
+async fn heads(server: &Server, paths: &[String]) -> (Duration, Duration) {
+    let mut took = Vec::new();
+    for turn in 0..3000 {
+        let began = Instant::now();
+        let answer = server.head(&paths[turn * 7919 % paths.len()]).await;
+        took.push(began.elapsed());
+        assert_eq!(answer.status(), StatusCode::OK);
+    }
+    took.sort();
+    (took[took.len() / 2], took[took.len() * 99 / 100])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures, run by .ci/run"]
+async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
+    let server = Server::start().await;
+    let mut paths = Vec::new();
+    for number in 0..500 {
+        server.push_image("a", &format!("t{number}"), &number.to_string()).await;
+        paths.push(format!("/v2/a/blobs/{}", sha256(format!("layer of {number}").as_bytes())));
+    }
+    heads(&server, &paths).await;
+    let idle = heads(&server, &paths).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), Duration::ZERO));
+    let scrubber = tokio::spawn({
+        let (registry, stop) = (server.registry.clone(), Arc::clone(&stop));
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                registry.scrub(std::num::NonZeroU64::MAX).await.unwrap();
+            }
+        }
+    });
+    let busy = heads(&server, &paths).await;
+    stop.store(true, Ordering::Relaxed);
+    let (collections, _) = collector.await.unwrap();
+    scrubber.await.unwrap();
+    println!("HEAD p50, p99: idle {idle:?}, beside {collections} collections and scrubbing {busy:?}");
+    // Both take a processor of the few there are; nobody waits for a lock.
+    assert!(busy.1 < idle.1 * 8 + Duration::from_millis(20), "{idle:?} {busy:?}");
+}

@@ -95,12 +95,15 @@ impl Registry {
         http::router(self.clone(), authorizer)
     }
 
-    /// The manifest `reference` names in `repository`, hashed before it is returned.
+    /// The manifest `reference` names in `repository`. What is returned was hashed when it was read.
     pub async fn resolve(
         &self,
         repository: &RepositoryName,
         reference: &Reference,
     ) -> Result<Manifest, Error> {
+        if let Some(manifest) = self.store.resolve_from_memory(repository, reference) {
+            return Ok(manifest);
+        }
         let (repository, reference) = (repository.clone(), reference.clone());
         self.run(move |store| store.resolve(&repository, &reference)).await
     }

@@ -38,7 +38,7 @@ async fn a_restart_keeps_everything_that_was_acknowledged() {
         second.registry.tags(&name).await.unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(tags, ["v1", "v2"]);
     let manifest = second.registry.resolve(&name, &Reference::Tag("v1".parse().unwrap())).await.unwrap();
-    assert_eq!((manifest.bytes, manifest.media_type.as_str()), (one.clone(), IMAGE));
+    assert_eq!((manifest.bytes.as_ref(), manifest.media_type.as_str()), (one.as_slice(), IMAGE));
     assert_eq!(manifest.digest, sha256(&one));
     let get = second.get(&format!("/v2/two/blobs/{}", sha256(&blob))).await;
     assert_eq!(get.bytes().await.unwrap(), blob);

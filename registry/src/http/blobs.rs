@@ -1,25 +1,23 @@
 //! Pulling blobs, whole or in part, and taking them away.
 //!
-//! The length is known before the first byte, so answers are never chunked. The file is read in pieces on
-//! blocking threads, one piece ahead of the client: two pieces per reader in memory, however large the blob.
+//! The length is known before the first byte, so answers are never chunked. See `pieces` for the bytes.
+
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
-use futures_util::stream;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
-use tokio::task::JoinHandle;
 
 use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
+use super::pieces::stream;
 use super::range::{Selection, select};
 use super::{Api, CONTENT_DIGEST, empty, insert, text};
 use crate::digest::Digest;
+use crate::error::Error;
 use crate::name::RepositoryName;
 use crate::store::BlobFile;
-
-const PIECE: usize = 256 << 10;
 
 impl Api {
     pub(super) async fn get_blob(
@@ -28,8 +26,7 @@ impl Api {
         digest: &Digest,
         parts: &Parts,
     ) -> Result<Response, ApiError> {
-        let (name, wanted) = (repository.clone(), digest.clone());
-        let blob = self.registry.run(move |store| store.blob_in(&name, &wanted)).await?;
+        let blob = self.open_blob(repository, digest).await?;
         if let Some(answer) = not_modified(&parts.headers, digest) {
             return Ok(answer);
         }
@@ -44,7 +41,11 @@ impl Api {
             Selection::Part { first, last } => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
             Selection::Unsatisfiable => return Err(unsatisfiable(length)),
         };
-        let body = if parts.method == Method::HEAD { Body::empty() } else { stream(blob, first, count) };
+        let body = if parts.method == Method::HEAD {
+            Body::empty()
+        } else {
+            stream(blob, first, count, Arc::clone(&self.buffers))
+        };
         let mut response = Response::new(body);
         *response.status_mut() = status;
         insert(
@@ -62,6 +63,15 @@ impl Api {
             insert(&mut response, [(header::CONTENT_RANGE, place)]);
         }
         Ok(response)
+    }
+
+    /// The blob, without a change of threads where the kernel has everything at hand.
+    async fn open_blob(&self, repository: &RepositoryName, digest: &Digest) -> Result<BlobFile, Error> {
+        if let Some(blob) = self.registry.store.blob_at_hand(repository, digest) {
+            return Ok(blob);
+        }
+        let (name, wanted) = (repository.clone(), digest.clone());
+        self.registry.run(move |store| store.blob_in(&name, &wanted)).await
     }
 
     pub(super) async fn delete_blob(
@@ -83,38 +93,4 @@ fn unsatisfiable(length: u64) -> ApiError {
         Ok(place) => error.with_header(header::CONTENT_RANGE, place),
         Err(_) => error,
     }
-}
-
-type Piece = JoinHandle<std::io::Result<Bytes>>;
-
-/// `count` bytes of the blob from `first` on. A file that ends early breaks the connection: the client must not
-/// take less for all.
-fn stream(blob: BlobFile, first: u64, count: u64) -> Body {
-    let ahead = read_piece(&blob, first, count);
-    let start = (blob, first, count, ahead);
-    Body::from_stream(stream::unfold(start, async |(blob, offset, left, ahead): (_, _, _, Option<Piece>)| {
-        let piece = match ahead?.await {
-            Ok(Ok(piece)) => piece,
-            Ok(Err(error)) => {
-                tracing::error!(digest = %blob.digest(), error = %error, "a blob could not be read to its end");
-                return Some((Err(error), (blob, offset, 0, None)));
-            }
-            Err(stopped) => return Some((Err(stopped.into()), (blob, offset, 0, None))),
-        };
-        let (offset, left) = (offset + piece.len() as u64, left - piece.len() as u64);
-        let ahead = read_piece(&blob, offset, left);
-        Some((Ok(piece), (blob, offset, left, ahead)))
-    }))
-}
-
-fn read_piece(blob: &BlobFile, offset: u64, left: u64) -> Option<Piece> {
-    let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-    let blob = blob.clone();
-    (length > 0).then(|| {
-        tokio::task::spawn_blocking(move || {
-            let mut piece = vec![0; length];
-            blob.read_exact_at(&mut piece, offset)?;
-            Ok(Bytes::from(piece))
-        })
-    })
 }

@@ -28,6 +28,7 @@ mod conditional;
 mod error;
 mod manifests;
 pub(crate) mod path;
+mod pieces;
 pub(crate) mod query;
 pub(crate) mod range;
 mod referrers;
@@ -47,6 +48,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use self::error::{ApiError, Code};
 use self::path::Endpoint;
+use self::pieces::Buffers;
 use crate::Registry;
 use crate::access::{Access, Action, Authorizer, Caller, Denied};
 use crate::name::RepositoryName;
@@ -62,6 +64,7 @@ const TAG: HeaderName = HeaderName::from_static("oci-tag");
 struct Api {
     registry: Registry,
     authorizer: Arc<dyn Authorizer>,
+    buffers: Arc<Buffers>,
 }
 
 pub(crate) fn router(registry: Registry, authorizer: Arc<dyn Authorizer>) -> Router {
@@ -69,7 +72,7 @@ pub(crate) fn router(registry: Registry, authorizer: Arc<dyn Authorizer>) -> Rou
         .route("/v2", any(serve))
         .route("/v2/", any(serve))
         .route("/v2/{*endpoint}", any(serve))
-        .with_state(Arc::new(Api { registry, authorizer }))
+        .with_state(Arc::new(Api { registry, authorizer, buffers: Arc::default() }))
 }
 
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {

@@ -9,17 +9,24 @@
 //! push heals a stored copy that has rotted; a reader of the old copy keeps it until it is done.
 
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{Advice, OFlags};
+use rustix::io::ReadWriteFlags;
+
 use super::Store;
-use super::disk::exists;
+use super::disk::{self, exists};
 use super::quota::Reservation;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
+
+/// What is asked for at once when a reader had to wait.
+const READ_AHEAD: u64 = 2 << 20;
 
 /// An open blob: readable at any offset, by any number of readers, until dropped, whatever happens to its name.
 #[derive(Clone, Debug)]
@@ -36,8 +43,12 @@ impl BlobFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io("open", path)(error)),
         };
+        Self::of(file, path, digest).map(Some)
+    }
+
+    fn of(file: File, path: &Path, digest: &Digest) -> Result<Self, Error> {
         let length = file.metadata().map_err(Error::io("read the length of", path))?.len();
-        Ok(Some(BlobFile { digest: digest.clone(), length, file: Arc::new(file) }))
+        Ok(BlobFile { digest: digest.clone(), length, file: Arc::new(file) })
     }
 
     /// What the content hashed to when it was stored.
@@ -59,6 +70,17 @@ impl BlobFile {
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         self.file.read_exact_at(buffer, offset)
     }
+
+    /// Reads what is in memory from `offset` on, without waiting for the disk; how much that is, possibly nothing.
+    pub(crate) fn read_at_hand(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let mut buffers = [IoSliceMut::new(buffer)];
+        rustix::io::preadv2(&*self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0)
+    }
+
+    /// Asks for what a reader that has come to `offset` is going to want, so that it need not wait for that.
+    pub(crate) fn expect_reading(&self, offset: u64) {
+        let _ = rustix::fs::fadvise(&*self.file, offset, NonZeroU64::new(READ_AHEAD), Advice::WillNeed);
+    }
 }
 
 impl Store {
@@ -75,6 +97,16 @@ impl Store {
         }
         let blob = self.blob(digest)?;
         if self.still_there(&record, digest)? { Ok(blob) } else { Err(Error::BlobUnknown) }
+    }
+
+    /// As [`Store::blob_in`], where that needs neither the disk nor a lock; in every other case `None`, also for what is not
+    /// there. Never blocks.
+    pub(crate) fn blob_at_hand(&self, name: &RepositoryName, digest: &Digest) -> Option<BlobFile> {
+        let record = self.layer_record(name, digest);
+        disk::open_at_hand(&record, OFlags::PATH)?;
+        let content = self.content(digest);
+        let blob = BlobFile::of(disk::open_at_hand(&content, OFlags::RDONLY)?, &content, digest).ok()?;
+        self.touches.fresh(&record).then_some(blob)
     }
 
     /// Whether the repository lists the blob among its own and the bytes are there.

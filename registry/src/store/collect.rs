@@ -197,7 +197,10 @@ impl Run<'_> {
                     self.taken.entry(name.clone()).or_default().insert(Key::of(digest));
                 } else {
                     let was = if kind == MANIFESTS { read_record(&record)? } else { None };
-                    self.store.disk.remove(&record)?;
+                    {
+                        let _changing = references.changes.begin();
+                        self.store.disk.remove(&record)?;
+                    }
                     self.store.touches.forget(&record);
                     self.store.uncount(name, digest);
                     if let Some(was) = was {

@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
 use uuid::Uuid;
 
 use crate::error::Error;
@@ -275,6 +275,12 @@ impl Pretended for File {
     fn pretended() -> Option<Self> {
         None
     }
+}
+
+/// Opens a file if the kernel can say without the disk where it is.
+pub(super) fn open_at_hand(path: &Path, flags: OFlags) -> Option<File> {
+    let opened = rustix::fs::openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
+    opened.ok().map(File::from)
 }
 
 /// Whether there is a file.

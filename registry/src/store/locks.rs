@@ -18,6 +18,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::cache::Changes;
 use crate::digest::Digest;
 
 const TRANSITIONS: usize = 256;
@@ -42,17 +43,21 @@ impl Key {
 
 /// The references of one repository: its manifests, tags and pins.
 #[derive(Debug, Default)]
-pub(super) struct References(RwLock<()>);
+pub(super) struct References {
+    lock: RwLock<()>,
+    /// Of its manifests and tags; tells who reads without any lock.
+    pub(super) changes: Changes,
+}
 
 impl References {
     /// Nothing that is referred to goes away meanwhile.
     pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nobody comes to refer to anything meanwhile.
     pub(super) fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.lock.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -14,9 +14,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
+use bytes::Bytes;
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::disk::{self, exists};
+use super::locks::References;
 use super::{LAYERS, MANIFESTS, Store};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -36,7 +38,7 @@ pub struct Manifest {
     /// The media type it was pushed with, without parameters.
     pub media_type: String,
     /// The document.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// One page of a repository's tags.
@@ -49,6 +51,7 @@ pub(crate) struct TagPage {
 impl Store {
     /// The manifest `reference` names. The bytes are hashed before they are returned.
     pub(crate) fn resolve(&self, name: &RepositoryName, reference: &Reference) -> Result<Manifest, Error> {
+        let generation = self.generation(name);
         let digest = match reference {
             Reference::Digest(digest) => digest.clone(),
             Reference::Tag(tag) => {
@@ -61,7 +64,9 @@ impl Store {
         if !self.still_there(&path, &digest)? {
             return Err(Error::ManifestUnknown);
         }
-        Ok(Manifest { digest, media_type: record.media_type, bytes })
+        let manifest = Manifest { digest, media_type: record.media_type, bytes: bytes.into() };
+        self.remember(name, reference, generation, path, &manifest);
+        Ok(manifest)
     }
 
     /// The bytes of a manifest in the pool, hashed; `None` when they are not there.
@@ -113,6 +118,7 @@ impl Store {
             self.disk.draft(&self.temporary(), &record).inspect_err(|_| self.disk.discard(&content_draft))?;
         {
             let _transition = self.locks.transition(digest);
+            let _changing = references.changes.begin();
             self.disk
                 .place(&content_draft, &content_path)
                 .inspect_err(|_| self.disk.discard(&record_draft))?;
@@ -125,7 +131,7 @@ impl Store {
         self.disk.sync_parent(&content_path)?;
         self.disk.sync_parent(&record_path)?;
         // Only now: a durable tag must find a durable record.
-        let moved = self.move_tags(name, tags, &record);
+        let moved = self.move_tags(name, &references, tags, &record);
         self.changed(name);
         moved
     }
@@ -196,7 +202,10 @@ impl Store {
         let digest = match reference {
             Reference::Tag(tag) => {
                 let gone = self.tag_record(name, tag);
-                let there = self.disk.remove(&gone)?;
+                let there = {
+                    let _changing = references.changes.begin();
+                    self.disk.remove(&gone)?
+                };
                 self.changed(name);
                 return if there { self.disk.sync_parent(&gone) } else { Err(Error::ManifestUnknown) };
             }
@@ -205,8 +214,11 @@ impl Store {
         let path = self.manifest_record(name, digest);
         let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         self.expect_not_pinned(name, digest)?;
-        self.delete_tags_of(name, digest)?;
-        self.disk.remove(&path)?;
+        self.delete_tags_of(name, &references, digest)?;
+        {
+            let _changing = references.changes.begin();
+            self.disk.remove(&path)?;
+        }
         self.touches.forget(&path);
         self.uncount(name, digest);
         self.changed(name);
@@ -215,11 +227,17 @@ impl Store {
         Ok(())
     }
 
-    fn delete_tags_of(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
+    fn delete_tags_of(
+        &self,
+        name: &RepositoryName,
+        references: &References,
+        digest: &Digest,
+    ) -> Result<(), Error> {
         let directory = self.tags_directory(name);
         for file in disk::names(&directory)? {
             let path = directory.join(file?);
             if read_record(&path)?.is_some_and(|record| record.digest == *digest) {
+                let _changing = references.changes.begin();
                 self.disk.remove(&path)?;
             }
         }

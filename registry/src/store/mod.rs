@@ -49,6 +49,7 @@
 
 mod archive;
 mod blobs;
+mod cache;
 mod catalog;
 mod collect;
 #[cfg(test)]
@@ -92,6 +93,7 @@ pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
 pub use self::uploads::Swept;
 pub(crate) use self::uploads::{Session, Sink};
 
+use self::cache::Cache;
 use self::disk::Disk;
 use self::locks::{Locks, References, lock};
 use self::pins::Pins;
@@ -108,6 +110,7 @@ pub(crate) struct Store {
     disk: Disk,
     locks: Locks,
     touches: Touches,
+    cache: Cache,
     pins: Mutex<Pins>,
     /// Held while a pin is made or ended, so that memory and disk never disagree.
     pinning: Mutex<()>,
@@ -141,6 +144,7 @@ impl Store {
             disk,
             locks: Locks::new(),
             touches,
+            cache: Cache::default(),
             pins: Mutex::default(),
             pinning: Mutex::default(),
             quotas,

@@ -145,6 +145,7 @@ impl Store {
                     again.pushed == candidate.pushed && again.digest == candidate.digest
                 });
                 if same && !pinned.contains(&Key::of(&candidate.digest)) {
+                    let _changing = references.changes.begin();
                     self.disk.remove(&self.tag_record(name, &candidate.tag))?;
                     removed.push(candidate);
                 }

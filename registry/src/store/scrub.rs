@@ -149,6 +149,8 @@ impl Store {
                 return Ok(());
             }
             self.expect_writable()?;
+            // Whoever has it remembered would not push it again.
+            let _changing = self.cache.pool.begin();
             self.disk.rename(&content, &self.quarantined().join(name))?;
         }
         tracing::error!(digest = %digest, "a stored content has rotted and was put into quarantine");

@@ -8,12 +8,19 @@
 //! where it was or where it should be, and the push is answered with the failure: pushing again completes it.
 
 use super::Store;
+use super::locks::References;
 use crate::error::Error;
 use crate::name::{RepositoryName, Tag};
 
 impl Store {
     /// Points every tag at what `record` describes. Durable when this returns.
-    pub(super) fn move_tags(&self, name: &RepositoryName, tags: &[Tag], record: &[u8]) -> Result<(), Error> {
+    pub(super) fn move_tags(
+        &self,
+        name: &RepositoryName,
+        references: &References,
+        tags: &[Tag],
+        record: &[u8],
+    ) -> Result<(), Error> {
         if tags.is_empty() {
             return Ok(());
         }
@@ -22,6 +29,7 @@ impl Store {
             .iter()
             .try_for_each(|_| self.disk.draft(&self.temporary(), record).map(|draft| drafts.push(draft)))
             .and_then(|()| {
+                let _changing = references.changes.begin();
                 tags.iter()
                     .zip(&drafts)
                     .try_for_each(|(tag, draft)| self.disk.rename(draft, &self.tag_record(name, tag)))

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::serve::ListenerExt;
 use registry::{AllowAll, Config, Registry};
 
 #[tokio::main]
@@ -14,7 +15,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let registry = Registry::open(Config::new(directory)).await?;
     let router = registry.router(Arc::new(AllowAll));
-    let listener = tokio::net::TcpListener::bind(address).await?;
+    let listener = tokio::net::TcpListener::bind(address).await?.tap_io(|stream| {
+        // Small answers go out at once; a failure to ask for that only costs latency.
+        let _latency = stream.set_nodelay(true);
+    });
     axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }

@@ -5,9 +5,13 @@
 //!                            ^ while one chunk is written the next one gathers: two chunks per upload
 //! ```
 //!
+//! Now and then what was written so far is sent on to the disk, beside all of this: the fsync at the end finds little
+//! left to do. One at a time per upload, and nobody waits for it.
+//!
 //! Frames are copied together, so that a client that sends single bytes cannot pin a network buffer with each;
 //! only large frames are passed on as they are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -25,6 +29,8 @@ use crate::store::Sink;
 const CHUNK: usize = 256 << 10;
 /// Frames from here on are written without being copied.
 const LARGE_FRAME: usize = 64 << 10;
+/// How much is written before the disk gets to see it.
+const EARLY_EVERY: u64 = 64 << 20;
 /// As long as forever, and still a point in time that exists.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What is still read of a body after its request was refused, so that the client gets to see why.
@@ -90,6 +96,7 @@ impl<'a> Incoming<'a> {
         let mut slot = Slot::Idle(sink);
         let mut pending = BytesMut::new();
         let mut left = limit;
+        let mut early: Option<JoinHandle<()>> = None;
         let ending = loop {
             let data = match self.next().await {
                 Ok(Some(data)) => data,
@@ -110,7 +117,14 @@ impl<'a> Incoming<'a> {
                 }
                 pending.split().freeze()
             };
-            slot = Slot::Writing(slot.settle().await?.append_aside(chunk));
+            let sink = slot.settle().await?;
+            if sink.offset() / EARLY_EVERY != (sink.offset() + chunk.len() as u64) / EARLY_EVERY
+                && early.as_ref().is_none_or(JoinHandle::is_finished)
+            {
+                let session = Arc::clone(sink.session());
+                early = Some(tokio::task::spawn_blocking(move || session.write_back()));
+            }
+            slot = Slot::Writing(sink.append_aside(chunk));
         };
         let mut sink = slot.settle().await?;
         if !pending.is_empty() {

@@ -93,6 +93,12 @@ impl Session {
         self.received.load(Ordering::Acquire)
     }
 
+    /// Makes durable what was written so far. Nobody relies on it: a failure shows again when the session is finished, because
+    /// the kernel reports it to each open file by itself.
+    pub(crate) fn write_back(&self) {
+        let _ = File::open(&self.path).and_then(|file| file.sync_data());
+    }
+
     #[cfg(test)]
     pub(super) fn path(&self) -> &Path {
         &self.path

@@ -91,8 +91,9 @@ impl<'a> Incoming<'a> {
         Ok(Some(collected.freeze()))
     }
 
-    /// Writes the body, at most `limit` bytes of it, to an upload session.
-    pub(super) async fn store(&mut self, sink: Sink, limit: u64) -> Result<(Sink, Ending), Error> {
+    /// Writes the body, at most `limit` bytes of it, to an upload session. The last of it is handed back: whatever is done
+    /// next with the session writes it first.
+    pub(super) async fn store(&mut self, sink: Sink, limit: u64) -> Result<(Sink, Bytes, Ending), Error> {
         let mut slot = Slot::Idle(sink);
         let mut pending = BytesMut::new();
         let mut left = limit;
@@ -126,11 +127,7 @@ impl<'a> Incoming<'a> {
             }
             slot = Slot::Writing(sink.append_aside(chunk));
         };
-        let mut sink = slot.settle().await?;
-        if !pending.is_empty() {
-            sink = Slot::Writing(sink.append_aside(pending.freeze())).settle().await?;
-        }
-        Ok((sink, ending))
+        Ok((slot.settle().await?, pending.freeze(), ending))
     }
 }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use tokio::sync::OwnedSemaphorePermit;
@@ -36,10 +37,10 @@ use super::{Api, CONTENT_DIGEST, caller, empty, query, text};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
-use crate::store::{Session, Sink};
+use crate::store::{Session, Sink, Turn};
 
 const UPLOAD_UUID: HeaderName = HeaderName::from_static("docker-upload-uuid");
-/// How long a request waits for an earlier one to the same session, which is usually just being torn down.
+/// How long a request waits for an earlier one to the same session.
 const TURN_WAIT: Duration = Duration::from_secs(1);
 /// Repositories asked about when a mount names no source.
 const MOUNT_SOURCES: usize = 64;
@@ -104,16 +105,18 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, ApiError> {
         let session = self.begin(repository, digest.algorithm()).await?;
-        let sink = self.sink(Arc::clone(&session)).await?;
-        let pushed = match self.receive(sink, parts, body).await {
-            Ok(sink) => self.finish(sink, repository, digest).await,
+        let turn = wait_turn(&session).await?;
+        let pushed = match self.receive(&session, turn, parts, body).await {
+            Ok((sink, last)) => self.finish(sink, last, repository, digest).await,
             Err(error) => Err(error),
         };
         if pushed.is_err() {
             // Nobody was told of this session, so nobody can continue it. Should the whole request vanish
             // before this line, the sweep takes it.
-            if let Ok(sink) = self.sink(session).await {
-                self.cancel(sink).await?;
+            if let Ok(turn) = wait_turn(&session).await
+                && turn.offset().is_some()
+            {
+                self.cancel(&session, turn).await?;
             }
         }
         pushed
@@ -126,10 +129,10 @@ impl Api {
         parts: &Parts,
         body: &mut Body,
     ) -> Result<Response, ApiError> {
-        let sink = self.sink(self.registry.store.upload(repository, id)?).await?;
-        let sink = self.receive(sink, parts, body).await?;
-        let session = Arc::clone(sink.session());
-        self.park(sink).await?;
+        let session = self.registry.store.upload(repository, id)?;
+        let turn = wait_turn(&session).await?;
+        let (sink, last) = self.receive(&session, turn, parts, body).await?;
+        self.park(sink, last).await?;
         Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
     }
 
@@ -146,12 +149,14 @@ impl Api {
             ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, message)
         })?;
         let digest: Digest = digest.parse()?;
-        let mut sink = self.sink(session).await?;
-        sink.expect(digest.algorithm());
-        if !body.is_end_stream() || parts.headers.contains_key(header::CONTENT_RANGE) {
-            sink = self.receive(sink, parts, body).await?;
-        }
-        self.finish(sink, repository, &digest).await
+        let mut turn = wait_turn(&session).await?;
+        turn.expect(digest.algorithm());
+        let (sink, last) = if !body.is_end_stream() || parts.headers.contains_key(header::CONTENT_RANGE) {
+            self.receive(&session, turn, parts, body).await?
+        } else {
+            (self.registry.run(move |store| store.sink(session, turn)).await?, Bytes::new())
+        };
+        self.finish(sink, last, repository, &digest).await
     }
 
     pub(super) async fn cancel_upload(
@@ -159,8 +164,9 @@ impl Api {
         repository: &RepositoryName,
         id: Uuid,
     ) -> Result<Response, ApiError> {
-        let sink = self.sink(self.registry.store.upload(repository, id)?).await?;
-        self.cancel(sink).await?;
+        let session = self.registry.store.upload(repository, id)?;
+        let turn = wait_turn(&session).await?;
+        self.cancel(&session, turn).await?;
         Ok(empty(StatusCode::NO_CONTENT, []))
     }
 
@@ -192,27 +198,23 @@ impl Api {
         Ok(begun.await?)
     }
 
-    async fn sink(&self, session: Arc<Session>) -> Result<Sink, ApiError> {
-        let turn = timeout(TURN_WAIT, session.turn()).await.map_err(|_| Error::UploadBusy(session.id))?;
-        Ok(self.registry.run(move |store| store.sink(session, turn)).await?)
-    }
-
-    /// Lets go of a session that is going to be continued.
-    async fn park(&self, mut sink: Sink) -> Result<(), ApiError> {
+    /// Lets go of a session that is going to be continued after `last`.
+    async fn park(&self, sink: Sink, last: Bytes) -> Result<(), ApiError> {
         Ok(self
             .registry
             .run(move |_| {
-                sink.park();
+                sink.append(&last)?.park();
                 Ok(())
             })
             .await?)
     }
 
-    async fn cancel(&self, sink: Sink) -> Result<(), ApiError> {
+    async fn cancel(&self, session: &Arc<Session>, turn: Turn) -> Result<(), ApiError> {
+        let session = Arc::clone(session);
         Ok(self
             .registry
-            .run(move |_| {
-                sink.cancel();
+            .run(move |store| {
+                store.sink(session, turn)?.cancel();
                 Ok(())
             })
             .await?)
@@ -221,23 +223,31 @@ impl Api {
     async fn finish(
         &self,
         sink: Sink,
+        last: Bytes,
         repository: &RepositoryName,
         digest: &Digest,
     ) -> Result<Response, ApiError> {
-        let (length, expected) = (sink.offset(), digest.clone());
-        self.registry.run(move |_| sink.finish(&expected)).await?;
+        let (length, expected) = (sink.offset() + last.len() as u64, digest.clone());
+        self.registry.run(move |_| sink.append(&last)?.finish(&expected)).await?;
         tracing::info!(repository = %repository, digest = %digest, size_bytes = length, "blob pushed");
         Ok(created(repository, digest))
     }
 
-    /// Appends the body to the session, after everything that can be known beforehand was checked.
-    async fn receive(&self, sink: Sink, parts: &Parts, body: &mut Body) -> Result<Sink, ApiError> {
+    /// Appends the body to the session, after everything that can be known beforehand was checked. The last of it is still
+    /// to be written.
+    async fn receive(
+        &self,
+        session: &Arc<Session>,
+        turn: Turn,
+        parts: &Parts,
+        body: &mut Body,
+    ) -> Result<(Sink, Bytes), ApiError> {
         let config = self.registry.config();
-        let start = sink.offset();
+        let start = turn.offset().ok_or(Error::UploadUnknown(session.id))?;
         let length = text(&parts.headers, header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
         let chunk = match parts.headers.get(header::CONTENT_RANGE) {
             None => None,
-            Some(value) => Some(chunk_at(value, start).ok_or_else(|| out_of_order(&sink))?),
+            Some(value) => Some(chunk_at(value, start).ok_or_else(|| out_of_order(session, start))?),
         };
         let declared = chunk.map(ChunkRange::length);
         if let (Some(declared), Some(length)) = (declared, length)
@@ -248,24 +258,32 @@ impl Api {
         let room = config.max_blob_size.saturating_sub(start);
         let announced = declared.or(length).unwrap_or(0);
         if announced > room {
-            self.cancel(sink).await?;
+            self.cancel(session, turn).await?;
             return Err(too_large(config.max_blob_size));
         }
-        let sink = self.registry.run(move |_| sink.announce(announced)).await?;
+        let opened = Arc::clone(session);
+        let sink = self.registry.run(move |store| store.sink(opened, turn)?.announce(announced)).await?;
         let _permit = self.receiving_permit().await?;
 
-        let (mut sink, ending) = Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;
+        let (mut sink, last, ending) =
+            Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;
         match (ending, declared) {
             (Ending::Broken(error), _) => {
-                self.park(sink).await?;
+                self.park(sink, last).await?;
                 Err(error)
             }
             (Ending::TooLong, None) => {
-                self.cancel(sink).await?;
+                let cancel = move |_: &_| {
+                    sink.cancel();
+                    Ok(())
+                };
+                self.registry.run(cancel).await?;
                 Err(too_large(config.max_blob_size))
             }
-            (Ending::Complete, declared) if declared.is_none_or(|length| sink.offset() - start == length) => {
-                Ok(sink)
+            (Ending::Complete, declared)
+                if declared.is_none_or(|length| sink.offset() + last.len() as u64 - start == length) =>
+            {
+                Ok((sink, last))
             }
             (_, declared) => {
                 self.registry.run(move |_| sink.roll_back(start)).await?;
@@ -273,6 +291,11 @@ impl Api {
             }
         }
     }
+}
+
+/// Waits for whatever request writes to the session, which is usually just being torn down.
+async fn wait_turn(session: &Session) -> Result<Turn, ApiError> {
+    Ok(timeout(TURN_WAIT, session.turn()).await.map_err(|_| Error::UploadBusy(session.id))?)
 }
 
 fn chunk_at(value: &HeaderValue, offset: u64) -> Option<ChunkRange> {
@@ -302,11 +325,9 @@ fn received_range(session: &Session) -> String {
     format!("0-{}", session.received().saturating_sub(1))
 }
 
-fn out_of_order(sink: &Sink) -> ApiError {
-    let message =
-        format!("the next chunk must begin at {}: Content-Range is first-last, inclusive", sink.offset());
+fn out_of_order(session: &Session, offset: u64) -> ApiError {
+    let message = format!("the next chunk must begin at {offset}: Content-Range is first-last, inclusive");
     let mut error = ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, Code::BlobUploadInvalid, message);
-    let session = sink.session();
     for (name, value) in [
         (header::LOCATION, upload_path(session.repository(), session.id)),
         (header::RANGE, received_range(session)),

@@ -91,7 +91,7 @@ pub use self::retention::{Expired, InvalidTagPattern, RetentionRule, TagPattern}
 pub use self::scrub::Scrubbed;
 pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
 pub use self::uploads::Swept;
-pub(crate) use self::uploads::{Session, Sink};
+pub(crate) use self::uploads::{Session, Sink, Turn};
 
 use self::cache::Cache;
 use self::disk::Disk;

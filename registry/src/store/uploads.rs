@@ -134,6 +134,20 @@ impl Session {
     }
 }
 
+impl Turn {
+    /// Bytes received so far; `None` when the session is over.
+    pub(crate) fn offset(&self) -> Option<u64> {
+        self.0.open.then_some(self.0.offset)
+    }
+
+    /// Says under which algorithm the content is going to be named. Once bytes are here it is too late to matter.
+    pub(crate) fn expect(&mut self, algorithm: Algorithm) {
+        if self.0.offset == 0 {
+            self.0.algorithm = algorithm;
+        }
+    }
+}
+
 impl Store {
     /// Begins a session whose content will most likely be named under `algorithm`.
     pub(crate) fn begin_upload(
@@ -276,14 +290,6 @@ impl Sink {
         self.writer.offset
     }
 
-    /// Says under which algorithm the content is going to be named. Once bytes are here it is too late to matter.
-    pub(crate) fn expect(&mut self, algorithm: Algorithm) {
-        if self.writer.offset == 0 {
-            self.writer.algorithm = algorithm;
-            self.writer.hasher = Some(Hasher::new(algorithm));
-        }
-    }
-
     /// Says how many more bytes are coming, so that what does not fit is refused before it is sent. A full disk leaves the
     /// session as it is; a quota, which a client cannot wait out, ends it.
     pub(crate) fn announce(mut self, bytes: u64) -> Result<Self, Error> {
@@ -300,6 +306,9 @@ impl Sink {
 
     /// Writes and hashes the next bytes. After a failure the session stands where it stood before.
     pub(crate) fn append(mut self, chunk: &Bytes) -> Result<Self, Error> {
+        if chunk.is_empty() {
+            return Ok(self);
+        }
         let end = self.writer.offset + chunk.len() as u64;
         let look_again = self.writer.offset / SPACE_CHECK_EVERY != end / SPACE_CHECK_EVERY;
         if let Err(refused) = self.writer.reserved.grow(end) {

@@ -2,6 +2,8 @@
 
 CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
 
+CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
+
 CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
 
 CREATE INDEX idx_jobs_batch ON jobs (batch, status) WHERE batch IS NOT NULL;
@@ -11,6 +13,8 @@ CREATE INDEX idx_jobs_created ON jobs (created_at, id);
 CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
+
+CREATE INDEX idx_jobs_retry_of ON jobs (retry_of) WHERE retry_of IS NOT NULL;
 
 CREATE INDEX idx_jobs_server ON jobs (server_serial);
 
@@ -28,9 +32,13 @@ CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
 CREATE INDEX idx_runs_due ON runs (queue, priority, next_run_at) WHERE next_run_at IS NOT NULL;
 
+CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
+
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
 
 CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+
+CREATE INDEX idx_runs_root ON runs (root);
 
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
 

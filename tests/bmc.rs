@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, Graceful, Power, ResetType, TwinSnapshot, When};
+use redfish::sim::{Effect, Fault, Graceful, Power, ResetType, SlotConfig, TwinSnapshot, When};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_USER, Scene, honest, silent, with_twin};
@@ -126,13 +126,62 @@ async fn a_wrong_bmc_password_is_found_out_without_locking_the_account() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_with_a_single_slot_is_left_alone() {
+async fn a_bmc_with_a_single_slot_boots_the_maintenance_image_with_the_task_in_it() {
     let spec = with_twin(honest("ONE-1"), |twin| *twin = twin.clone().with_single_cd());
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("ONE-1").await;
     let job = scene.admin.complete(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    let machine = scene.twin("ONE-1").snapshot();
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0));
+    let steps = job["steps"].as_array().unwrap();
+    let task = steps.iter().find(|step| step["step"] == "redfish.mount.task").unwrap();
+    assert_eq!(task["phase"], "skipped");
+    let story = scene.admin.events(&id).await;
+    let spliced = story.iter().find(|event| event["type"] == "iso.spliced").expect("the splice is told");
+    assert!(spliced["data"]["notes"].is_array(), "{spliced}");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_whose_only_slot_takes_no_cd_is_left_alone() {
+    let spec = with_twin(honest("NOCD-1"), |twin| twin.slots = vec![SlotConfig::usb("USB")]);
+    let scene = Scene::start(vec![spec]).await;
+    let id = scene.admin.create_job("NOCD-1").await;
+    let job = scene.admin.complete(&id).await;
     assert_eq!(failure(&job), ("redfish.discover", "unsupported"));
-    assert_eq!(scene.twin("ONE-1").mutations(), []);
+    assert_eq!(scene.twin("NOCD-1").mutations(), []);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spliced_image_is_served_as_the_maintenance_image_with_a_task_directory_and_ends_with_its_job() {
+    let spec = with_twin(silent("ONE-2"), |twin| *twin = twin.clone().with_single_cd());
+    let scene = Scene::start(vec![spec]).await;
+    let id = scene.admin.create_job("ONE-2").await;
+    scene.admin.awaits_report(&id).await;
+    let slots = scene.twin("ONE-2").snapshot().slots;
+    let urls: Vec<String> =
+        slots.iter().filter_map(|slot| slot.image.clone()).map(|url| url.as_str().to_owned()).collect();
+    let [url] = urls.as_slice() else { panic!("{urls:?}") };
+    let answer = scene.anonymous().get(url).await;
+    assert_eq!(answer.status, 200);
+    let tag = answer.header("etag").unwrap().to_owned();
+    assert!(tag.starts_with("\"splice-"), "{tag}");
+    let image = iso9660::Image::open(answer.body).unwrap();
+    let task = scene.admin.task_image(&id).await;
+    let task = iso9660::Image::open(task).unwrap();
+    let files: Vec<String> = task.list("").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert!(files.contains(&"job.json".to_owned()), "{files:?}");
+    for file in &files {
+        let inside = image.read(&format!("task/{file}"), 1 << 20).unwrap();
+        assert!(inside == task.read(file, 1 << 20).unwrap(), "{file}");
+    }
+    assert!(!image.boot_entries().unwrap().is_empty());
+
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.admin.complete(&id).await;
+    scene.anonymous().until(url, "the end of the grant", |answer| answer.status == 404).await;
     scene.end().await;
 }
 

@@ -12,7 +12,7 @@
 //!
 //!  ReadAt + files --------> Splice -> Plan      (the original's bytes referenced, the files under /task in every tree)
 //!
-//!  ReadAt -> Image -> Namespace (Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot entries
+//!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //!
 //!  ReadAt -> check -> Report: findings (offset, rule, severity, message) of what no reader would mention
 //! ```
@@ -24,9 +24,9 @@
 //!
 //! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
 //! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. Reader and checker treat their input as hostile: no recursion, no allocation from a claimed size, every loop
-//! bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about images of ours;
-//! [`check_names`] finds names in a tree that some reader takes for one.
+//! image. Reader and checker treat their input as hostile: no recursion, no allocation from a claimed size, every loop and
+//! every call's reading bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about
+//! images of ours; [`check_names`] finds names in a tree that some reader takes for one.
 //!
 //! [`Splice::plan`] adds files to an image that exists, for machines that take one medium only: boot records, partition
 //! tables and every extent of the original stay valid, and planning reads kilobytes of it.
@@ -37,7 +37,7 @@
 //! Not here: writing UDF, policy about who may read what, and anything asynchronous.
 //!
 //! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0,
-//! UEFI 2.10 section 5 (partition tables).
+//! UEFI 2.10 section 5 (partition tables), ECMA-167 and OSTA UDF 1.02 to 2.60 (read), zisofs (read).
 //!
 //! ```
 //! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};

@@ -171,3 +171,114 @@ impl Blocks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const LEN: usize = 100_000;
+
+    fn content() -> Vec<u8> {
+        (0..LEN).map(|at| if (32_768..65_536).contains(&at) { 0 } else { (at / 100) as u8 }).collect()
+    }
+
+    /// A ZF entry and the stored file, in blocks of 32 KiB; the second one is left out, being zeros.
+    fn stored() -> (Vec<u8>, Vec<u8>) {
+        let len = u32::try_from(LEN).unwrap();
+        let entry = [b"pz\x04\x0f".as_slice(), &crate::ecma119::field::both_u32(len)].concat();
+        let mut stored = [&MAGIC[..], &len.to_le_bytes(), &[4, 15, 0, 0], &[0; 20]].concat();
+        for (index, block) in content().chunks(32_768).enumerate() {
+            let start = u32::try_from(stored.len()).unwrap();
+            stored[16 + 4 * index..][..4].copy_from_slice(&start.to_le_bytes());
+            if block.iter().any(|byte| *byte != 0) {
+                let mut zlib = flate2::write::ZlibEncoder::new(&mut stored, flate2::Compression::fast());
+                zlib.write_all(block).unwrap();
+                zlib.finish().unwrap();
+            }
+        }
+        let end = u32::try_from(stored.len()).unwrap();
+        stored[16 + 4 * 4..][..4].copy_from_slice(&end.to_le_bytes());
+        (entry, stored)
+    }
+
+    fn rule<T: std::fmt::Debug>(result: Result<T, ReadError>) -> &'static str {
+        match result {
+            Err(ReadError::Invalid { rule, .. }) => rule,
+            Err(ReadError::Unsupported { feature, .. }) => feature,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn open(entry: &[u8], stored: &[u8]) -> Result<Blocks, ReadError> {
+        Blocks::open(&stored, Parameters::parse(entry).unwrap(), 0)
+    }
+
+    #[test]
+    fn any_range_reads_and_few_blocks_are_kept() {
+        let (entry, stored) = stored();
+        let blocks = open(&entry, &stored).unwrap();
+        let content = content();
+        for (offset, length) in [(0, LEN), (32_767, 2), (65_535, 2), (99_999, 1), (40_000, 10), (50_000, 0)] {
+            let mut buffer = vec![7; length];
+            blocks.read_exact_at(&stored.as_slice(), offset as u64, &mut buffer).unwrap();
+            assert!(buffer == content[offset..offset + length], "{length} at {offset}");
+        }
+        assert!(blocks.kept.lock().unwrap().len() <= KEPT);
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused_when_the_file_is_opened() {
+        let (entry, good) = stored();
+        assert_eq!(Parameters::parse(&entry[..11]), None, "a short entry");
+        let entry_with = |at: usize, value: u8| {
+            let mut entry = entry.clone();
+            entry[at] = value;
+            rule(open(&entry, &good))
+        };
+        for log2 in [0, 2, 14, 18, 255] {
+            assert_eq!(entry_with(3, log2), "the blocks of a zisofs file have 32, 64 or 128 KiB");
+        }
+        assert_eq!(entry_with(0, b'P'), "this algorithm of compressed files");
+        assert_eq!(entry_with(2, 0), "a zisofs file begins with a header of at least 16 bytes");
+        assert_eq!(entry_with(2, 5), "a zisofs file and its ZF entry agree");
+        assert_eq!(entry_with(3, 16), "a zisofs file and its ZF entry agree");
+        let stored_with = |at: usize, value: u8| {
+            let mut stored = good.clone();
+            stored[at] = value;
+            rule(open(&entry, &stored))
+        };
+        assert_eq!(stored_with(0, 0), "a zisofs file begins with its magic number");
+        assert_eq!(stored_with(8, 1), "a zisofs file and its ZF entry agree");
+        assert_eq!(
+            rule(open(&entry, &good[..10])),
+            "a zisofs file begins with a header of at least 16 bytes"
+        );
+        assert_eq!(rule(open(&entry, &good[..35])), "the pointers of a zisofs file lie inside it");
+        // 4 GiB of blocks that are not there.
+        let huge = [b"pz\x04\x0f".as_slice(), &[0xFF; 8]].concat();
+        let mut head = good[..40].to_vec();
+        head[8..12].copy_from_slice(&[0xFF; 4]);
+        assert_eq!(rule(open(&huge, &head)), "the pointers of a zisofs file lie inside it");
+    }
+
+    #[test]
+    fn blocks_that_lie_are_refused_when_they_are_read() {
+        let (entry, good) = stored();
+        let read = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut stored = good.clone();
+            change(&mut stored);
+            let blocks = open(&entry, &stored).unwrap();
+            let error = blocks.read_exact_at(&stored.as_slice(), 0, &mut [0; 10]).unwrap_err();
+            rule::<()>(Err(ReadError::io(0, 10, error)))
+        };
+        let pointers = "the pointers of a zisofs file grow and stay inside it";
+        assert_eq!(read(&|stored| stored[16..20].fill(0xFF)), pointers);
+        assert_eq!(read(&|stored| stored[20..24].fill(0xFF)), pointers);
+        assert_eq!(read(&|stored| stored[16..20].copy_from_slice(&9999_u32.to_le_bytes())), pointers);
+        let block = "a block of a zisofs file is a zlib stream of the block's size";
+        assert_eq!(read(&|stored| stored[40] ^= 0xFF), block);
+        // Two blocks in the place of one: more than its size comes out.
+        assert_eq!(read(&|stored| stored[45..50].fill(0)), block);
+    }
+}

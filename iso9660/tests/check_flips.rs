@@ -63,7 +63,7 @@ fn in_directory(piece: &[u8], at: usize) -> Option<&'static str> {
         25 => Some("flags of a record"),
         within if (33..identifier).contains(&within) => Some("identifier of a file"),
         within => {
-            let base = (identifier + 1) / 2 * 2;
+            let base = identifier.next_multiple_of(2);
             let area = piece.get(record + base..record + usize::from(piece[record]))?;
             in_entries(area, within.checked_sub(base)?)
         }

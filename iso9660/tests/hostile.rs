@@ -4,42 +4,59 @@
 mod common;
 
 use std::fs;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::hostile::{Hostile, Outcome, both, hostile_images, put, record, start_of};
 use common::hostile_udf::hostile_udf_images;
 use common::udf::UdfImage;
 use iso9660::{Hierarchy, Image, Options, Part, Plan, Profile, ReadAt, ReadError, Tree};
 
+/// Counts what is read: that is what a hostile image costs, on any machine.
+struct Counted {
+    image: Vec<u8>,
+    bytes: AtomicU64,
+}
+
+impl ReadAt for Counted {
+    fn len(&self) -> u64 {
+        self.image.len() as u64
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.image.as_slice().read_exact_at(offset, buffer)
+    }
+}
+
 /// Opens, walks, reads every file and the boot catalog.
-fn read_everything(image: &[u8]) -> Result<(), ReadError> {
+fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
     let image = Image::open(image)?;
     let mut paths = Vec::new();
     image.walk(|path, entry| {
         if !entry.is_dir() {
-            paths.push((path.to_owned(), entry.clone()));
+            paths.push((path.to_owned(), entry.is_file()));
         }
         ControlFlow::Continue(())
     })?;
-    for (path, entry) in paths {
-        if entry.is_file() {
-            image
-                .reader(&entry, &path)?
-                .read_exact_at(0, &mut vec![0; usize::try_from(entry.len).unwrap()])
-                .unwrap();
+    for (path, file) in paths {
+        if file {
+            image.read(&path, 1 << 20)?;
         } else {
             image.lookup(&path)?;
         }
     }
-    image.boot_entries()?;
+    image.boot_images()?;
     Ok(())
 }
 
 #[test]
 fn every_fault_is_found_and_named() {
     for Hostile { name, image, outcome } in hostile_images().into_iter().chain(hostile_udf_images()) {
-        let found = match read_everything(&image) {
+        let counted = Counted { image, bytes: AtomicU64::new(0) };
+        let found = match read_everything(&counted) {
             Ok(()) => Outcome::Readable,
             Err(ReadError::Invalid { rule, .. }) => Outcome::Invalid(rule),
             Err(ReadError::Limit { what, .. }) => Outcome::Limit(what),
@@ -47,7 +64,60 @@ fn every_fault_is_found_and_named() {
             Err(error) => panic!("{name}: {error}"),
         };
         assert_eq!(found, outcome, "{name}");
+        let read = counted.bytes.into_inner();
+        assert!(read < 4 << 20, "{name} made us read {read} bytes");
     }
+}
+
+#[test]
+fn records_that_share_a_chain_of_areas_are_a_limit() {
+    let good = hostile_images().into_iter().find(|hostile| hostile.name == "good_small").unwrap().image;
+    let mut image = good.clone();
+    let first = u32::try_from(image.len() / 2048).unwrap();
+    let pointer = |block: u32| [b"CE\x1c\x01".as_slice(), &both(block), &both(0), &both(2048)].concat();
+    // A chain of 32 areas, each all padding but for the pointer to the next one.
+    for block in 0..32 {
+        let mut area = if block < 31 { pointer(first + block + 1) } else { Vec::new() };
+        area.extend(b"PD\xc8\x01".iter().copied().chain([0; 196]).cycle().take(9 * 200));
+        area.resize(2048, 0);
+        image.extend(area);
+    }
+    // A root whose 600 records all begin it: 64 KiB of attributes for 64 bytes.
+    let root = image.len();
+    let old = 16 * 2048 + 156;
+    let itself =
+        usize::try_from(u32::from_le_bytes(good[old + 2..old + 6].try_into().unwrap())).unwrap() * 2048;
+    for sector in 0..20 {
+        let start = image.len();
+        if sector == 0 {
+            image.extend(&good[itself..itself + usize::from(good[itself])]);
+        }
+        for number in 0..30_u8 {
+            let mut record = vec![0; 64];
+            (record[0], record[32], record[33], record[34]) = (64, 2, b'A' + number % 26, b'A' + number / 26);
+            record[36..].copy_from_slice(&pointer(first));
+            image.extend(record);
+        }
+        image.resize(start + 2048, 0);
+    }
+    put(&mut image, old + 2, &both(u32::try_from(root / 2048).unwrap()));
+    put(&mut image, old + 10, &both(20 * 2048));
+    let counted = Counted { image, bytes: AtomicU64::new(0) };
+    let result = Image::open(&counted).unwrap().walk(|_, _| ControlFlow::Continue(()));
+    assert!(matches!(result, Err(ReadError::Limit { .. })), "{result:?}");
+    assert!(counted.bytes.into_inner() < 32 << 20);
+}
+
+#[test]
+fn a_tree_that_is_too_deep_is_a_limit_and_not_a_stack_or_a_path_without_end() {
+    let mut tree = Tree::new();
+    tree.add_file(&"d/".repeat(7), "").unwrap_err();
+    tree.add_directory(&["d"; 7].join("/")).unwrap();
+    let plan = Plan::new(&tree, &Options::new(Profile::Task, "DEEP", common::EPOCH)).unwrap();
+    let limits = iso9660::Limits { depth: 5, ..iso9660::Limits::default() };
+    let image = Image::open_with(plan, None, limits).unwrap();
+    assert!(matches!(image.walk(|_, _| ControlFlow::Continue(())), Err(ReadError::Limit { limit: 5, .. })));
+    assert!(image.lookup(&["d"; 6].join("/")).is_err());
 }
 
 #[test]
@@ -179,6 +249,20 @@ fn single_byte_changes_never_panic() {
             let mut changed = good.to_vec();
             changed[at] = value;
             iso9660::fuzz::read_image(&changed);
+        }
+    }
+}
+
+#[test]
+fn changed_bytes_behind_right_checksums_never_panic() {
+    for name in ["udf_physical", "udf_metadata", "udf_sparable", "udf_virtual"] {
+        let image = hostile_udf_images().into_iter().find(|hostile| hostile.name == name).unwrap().image;
+        let good = UdfImage::seed(&image);
+        // Every fourth one: together with the fuzz target, which makes the checksums right in the same way, enough.
+        for at in (0..good.len()).filter(|at| good[*at] != 0).step_by(4) {
+            let mut changed = good.clone();
+            changed[at] ^= 0x81;
+            iso9660::fuzz::read_udf(&changed);
         }
     }
 }

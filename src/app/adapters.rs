@@ -128,9 +128,15 @@ impl Ledger {
                     .map_err(|why| broken(format!("the frozen inputs of a task image do not open: {why}")))?;
                 GrantSource::Task { frozen: frozen.to_vec() }
             }
+            (Artifact::Boot, Some(sealed)) => {
+                let frozen = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
+                    broken(format!("the frozen inputs of a spliced image do not open: {why}"))
+                })?;
+                GrantSource::Spliced { frozen: frozen.to_vec() }
+            }
             // An ended grant has lost its inputs; it is never served.
             (Artifact::Task, None) => GrantSource::Task { frozen: Vec::new() },
-            (Artifact::Boot, _) => GrantSource::Maintenance { digest: sha256, len: grant.size },
+            (Artifact::Boot, None) => GrantSource::Maintenance { digest: sha256, len: grant.size },
         };
         Ok(GrantRecord {
             token_hash: grant.token_hash,

@@ -11,6 +11,7 @@
 mod adapters;
 mod listen;
 mod lock;
+mod retention;
 
 use std::io;
 use std::net::SocketAddr;
@@ -242,6 +243,11 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    if settings.job_retention_days > 0 {
+        let keep = std::time::Duration::from_secs(u64::from(settings.job_retention_days) * 86_400);
+        let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
+        work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
+    }
     if let Some(registry) = registry {
         work.spawn(sweep(registry, stop_work.clone()));
     }

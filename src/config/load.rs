@@ -66,6 +66,7 @@ impl Settings {
             redfish_ca_file: texts.get(&table::REDFISH_CA_FILE),
             job_lease_ttl: texts.required(&table::JOB_LEASE_TTL)?,
             job_stuck_timeout: texts.required(&table::JOB_STUCK_TIMEOUT)?,
+            job_retention_days: texts.required(&table::JOB_RETENTION_DAYS)?,
             cleanup_timeout: texts.required(&table::CLEANUP_TIMEOUT)?,
             log_level: texts.required(&table::LOG_LEVEL)?,
             log_format: texts.required(&table::LOG_FORMAT)?,

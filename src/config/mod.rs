@@ -105,6 +105,8 @@ pub struct Settings {
     pub job_lease_ttl: Duration,
     /// How long a job may take from its acceptance to its outcome.
     pub job_stuck_timeout: Duration,
+    /// How many days after its end a job is kept; 0 for ever.
+    pub job_retention_days: u32,
     /// How long cleaning up may take.
     pub cleanup_timeout: Duration,
     /// What is logged, as a filter of `tracing`.

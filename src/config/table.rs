@@ -297,6 +297,15 @@ pub(super) static CLEANUP_TIMEOUT: Setting<Duration> = Setting {
     ),
     parse: values::duration,
 };
+pub(super) static JOB_RETENTION_DAYS: Setting<u32> = Setting {
+    definition: row(
+        "JOB_RETENTION_DAYS",
+        Kind::Count { min: 0, max: 3650 },
+        Fallback::Text("90"),
+        "Days after its end that a job, its events and its idempotency key are kept; 0 keeps them for ever.",
+    ),
+    parse: values::small_count,
+};
 pub(super) static LOG_LEVEL: Setting<String> = Setting {
     definition: row(
         "LOG_LEVEL",
@@ -317,7 +326,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 32] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 33] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -348,6 +357,7 @@ pub(super) static SETTINGS: [&dyn AnySetting; 32] = [
     &JOB_LEASE_TTL,
     &JOB_STUCK_TIMEOUT,
     &CLEANUP_TIMEOUT,
+    &JOB_RETENTION_DAYS,
     &LOG_LEVEL,
     &LOG_FORMAT,
 ];

@@ -120,6 +120,20 @@ impl Body {
         Self(Arc::new(Inner { source: Box::new(source), len, digest, etag, last_modified: None, residence }))
     }
 
+    /// A body whose digest is not the SHA-256 of its bytes but identifies them all the same: its tag says so by its kind.
+    #[must_use]
+    pub fn identified(
+        source: impl ReadAt + 'static,
+        identity: ImageDigest,
+        residence: Residence,
+        kind: &str,
+    ) -> Self {
+        let len = source.len();
+        let etag = format!("\"{kind}-{}\"", identity.to_hex());
+        let (source, last_modified): (Box<dyn ReadAt>, _) = (Box::new(source), None);
+        Self(Arc::new(Inner { source, len, digest: identity, etag, last_modified, residence }))
+    }
+
     /// A body over bytes in memory, hashed here.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {

@@ -33,6 +33,7 @@ use super::boot::BootExtents;
 use super::library::{Library, LibraryError};
 use super::reads::{ReadLog, ReadSummary, Reads, WallClock, lock, within_timeout};
 use super::serve::{ReadObserver, empty, respond};
+use super::spliced::{FrozenSplice, SplicedError};
 use super::task_image::{FrozenTask, TaskImageError};
 use super::token::{Artifact, MediaPath, MediaToken};
 
@@ -67,6 +68,11 @@ pub enum GrantSource {
         /// [`FrozenTask::to_bytes`], already unsealed.
         frozen: Vec<u8>,
     },
+    /// A maintenance image with the task's files in it.
+    Spliced {
+        /// [`FrozenSplice::to_bytes`], already unsealed.
+        frozen: Vec<u8>,
+    },
     /// An image of the library.
     Maintenance {
         /// Which one.
@@ -80,6 +86,7 @@ impl fmt::Debug for GrantSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Task { frozen } => write!(f, "Task({} bytes)", frozen.len()),
+            Self::Spliced { frozen } => write!(f, "Spliced({} bytes)", frozen.len()),
             Self::Maintenance { digest, len } => write!(f, "Maintenance({digest}, {len} bytes)"),
         }
     }
@@ -128,6 +135,9 @@ pub enum GrantError {
     /// The frozen task image cannot be used.
     #[error("open media grant: restore the task image")]
     Task(#[source] TaskImageError),
+    /// The spliced image cannot be used.
+    #[error("open media grant: restore the spliced image")]
+    Spliced(#[source] SplicedError),
     /// The maintenance image cannot be used.
     #[error("open media grant: open the maintenance image")]
     Library(#[source] LibraryError),
@@ -143,7 +153,7 @@ impl GrantError {
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Unknown | Self::Ended => StatusCode::NOT_FOUND,
-            Self::Changed { .. } | Self::Task(_) => StatusCode::GONE,
+            Self::Changed { .. } | Self::Task(_) | Self::Spliced(_) => StatusCode::GONE,
             Self::Library(LibraryError::Missing { .. } | LibraryError::Changed { .. }) => StatusCode::GONE,
             Self::Library(_) | Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -391,6 +401,24 @@ impl Grants {
                     other => GrantError::Task(other),
                 })?;
                 (body, BootExtents::default(), weight)
+            }
+            GrantSource::Spliced { frozen } => {
+                let _permit = self.0.thaws.acquire().await;
+                if let Some(live) = self.cached(token_hash) {
+                    return Ok(Restored::Elsewhere(live));
+                }
+                let frozen = FrozenSplice::from_bytes(&frozen).map_err(GrantError::Spliced)?;
+                let image = self.0.library.image(frozen.maintenance()).await.map_err(GrantError::Library)?;
+                let (expected, weight) = (record.sha256, frozen.weight());
+                let thawed = tokio::task::spawn_blocking(move || frozen.thaw(&image.body, expected)).await;
+                let thawed = thawed.map_err(|stopped| {
+                    GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
+                })?;
+                let (body, boot) = thawed.map_err(|error| match error {
+                    SplicedError::Changed { expected, found } => GrantError::Changed { expected, found },
+                    other => GrantError::Spliced(other),
+                })?;
+                (body, boot, weight)
             }
             GrantSource::Maintenance { digest, len } => {
                 let image = self.0.library.image(digest).await.map_err(GrantError::Library)?;

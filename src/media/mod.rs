@@ -15,6 +15,7 @@
 //! | `serve` | one HTTP answer |
 //! | `job_document` | `job.json` and the other files of a task image |
 //! | `task_image` | the task image: plan, freeze, thaw |
+//! | `spliced` | the boot image of a single slot: the maintenance image with the task in it |
 //! | `file` | images and texts written to disk whole |
 //! | `library/` | the maintenance images |
 //! | `boot` | where the boot images in them are |
@@ -35,6 +36,7 @@ mod library;
 mod range;
 mod reads;
 mod serve;
+mod spliced;
 mod task_image;
 mod token;
 
@@ -55,6 +57,7 @@ pub use library::{
 pub use range::{Selection, evaluate};
 pub use reads::{FLUSH_EVERY, ReadSummary, WallClock};
 pub use serve::{ReadObserver, respond};
+pub use spliced::{FrozenSplice, SplicedError, SplicedImage};
 pub use task_image::{
     FROZEN_MAX, FrozenTask, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError,
     TaskImageInput, freeze, plan,

@@ -239,6 +239,16 @@ impl FrozenTask {
         self.len
     }
 
+    /// The files at the root of the image.
+    pub(super) fn files(&self) -> &[(String, Vec<u8>)] {
+        &self.files
+    }
+
+    /// The date of everything in the image, in seconds since 1970.
+    pub(super) fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
     /// Whether the image has no bytes, which none has.
     #[must_use]
     pub fn is_empty(&self) -> bool {

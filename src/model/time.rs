@@ -43,6 +43,13 @@ impl Time {
         Self(self.0.saturating_add(by).unwrap_or(Timestamp::MAX))
     }
 
+    /// This time less a duration; stops at the beginning of the calendar.
+    #[must_use]
+    pub fn minus(self, by: Duration) -> Self {
+        let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
+        Self(self.0.saturating_sub(by).unwrap_or(Timestamp::MIN))
+    }
+
     /// How long ago `earlier` was; zero when it lies in the future (a clock that jumped back never yields a negative wait).
     pub fn since(self, earlier: Self) -> Duration {
         Duration::try_from(self.0.duration_since(earlier.0)).unwrap_or(Duration::ZERO)

@@ -31,12 +31,15 @@ pub(super) struct Built {
     pub(super) boot_grant: String,
 }
 
-/// How two images get to a machine (DESIGN section 8).
+/// How maintenance image and task get to a machine (DESIGN section 8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SlotPlan {
     /// Two CD slots, boot in the lower one.
     #[serde(rename = "dual")]
     Dual,
+    /// One CD slot: the maintenance image with the task's files in it.
+    #[serde(rename = "single")]
+    Single,
     /// CD for boot, USB slot for the task image.
     #[serde(rename = "cd+usb")]
     CdUsb,
@@ -48,6 +51,7 @@ impl SlotPlan {
         match self {
             Self::Dual => "dual",
             Self::CdUsb => "cd+usb",
+            Self::Single => "single",
         }
     }
 }
@@ -67,6 +71,18 @@ pub(super) struct Discovered {
     pub(super) task_slots: Vec<String>,
     /// Whether the host was off when it was found.
     pub(super) found_off: bool,
+    /// What identifies the spliced boot image, and the hash of the token of its grant; in the single-slot plan only.
+    #[serde(default)]
+    pub(super) spliced: Option<SplicedBoot>,
+}
+
+/// The boot image of the single-slot plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SplicedBoot {
+    /// What identifies the image.
+    pub(super) identity: String,
+    /// Hash of the token of its grant.
+    pub(super) grant: String,
 }
 
 /// Left by the mount steps.

@@ -22,6 +22,7 @@ mod identity;
 mod jobs;
 mod locks;
 mod migrate;
+mod retention;
 mod rows;
 mod servers;
 mod signals;

@@ -207,6 +207,7 @@ fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTO
     dates(checker, sector, offset);
     application_use(checker, sector, offset);
     let structure = if kind == Kind::Enhanced { 2 } else { 1 };
+    checker.counts.level = checker.counts.level.max(if kind == Kind::Enhanced { 4 } else { 1 });
     if sector[881] != structure {
         checker.find(Rule::FileStructureVersion, offset + 881, format_args!("version {}", sector[881]));
     }

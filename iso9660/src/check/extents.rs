@@ -82,9 +82,10 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: boo
     used.extend(covered);
     used.sort_unstable();
     let mut free = 0;
+    let mut chunk = vec![0; CHUNK];
     for (start, end) in used.into_iter().chain([(checker.len, checker.len)]) {
         if free < start.min(checker.len) {
-            gap(checker, free, start.min(checker.len))?;
+            gap(checker, &mut chunk, free, start.min(checker.len))?;
         }
         free = free.max(end);
     }
@@ -138,9 +139,8 @@ fn size(checker: &mut Checker<'_>, volume: &Volume, partitioned: bool) {
 }
 
 /// Looks for bytes that are not zero between what is claimed.
-fn gap(checker: &mut Checker<'_>, start: u64, end: u64) -> Result<(), ReadError> {
+fn gap(checker: &mut Checker<'_>, chunk: &mut [u8], start: u64, end: u64) -> Result<(), ReadError> {
     checker.counts.unused_bytes += end - start;
-    let mut chunk = vec![0; CHUNK];
     let mut at = start;
     while at < end && checker.counts.unused_bytes_read < checker.options.unused_bytes {
         let length = usize::try_from(end - at).map_or(CHUNK, |left| left.min(CHUNK));

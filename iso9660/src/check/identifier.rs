@@ -65,6 +65,8 @@ impl Identifier<'_> {
         if !form || name.is_empty() && rest.is_empty() {
             checker.find(Rule::IdentifierForm, offset, format_args!("{}", shown(self.bytes)));
         }
+        let long = name.len() > 8 || rest.len() > 3;
+        checker.counts.level = checker.counts.level.max(if long { 2 } else { 1 });
         let length = name.len() + rest.len();
         if length > if self.directory { DIRECTORY_LIMIT } else { FILE_LIMIT } {
             let message = format_args!("{length} characters in {}", shown(self.bytes));

@@ -15,10 +15,12 @@
 //!
 //! Invariants: the image is hostile. No recursion; no allocation from a claimed size; directories are read once, a
 //! continuation area a bounded number of times; all bytes of directories and of continuation areas together are no more
-//! than the image has; what a budget does not allow is a finding (`check-incomplete`), never silence. Nothing is
-//! reported about the images of this crate's writer, except names that fold together when the caller insists on them.
+//! than the image has; what a budget does not allow is a finding (`check-incomplete`), never silence. About images of
+//! this crate's writer nothing is reported, except names that fold together: those are what [`check_names`] says of the
+//! tree.
 //!
-//! Not checked: contents of files, UDF structures, Apple partition maps and HFS (each present is a note).
+//! Not checked: contents of files but for a boot info table's sum, UDF structures (a note says that they are there),
+//! Apple partition maps and HFS, the program in an MBR.
 
 mod boot;
 mod descriptors;

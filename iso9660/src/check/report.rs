@@ -3,7 +3,7 @@
 //! ```text
 //! error    0x00008e22 (sector 17+0x622)  directory-order: "B.TXT;1" stands behind "C.TXT;1"
 //! ^severity ^offset in the image          ^rule            ^what is there
-//! checked 3 descriptors, 2 directories, ...: 1 error, 0 warnings, 0 notes
+//! checked level 2, 3 descriptors, 2 directories, ...: 1 error, 0 warnings, 0 notes
 //! ```
 //!
 //! Invariants: findings are in the order of their offsets; at most so many per rule are kept, the others are counted;
@@ -49,6 +49,9 @@ impl fmt::Display for Finding {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Counts {
+    /// The interchange level that the primary hierarchy needs (ECMA-119 10): 1 for names of 8 and 3 characters, 2 for
+    /// longer ones, 3 for files in several sections, 4 for an Enhanced Volume Descriptor. 0 when there is none.
+    pub level: u8,
     /// Volume descriptors.
     pub descriptors: u64,
     /// Directories of all hierarchies.
@@ -120,8 +123,9 @@ impl fmt::Display for Report {
         let counts = &self.counts;
         write!(
             formatter,
-            "checked {} descriptors, {} directories, {} files, {} path table records, {} system use entries, \
+            "checked level {}, {} descriptors, {} directories, {} files, {} path table records, {} system use entries, \
              {} boot entries, {} partitions, {} of {} unused bytes: {} errors, {} warnings, {} notes",
+            counts.level,
             counts.descriptors,
             counts.directories,
             counts.files,

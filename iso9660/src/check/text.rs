@@ -73,10 +73,8 @@ fn in_joliet(field: &[u8]) -> Option<usize> {
     let blank = |pair: &[u8]| *pair == [0, b' '] || *pair == [0, 0];
     let text = pairs.chunks_exact(2).rposition(|pair| !blank(pair)).map_or(0, |last| 2 * (last + 1));
     let text = &pairs[..text];
-    let unit = text.chunks_exact(2).position(|pair| {
-        joliet::decode(pair).chars().any(|character| character.is_control()) && *pair != [0, 0]
-            || *pair == [0, 0]
-    })?;
+    // Zeros inside the text are control characters as well.
+    let unit = text.chunks_exact(2).position(|pair| joliet::decode(pair).chars().any(char::is_control))?;
     Some(2 * unit)
 }
 

@@ -386,6 +386,7 @@ impl Walk<'_> {
                 checker.find(Rule::FileSections, record.offset, message);
             }
             scan.open = Some((identifier.to_vec(), record.offset));
+            checker.counts.level = checker.counts.level.max(3);
         }
         further
     }

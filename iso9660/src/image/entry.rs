@@ -121,7 +121,9 @@ impl Entry {
 
 /// Whether a name can be that of an entry, and the name as it is shown.
 pub(crate) fn shown(name: &mut String) -> bool {
-    if name.contains(|char: char| char == '/' || char.is_control()) {
+    // Printable ASCII is told apart quickly; it is nearly everything.
+    let plain = name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'/');
+    if !plain && name.contains(|char: char| char == '/' || char.is_control()) {
         *name = name.replace(|char: char| char == '/' || char.is_control(), "\u{fffd}");
     }
     !matches!(name.as_str(), "" | "." | "..")

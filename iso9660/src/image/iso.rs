@@ -95,6 +95,11 @@ impl<'a> Entries<'a> {
     }
 }
 
+/// Whether a character of an identifier stands for itself in a name.
+fn is_simple(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b';'
+}
+
 /// Writes the name of a record over `name`.
 fn name(
     record: &Record<'_>,
@@ -110,6 +115,12 @@ fn name(
         }
         Namespace::Joliet if !record.identifier.len().is_multiple_of(2) => {
             return Err(invalid("a Joliet identifier has an even number of bytes"));
+        }
+        // Most identifiers are ASCII: no string of their own for these, a directory may have very many.
+        Namespace::Joliet
+            if record.identifier.chunks_exact(2).all(|unit| unit[0] == 0 && is_simple(unit[1])) =>
+        {
+            name.extend(record.identifier.chunks_exact(2).map(|unit| char::from(unit[1])));
         }
         Namespace::Joliet => name.push_str(&joliet::name(record.identifier)),
         _ => name.push_str(&identifier::plain_name(record.identifier)),

@@ -22,7 +22,7 @@ use super::view::Child;
 use super::{Entry, EntryKind, Image, Namespace};
 
 /// Directories up to this size are read to their end when a name is looked up, to be kept.
-const KEPT_DIRECTORY: u64 = 64 << 10;
+const KEPT_DIRECTORY: u64 = 128 << 10;
 /// How many bytes of directories and attributes a walk may read beyond four times the image.
 const WALK_BYTES: u64 = 16 << 20;
 

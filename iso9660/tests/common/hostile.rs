@@ -66,6 +66,11 @@ fn entry(image: &[u8], record: usize, signature: &[u8]) -> usize {
     record + image[area].windows(2).position(|pair| pair == signature).unwrap()
 }
 
+/// Where the data of a record is.
+fn data_of(image: &[u8], record: usize) -> usize {
+    u32::from_le_bytes(image[record + 2..record + 6].try_into().unwrap()) as usize * 2048
+}
+
 /// All of them, the good ones first.
 pub(crate) fn hostile_images() -> Vec<Hostile> {
     let (plan, good) = small();
@@ -163,6 +168,42 @@ pub(crate) fn hostile_images() -> Vec<Hostile> {
     add("relocated_to_nothing", Outcome::Invalid("a directory begins with the record of itself"), &|image| {
         let at = entry(image, b, b"TF");
         put(image, at, &[b"CL\x0c\x01".as_slice(), &both(0)].concat());
+    });
+    add("name_with_a_nul", Outcome::Readable, &|image| {
+        let at = entry(image, b, b"NM");
+        image[at + 6] = 0;
+    });
+    add("path_tables_of_four_gibibytes", Outcome::Readable, &|image| {
+        // They are never looked at.
+        put(image, 16 * 2048 + 132, &[0xFF; 16]);
+    });
+    let zisofs = |log2: u8, pointers: [u32; 3]| {
+        // The entry takes the place of date and name; the file has two blocks of zeros.
+        let len = 40_000_u32.to_le_bytes();
+        let field = [b"ZF\x10\x01pz\x04".as_slice(), &[log2], &both(40_000), &[0; 6]].concat();
+        let magic = [0x37, 0xE4, 0x53, 0x96, 0xC9, 0xDB, 0xD6, 0x07];
+        let stored = [&magic[..], &len, &[4, log2, 0, 0], &pointers.map(u32::to_le_bytes).concat()].concat();
+        move |image: &mut Vec<u8>| {
+            let (at, data) = (entry(image, b, b"TF"), data_of(image, b));
+            put(image, at, &field);
+            put(image, b + 10, &both(u32::try_from(stored.len()).unwrap()));
+            put(image, data, &stored);
+        }
+    };
+    add("zisofs_of_zeros", Outcome::Readable, &zisofs(15, [28; 3]));
+    let blocks = "the blocks of a zisofs file have 32, 64 or 128 KiB";
+    add("zisofs_with_tiny_blocks", Outcome::Invalid(blocks), &zisofs(2, [28; 3]));
+    let pointers = "the pointers of a zisofs file grow and stay inside it";
+    add(
+        "zisofs_with_pointers_past_the_end",
+        Outcome::Invalid(pointers),
+        &zisofs(15, [28, u32::MAX, u32::MAX]),
+    );
+    add("zisofs_with_pointers_that_shrink", Outcome::Invalid(pointers), &zisofs(15, [28, 27, 28]));
+    let whole = "a ZF entry has its length, and its byte orders agree";
+    add("zisofs_entry_too_short", Outcome::Invalid(whole), &|image| {
+        let at = entry(image, b, b"TF");
+        put(image, at, b"ZF\x08\x01pz\x04\x0f\0\0\0\0");
     });
     add("entry_past_its_area", Outcome::Invalid("a system use entry ends inside its area"), &|image| {
         let at = entry(image, b, b"PX");

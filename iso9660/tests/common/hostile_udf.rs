@@ -282,9 +282,14 @@ const DIRECTORIES: &[Fault] = &[
         Outcome::Invalid("the extents of a UDF file hold all of its bytes"),
         |image| image.change("sources", 56, &(1_u64 << 40).to_le_bytes()),
     ),
-    ("udf_directory_of_a_gibibyte", Flavour::Physical, Outcome::Limit("bytes in one directory"), |image| {
-        both(image, "partition", 192, &u32::MAX.to_le_bytes());
-        image.change("sources", 56, &(0x3FFF_F800_u64).to_le_bytes());
-        image.change("sources", 176, &0x3FFF_F800_u32.to_le_bytes());
-    }),
+    (
+        "udf_directory_of_a_gibibyte",
+        Flavour::Physical,
+        Outcome::Invalid("directories do not overlap"),
+        |image| {
+            both(image, "partition", 192, &u32::MAX.to_le_bytes());
+            image.change("sources", 56, &(0x3FFF_F800_u64).to_le_bytes());
+            image.change("sources", 176, &0x3FFF_F800_u32.to_le_bytes());
+        },
+    ),
 ];

@@ -171,6 +171,7 @@ const DATE: [u8; 12] = [0x00, 0x10, 0xe7, 0x07, 11, 14, 22, 13, 20, 0, 0, 0];
 
 struct Builder {
     flavour: Flavour,
+    absent: &'static [&'static str],
     image: UdfImage,
     next_meta: u32,
     next_data: u32,
@@ -243,6 +244,9 @@ impl Builder {
     }
 
     fn identifier(&self, name: &[u8], characteristics: u8, meta: u32) -> Vec<u8> {
+        if self.absent.iter().any(|absent| name.ends_with(absent.as_bytes())) {
+            return Vec::new();
+        }
         let length = (38 + name.len()).next_multiple_of(4);
         let fields: [(usize, &[u8]); 5] = [
             (16, &1_u16.to_le_bytes()),
@@ -290,8 +294,13 @@ fn entry_bytes(block: u32, extended: bool, kind: u8, len: usize, data: Data) -> 
 
 /// An image of a flavour.
 pub(crate) fn image(flavour: Flavour) -> UdfImage {
+    image_without(flavour, &[])
+}
+
+/// An image whose directories lack some names.
+pub(crate) fn image_without(flavour: Flavour, absent: &'static [&'static str]) -> UdfImage {
     let image = UdfImage { bytes: vec![0; BLOCKS * 2048], places: BTreeMap::new() };
-    let mut builder = Builder { flavour, image, next_meta: 0, next_data: DATA };
+    let mut builder = Builder { flavour, image, absent, next_meta: 0, next_data: DATA };
     let set = builder.meta();
     let root = builder.meta();
     let files = files();
@@ -453,8 +462,10 @@ fn volume(builder: &mut Builder, set: u32) {
             (440, &maps),
         ];
         let logical = descriptor(6, first + 1, 440 + maps.len(), &logical_fields);
-        // An older one says nonsense and must not count.
-        let older = descriptor(6, first + 2, 440, &[(16, &1_u32.to_le_bytes())]);
+        // An older one says nonsense and must not count. 7-Zip, for which names are left out, takes the
+        // last one, however old.
+        let identifier = if builder.absent.is_empty() { 6 } else { 4 };
+        let older = descriptor(identifier, first + 2, 440, &[(16, &1_u32.to_le_bytes())]);
         let partition_fields: [(usize, &[u8]); 4] = [
             (24, &entity(if revision < 0x0200 { b"+NSR02" } else { b"+NSR03" }, 0)),
             (184, &1_u32.to_le_bytes()),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use redfish::{Discovery, PowerState, SerialMatch, Slot, SystemSelector};
 use serde_json::json;
 
-use super::super::evidence::{Discovered, SlotPlan};
+use super::super::evidence::{Discovered, SlotPlan, SplicedBoot, Validated};
 use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
-use super::{class, host, reading_policy, settled, step};
+use super::iso_build::{grant, task_of};
+use super::{class, host, left, reading_policy, settled, step};
 use crate::engine::{StepContext, StepReport};
-use crate::model::{Effect, NewEvent, Server};
+use crate::media::{FrozenSplice, ImageDigest};
+use crate::model::{Artifact, Effect, Grant, NewEvent, Server, chain};
 
 const STEP: &str = "redfish.discover";
 
@@ -31,9 +33,13 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
             class::UNSUPPORTED,
             STEP,
             why,
-            "this BMC shows too few virtual media slots for two images; look for a licence or a firmware update",
+            "this BMC shows no virtual media slot for a CD; look for a licence or a firmware update",
         ))
     })?;
+    let splice = match plan {
+        SlotPlan::Single => Some(splice(site, context).await?),
+        SlotPlan::Dual | SlotPlan::CdUsb => None,
+    };
     let found_off = discovery.system.power_state == PowerState::Off;
     let names =
         |uri: &String| discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| slot.id.clone());
@@ -51,13 +57,52 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     });
     let serial = host.server.serial.clone();
     let bmc_address = host.server.bmc_address.clone();
-    let found = Discovered { bmc_address, discovery, plan, boot_slot, task_slots, found_off };
+    let spliced = splice
+        .as_ref()
+        .map(|(grant, _)| SplicedBoot { identity: grant.sha256.clone(), grant: grant.token_hash.clone() });
+    let found = Discovered { bmc_address, discovery, plan, boot_slot, task_slots, found_off, spliced };
     let mut report = StepReport::done()
         .leaving(json!(found))
         .event(NewEvent::info("redfish.discovered", message).with(observed.clone()))
         .effect(Effect::ServerObserved { serial, observed });
+    if let Some((grant, notes)) = splice {
+        let message =
+            format!("boot image of {} bytes planned: the maintenance image with the task in it", grant.size);
+        report = report
+            .event(NewEvent::info("iso.spliced", message).with(json!({ "notes": notes })))
+            .effect(Effect::GrantIssued(Box::new(grant)));
+    }
     report.events.extend(unverified);
     Ok(host.report(report))
+}
+
+/// Plans the boot image of a single slot and issues its grant, with what a person should know of the splice.
+async fn splice(site: &Arc<Site>, context: &StepContext) -> Result<(Grant, Vec<String>), StepReport> {
+    let validated: Validated = left(STEP, context, "validate")?;
+    let unusable = |why: String| {
+        StepReport::fail(failure(
+            class::UNSUPPORTED,
+            STEP,
+            format!(
+                "this BMC has a single virtual media slot, and the task does not fit into the maintenance ISO: {why}"
+            ),
+            "use a maintenance ISO without a UDF file system (`shoal iso splice` says what is wrong with this one), or a BMC with two slots",
+        ))
+    };
+    let digest = ImageDigest::parse(&validated.boot_digest)
+        .ok_or_else(|| unusable("its digest is not one".to_owned()))?;
+    let (task, _pull) = task_of(site, context, &validated)?;
+    let maintenance = site.library.image(digest).await.map_err(|why| {
+        StepReport::fail(failure(class::MEDIA, STEP, chain(&why).to_string(), "import it again"))
+    })?;
+    let frozen = FrozenSplice::new(digest, task);
+    let bytes = frozen.to_bytes().map_err(|why| unusable(chain(&why).to_string()))?;
+    let planned = tokio::task::spawn_blocking(move || frozen.plan(&maintenance.body)).await;
+    let image = planned
+        .map_err(|_panic| unusable("planning it broke off".to_owned()))?
+        .map_err(|why| unusable(chain(&why).to_string()))?;
+    let grant = grant(site, context, Artifact::Boot, &image.identity.to_hex(), Some(&bytes), image.len)?;
+    Ok((grant, image.notes))
 }
 
 /// Lock L3a: the BMC's serial is compared before the first mutation.
@@ -88,7 +133,7 @@ fn right_machine(server: &Server, discovery: &Discovery) -> Result<Option<NewEve
     }
 }
 
-/// Two CD slots, or a CD and a USB slot; boot in the lower CD.
+/// Two CD slots, or a CD and a USB slot, or one CD; boot in the lower CD.
 fn choose(slots: &[Slot]) -> Result<(SlotPlan, String, Vec<String>), String> {
     let mut usable: Vec<&Slot> = slots.iter().filter(|slot| slot.takes_media()).collect();
     usable.sort_by(|a, b| a.id.cmp(&b.id));
@@ -101,7 +146,7 @@ fn choose(slots: &[Slot]) -> Result<(SlotPlan, String, Vec<String>), String> {
     let plan = match (other_cds.is_empty(), task.is_empty()) {
         (false, _) => SlotPlan::Dual,
         (true, false) => SlotPlan::CdUsb,
-        (true, true) => return Err("it has a single virtual media slot".to_owned()),
+        (true, true) => SlotPlan::Single,
     };
     Ok((plan, boot.uri.clone(), task))
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use super::super::evidence::{Built, Validated};
@@ -40,44 +40,17 @@ impl Site {
 
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let validated: Validated = left(STEP, context, "validate")?;
-    let asked = input(STEP, context)?;
-    let run = &context.snapshot.run;
-    let recipe = site.schemas.validate(&asked.recipe).map_err(|_| broken("the recipe no longer holds"))?;
-    let pull = recipe
-        .oci_url
-        .as_deref()
-        .filter(|_| validated.own_registry)
-        .and_then(ImageName::parse)
-        .map(|image| (image.repository, site.tokens.pull_password(&run.id.to_string())));
     let begun = context.clock.elapsed();
-    let document =
-        document(site, context, &asked, &recipe, &validated, pull.as_ref().map(|(_, secret)| secret));
-    let frozen = freeze(site, context, &recipe, &document)?;
+    let (frozen, pull) = task_of(site, context, &validated)?;
     let digest = frozen.digest().to_hex();
     site.meter.image_built(context.clock.elapsed().saturating_sub(begun), frozen.len());
     let path = match &site.settings.task_iso_dir {
         Some(folder) => Some(write_file(folder, context, &frozen).await?),
         None => None,
     };
-    let sealed = frozen
-        .to_bytes()
-        .map_err(broken)
-        .and_then(|bytes| seal(&site.media_key, &grant_context(run.id), &bytes).map_err(broken))?;
-    let grant = |artifact, digest: &str, frozen, size| {
-        let token =
-            site.media_token(run.id, artifact, digest).ok_or_else(|| broken("its token is unusable"))?;
-        Ok(Grant {
-            token_hash: token.hash(),
-            run: run.id,
-            artifact,
-            frozen,
-            sha256: digest.to_owned(),
-            size,
-            created_at: context.now(),
-        })
-    };
-    let task = grant(Artifact::Task, &digest, Some(sealed), frozen.len())?;
-    let boot = grant(Artifact::Boot, &validated.boot_digest, None, validated.boot_len)?;
+    let sealed = frozen.to_bytes().map_err(broken)?;
+    let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len())?;
+    let boot = grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len)?;
     let built = Built {
         task_digest: digest.clone(),
         task_grant: task.token_hash.clone(),
@@ -100,6 +73,49 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         report = report.effect(Effect::PullGranted { token_hash, repository });
     }
     Ok(report)
+}
+
+/// The frozen task of a job, and what its maintenance OS may pull: pure, the same at every call.
+pub(super) fn task_of(
+    site: &Site,
+    context: &StepContext,
+    validated: &Validated,
+) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
+    let asked = input(STEP, context)?;
+    let recipe = site.schemas.validate(&asked.recipe).map_err(|_| broken("the recipe no longer holds"))?;
+    let pull = recipe
+        .oci_url
+        .as_deref()
+        .filter(|_| validated.own_registry)
+        .and_then(ImageName::parse)
+        .map(|image| (image.repository, site.tokens.pull_password(&context.snapshot.run.id.to_string())));
+    let document =
+        document(site, context, &asked, &recipe, validated, pull.as_ref().map(|(_, secret)| secret));
+    Ok((freeze(site, context, &recipe, &document)?, pull))
+}
+
+/// The right to read one image of this job; what was frozen of it is sealed here.
+pub(super) fn grant(
+    site: &Site,
+    context: &StepContext,
+    artifact: Artifact,
+    digest: &str,
+    frozen: Option<&[u8]>,
+    size: u64,
+) -> Result<Grant, StepReport> {
+    let run = context.snapshot.run.id;
+    let token = site.media_token(run, artifact, digest).ok_or_else(|| broken("its token is unusable"))?;
+    let frozen =
+        frozen.map(|bytes| seal(&site.media_key, &grant_context(run), bytes)).transpose().map_err(broken)?;
+    Ok(Grant {
+        token_hash: token.hash(),
+        run,
+        artifact,
+        frozen,
+        sha256: digest.to_owned(),
+        size,
+        created_at: context.now(),
+    })
 }
 
 /// What the sealed inputs of a task image are bound to.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redfish::{ErrorKind, InsertOptions};
 use serde_json::json;
 
-use super::super::evidence::{Built, Mounted, Validated};
+use super::super::evidence::{Built, Discovered, Mounted, SlotPlan, Validated};
 use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
 use super::super::waits;
@@ -32,14 +32,22 @@ async fn maintenance(site: &Arc<Site>, context: &StepContext) -> Result<StepRepo
     const STEP: &str = "redfish.mount.maintenance";
     let validated: Validated = left(STEP, context, "validate")?;
     let (host, found) = known_host(STEP, site, context).await?;
-    let url = url(STEP, site, context, &validated, Artifact::Boot, &validated.boot_digest)?;
-    mount(STEP, context, &host, &[found.boot_slot], &url, "maintenance image").await
+    let (digest, what) = match &found.spliced {
+        Some(spliced) => (&spliced.identity, "maintenance image with the task in it"),
+        None => (&validated.boot_digest, "maintenance image"),
+    };
+    let url = url(STEP, site, context, &validated, Artifact::Boot, digest)?;
+    mount(STEP, context, &host, &[found.boot_slot], &url, what).await
 }
 
 async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.mount.task";
     let validated: Validated = left(STEP, context, "validate")?;
     let built: Built = left(STEP, context, "iso.build")?;
+    let found: Discovered = left(STEP, context, "redfish.discover")?;
+    if found.plan == SlotPlan::Single {
+        return Ok(StepReport::skipped());
+    }
     let (host, found) = known_host(STEP, site, context).await?;
     let url = url(STEP, site, context, &validated, Artifact::Task, &built.task_digest)?;
     mount(STEP, context, &host, &found.task_slots, &url, "task image").await

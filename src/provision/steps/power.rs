@@ -153,7 +153,8 @@ async fn started(
         return Ok(Some("the one-time boot was consumed"));
     }
     let built: Built = left(step, context, "iso.build")?;
-    for grant in [&built.boot_grant, &built.task_grant] {
+    let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
+    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced) {
         let reads = site.grants.evidence(grant).await.map_err(|why| {
             StepReport::new(crate::engine::Verdict::Retry(failure(
                 class::TRANSIENT,

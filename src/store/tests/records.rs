@@ -266,3 +266,29 @@ async fn the_log_only_grows_and_is_read_in_pages() {
     let last = kit.store.last_events(id, 2).await.unwrap();
     assert_eq!(last.iter().map(|event| event.message.as_str()).collect::<Vec<_>>(), ["tick 2", "tick 4"]);
 }
+
+#[tokio::test]
+async fn old_families_are_forgotten_whole_and_nothing_else() {
+    let kit = Kit::new();
+    let old = kit.made(new_run(at(0))).await;
+    let child = NewRun { parent: Some((old, old)), ..new_run(at(1)) };
+    let child = kit.made(child).await;
+    let working = kit.made(new_run(at(2))).await;
+    let family = kit.made(new_run(at(3))).await;
+    let busy = kit.made(NewRun { parent: Some((family, family)), ..new_run(at(3)) }).await;
+    let young = kit.made(new_run(at(4))).await;
+    for (run, second) in [(child, 5), (old, 6), (family, 7), (young, 5000)] {
+        kit.end(run, Outcome::Succeeded, at(second)).await;
+    }
+    let expired = kit.store.expired(at(1000), 10).await.unwrap();
+    assert_eq!(expired, [old], "ended long ago, and all of the family with it");
+    kit.store.forget(expired).await.unwrap();
+    for gone in [old, child] {
+        assert!(kit.store.snapshot(gone).await.unwrap().is_none());
+        assert!(kit.store.last_events(gone, 10).await.unwrap().is_empty());
+    }
+    for kept in [working, family, busy, young] {
+        assert!(kit.store.snapshot(kept).await.unwrap().is_some());
+    }
+    assert!(kit.store.expired(at(1000), 10).await.unwrap().is_empty());
+}

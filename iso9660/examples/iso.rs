@@ -1,0 +1,58 @@
+//! Builds, lists and reads images, with the words of `shoal iso`: the process that `.ci/bench-iso` measures.
+//!
+//! ```text
+//! iso build DIRECTORY -o IMAGE      iso ls IMAGE      iso cat IMAGE PATH
+//! ```
+//!
+//! The image depends on nothing but the names, contents and executable bits of the directory, so that two runs agree.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+
+use iso9660::{FileSource, Image, Options, Plan, Profile, ReadAt, Tree};
+
+/// How much of a file is held at once.
+const PIECE: u64 = 256 * 1024;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["build", directory, "-o", image] => build(directory, image),
+        ["ls", image] => list(image),
+        ["cat", image, path] => cat(image, path),
+        _ => Err("give `build DIRECTORY -o IMAGE`, `ls IMAGE` or `cat IMAGE PATH`".into()),
+    }
+}
+
+fn build(directory: &str, image: &str) -> Result<(), Box<dyn Error>> {
+    let plan = Plan::new(&Tree::from_directory(directory)?, &Options::new(Profile::Tree, "SHOAL", 0))?;
+    plan.write_to_file(&File::create(image)?)?;
+    Ok(())
+}
+
+fn list(image: &str) -> Result<(), Box<dyn Error>> {
+    let mut output = BufWriter::new(io::stdout().lock());
+    let mut failed = Ok(());
+    Image::open(FileSource::open(image)?)?.walk(|path, _| {
+        failed = writeln!(output, "{path}");
+        if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    failed?;
+    Ok(output.flush()?)
+}
+
+fn cat(image: &str, path: &str) -> Result<(), Box<dyn Error>> {
+    let file = Image::open(FileSource::open(image)?)?.open_file(path)?;
+    let mut output = io::stdout().lock();
+    let mut offset = 0;
+    while offset < file.len() {
+        let mut piece = vec![0; usize::try_from((file.len() - offset).min(PIECE))?];
+        file.read_exact_at(offset, &mut piece)?;
+        output.write_all(&piece)?;
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}

@@ -92,23 +92,8 @@ impl Graft {
                 return Err(SpliceError::Replace { path: directory.to_owned(), tree: kind.name(), reason });
             }
             [] => {
-                let identifier = names::directory(directory, kind)?;
-                let node = Node { directory: true, serial: added.serial(0), name: Some(added.directory) };
-                let area = tree.rock_ridge.map(|dialect| dialect.area(&node, added.date)).unwrap_or_default();
-                let record = NewRecord {
-                    extent: 0,
-                    data_length: 0,
-                    date: added.date,
-                    flags: DIRECTORY,
-                    identifier: &identifier,
-                };
-                let entry = records::place(&tree.records, &identifier, kind);
-                tree.records.insert(entry, Raw::parse(&record.to_bytes(&area), 0)?);
                 links = dialect::links(&tree.records[0], skip);
-                for record in &mut tree.records[..2] {
-                    dialect::add_link(record, skip, links);
-                }
-                (entry, tree.path_table.insert(&identifier, kind.name())?)
+                insert(&mut tree, added, links)?
             }
         };
         let files = names::files(&added.names(), kind)?;
@@ -346,6 +331,22 @@ fn find_existing(
         }
     }
     Ok(found)
+}
+
+/// Gives the directory a record in the root, which then has a link more than `links`, and a number; answers both.
+fn insert(tree: &mut Tree, added: &Added<'_>, links: Option<u32>) -> Result<(usize, u16), SpliceError> {
+    let (kind, skip, date) = (tree.kind, tree.skip(), added.date);
+    let identifier = names::directory(added.directory, kind)?;
+    let node = Node { directory: true, serial: added.serial(0), name: Some(added.directory) };
+    let area = tree.rock_ridge.map(|dialect| dialect.area(&node, date)).unwrap_or_default();
+    let record = NewRecord { extent: 0, data_length: 0, date, flags: DIRECTORY, identifier: &identifier }
+        .to_bytes(&area);
+    let entry = records::place(&tree.records, &identifier, kind);
+    tree.records.insert(entry, Raw::parse(&record, 0)?);
+    for record in &mut tree.records[..2] {
+        dialect::add_link(record, skip, links);
+    }
+    Ok((entry, tree.path_table.insert(&identifier, kind.name())?))
 }
 
 /// Zeroes a directory that is to be replaced.

@@ -53,7 +53,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, Semaphore};
 
-pub use crate::access::{Access, Action, AllowAll, Authorizer, Caller, Denied};
+pub use crate::access::{
+    Access, AccessControl, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited, Authenticator,
+    Authorizer, Caller, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, ImmutableTags, InvalidRule,
+    NoAudit, Policy, Realm, Reason, Request, Rights, Rule, Secret, Subject, TokenAuthority, TokenOptions,
+    Who, decide,
+};
 pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
@@ -92,7 +97,12 @@ impl Registry {
 
     /// The distribution API under `/v2`, to be merged into the embedding program's router.
     pub fn router(&self, authorizer: Arc<dyn Authorizer>) -> axum::Router {
-        http::router(self.clone(), authorizer)
+        http::router(self.clone(), authorizer, Arc::new(NoAudit))
+    }
+
+    /// The same, telling `audit` of every change and every refusal.
+    pub fn audited_router(&self, authorizer: Arc<dyn Authorizer>, audit: Arc<dyn Audit>) -> axum::Router {
+        http::router(self.clone(), authorizer, audit)
     }
 
     /// The manifest `reference` names in `repository`, hashed before it is returned.

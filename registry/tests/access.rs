@@ -23,7 +23,7 @@ impl Authorizer for Table {
         match caller.authorization {
             None => Err(Denied::Unauthorized),
             Some(_) if repository.as_deref() == Some("secret") => Err(Denied::Forbidden),
-            Some("reader") if access.action != Action::Pull => Err(Denied::Forbidden),
+            Some("reader") if !matches!(access.action, Action::Pull | Action::List) => Err(Denied::Forbidden),
             Some(_) => Ok(()),
         }
     }

@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use registry::{
-    AccessControl, Action, Audit, AuditCounters, AuditEvent, Audited, Denied, ImmutableTags, Policy, Registry,
-};
+use registry::{AccessControl, Audit, AuditCounters, AuditEvent, Audited, ImmutableTags, Policy, Registry};
 use reqwest::{Method, StatusCode};
 
 use crate::support::{
@@ -210,7 +208,6 @@ async fn of_many_pushes_of_one_immutable_tag_at_once_exactly_one_wins() {
     }
     let denials = heard.take().iter().filter(|line| line.starts_with("denied")).count();
     assert_eq!(denials, 70);
-    let _ = (Action::Move, Denied::Forbidden);
 }
 
 #[tokio::test]

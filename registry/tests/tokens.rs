@@ -361,7 +361,8 @@ async fn the_path_of_the_endpoint_belongs_to_no_repository() {
     served.authority.control().set_policy(wide);
     let ann = ann().unwrap();
     assert_eq!(served.status(Method::POST, "/v2/token/blobs/uploads/", &ann).await, 202);
-    assert_eq!(served.status(Method::GET, "/v2/token/tags/list", &ann).await, 200);
+    let unknown = served.send(Method::GET, "/v2/token/manifests/token", Some(&ann)).await;
+    assert_eq!(refusal(unknown).await, (404, vec!["MANIFEST_UNKNOWN".to_owned()]));
 }
 
 #[tokio::test]

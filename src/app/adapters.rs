@@ -224,7 +224,9 @@ impl registry::Authorizer for RegistryAccess {
             })?;
         let permission = match access.action {
             registry::Action::Pull | registry::Action::List => Permission::RegistryPull,
-            registry::Action::Push | registry::Action::Move | registry::Action::Delete => Permission::RegistryPush,
+            registry::Action::Push | registry::Action::Move | registry::Action::Delete => {
+                Permission::RegistryPush
+            }
         };
         let repository = access.repository.map(ToString::to_string);
         // The probe of /v2/ names no repository: whoever is known may knock.

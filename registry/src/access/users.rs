@@ -136,7 +136,8 @@ impl Htpasswd {
         if !due(&self.state()) {
             return;
         }
-        let _looking = self.looking.lock().await;
+        // Whoever comes while somebody looks goes on with what is known.
+        let Ok(_looking) = self.looking.try_lock() else { return };
         let known = {
             let state = self.state();
             if !due(&state) {

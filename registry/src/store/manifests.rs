@@ -203,11 +203,12 @@ impl Store {
     }
 
     /// Deletes a tag, or a manifest with every tag that names it.
+    #[cfg(test)]
     pub(crate) fn delete_manifest(&self, name: &RepositoryName, reference: &Reference) -> Result<(), Error> {
         self.delete_manifest_keeping(name, reference, &|_| false)
     }
 
-    /// The same, unless a tag that would go with it, or is to go itself, is `kept`.
+    /// Deletes a tag, or a manifest with every tag that names it, unless one of these tags is `kept`.
     pub(crate) fn delete_manifest_keeping(
         &self,
         name: &RepositoryName,

@@ -243,8 +243,10 @@ impl registry::Authorizer for RegistryAccess {
                 AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Unavailable,
             })?;
         let permission = match access.action {
-            registry::Action::Pull => Permission::RegistryPull,
-            registry::Action::Push | registry::Action::Delete => Permission::RegistryPush,
+            registry::Action::Pull | registry::Action::List => Permission::RegistryPull,
+            registry::Action::Push | registry::Action::Move | registry::Action::Delete => {
+                Permission::RegistryPush
+            }
         };
         let repository = access.repository.map(ToString::to_string);
         // The probe of /v2/ names no repository: whoever is known may knock.

@@ -15,6 +15,7 @@ use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::range::{Selection, select};
 use super::{Api, CONTENT_DIGEST, empty, insert, text};
+use crate::access::Audited;
 use crate::digest::Digest;
 use crate::name::RepositoryName;
 use crate::store::BlobFile;
@@ -68,10 +69,14 @@ impl Api {
         &self,
         repository: &RepositoryName,
         digest: &Digest,
+        parts: &Parts,
     ) -> Result<Response, ApiError> {
         let (name, gone) = (repository.clone(), digest.clone());
         self.registry.run(move |store| store.delete_blob(&name, &gone)).await?;
-        tracing::info!(repository = %repository, digest = %digest, "blob deleted");
+        self.record(parts, Some(repository), Audited::DeleteBlob, |event| {
+            event.digest = Some(digest.clone())
+        })
+        .await;
         Ok(empty(StatusCode::ACCEPTED, []))
     }
 }

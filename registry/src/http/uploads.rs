@@ -33,6 +33,7 @@ use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
 use super::{Api, CONTENT_DIGEST, caller, empty, query, text};
+use crate::access::{AuditEvent, Audited};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -65,7 +66,9 @@ impl Api {
             }
         }
         if let Some(digest) = self.mount(repository, parts).await? {
-            tracing::info!(repository = %repository, digest = %digest, "blob mounted");
+            let mounted = digest.clone();
+            self.record(parts, Some(repository), Audited::MountBlob, |event| event.digest = Some(mounted))
+                .await;
             return Ok(created(repository, &digest));
         }
         let session = self.begin(repository, algorithm).await?;
@@ -106,7 +109,7 @@ impl Api {
         let session = self.begin(repository, digest.algorithm()).await?;
         let sink = self.sink(Arc::clone(&session)).await?;
         let pushed = match self.receive(sink, parts, body).await {
-            Ok(sink) => self.finish(sink, repository, digest).await,
+            Ok(sink) => self.finish(sink, repository, digest, parts).await,
             Err(error) => Err(error),
         };
         if pushed.is_err() {
@@ -151,7 +154,7 @@ impl Api {
         if !body.is_end_stream() || parts.headers.contains_key(header::CONTENT_RANGE) {
             sink = self.receive(sink, parts, body).await?;
         }
-        self.finish(sink, repository, &digest).await
+        self.finish(sink, repository, &digest, parts).await
     }
 
     pub(super) async fn cancel_upload(
@@ -223,10 +226,13 @@ impl Api {
         sink: Sink,
         repository: &RepositoryName,
         digest: &Digest,
+        parts: &Parts,
     ) -> Result<Response, ApiError> {
         let (length, expected) = (sink.offset(), digest.clone());
         self.registry.run(move |_| sink.finish(&expected)).await?;
-        tracing::info!(repository = %repository, digest = %digest, size_bytes = length, "blob pushed");
+        let pushed =
+            |event: &mut AuditEvent| (event.digest, event.size) = (Some(digest.clone()), Some(length));
+        self.record(parts, Some(repository), Audited::PushBlob, pushed).await;
         Ok(created(repository, digest))
     }
 

@@ -133,7 +133,12 @@ async fn a_bmc_with_a_single_slot_boots_the_maintenance_image_with_the_task_in_i
     let job = scene.admin.complete(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
     let machine = scene.twin("ONE-1").snapshot();
-    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0));
+    assert_eq!((machine.power, machine.boots_from_media, machine.ejected_while_running), (Power::On, 1, 0));
+    assert!(
+        machine.slots.iter().all(|slot| slot.image.is_none()),
+        "our own medium is known as ours: {machine:?}"
+    );
+    assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }));
     let steps = job["steps"].as_array().unwrap();
     let task = steps.iter().find(|step| step["step"] == "redfish.mount.task").unwrap();
     assert_eq!(task["phase"], "skipped");

@@ -9,6 +9,7 @@
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
 //!   stream   events as they happen                batches  many jobs in one call
+//!   images   what must stay in the registry
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
@@ -20,6 +21,7 @@ mod bmc;
 mod crash;
 mod demo;
 mod guards;
+mod images;
 mod jobs;
 mod kit;
 mod media;

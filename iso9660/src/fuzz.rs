@@ -15,7 +15,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::check::{self, CheckOptions, Severity, check_names};
+use crate::check::{self, CheckOptions, Rule, Severity, check_names};
 use crate::ecma119::SECTOR;
 use crate::error::ReadError;
 use crate::image::{Entry, FileReader, Image, Limits, Namespace};
@@ -157,15 +157,19 @@ fn read_samples<S: ReadAt>(source: &S, entry: &Entry, file: &FileReader<&S>) {
 /// Checks a hostile image. The checker must come back with an orderly report, and what it finds no error in must be
 /// readable in every namespace that there is. Answers how many findings there are.
 pub fn check(data: &[u8]) -> u64 {
-    let source = Frame(data);
+    checked(&Frame(data), Vec::new())
+}
+
+fn checked(source: &dyn ReadAt, ignored: Vec<Rule>) -> u64 {
     let options = CheckOptions {
         findings_per_rule: 3,
         entries: LIMITS.entries,
         // Most of the frame is zeros of its own.
         unused_bytes: 128 << 10,
+        ignored,
         ..CheckOptions::default()
     };
-    let report = match check::check(&source, &options) {
+    let report = match check::check(source, &options) {
         Ok(report) => report,
         Err(error) => panic!("nothing but a medium that fails is an error: {error}"),
     };
@@ -178,7 +182,7 @@ pub fn check(data: &[u8]) -> u64 {
     assert_eq!(counted, findings.len() as u64 + report.omitted(), "every finding is counted");
     if report.count(Severity::Error) == 0 {
         for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
-            let walked = Image::open_with(&source, Some(namespace), LIMITS)
+            let walked = Image::open_with(source, Some(namespace), LIMITS)
                 .and_then(|image| image.walk(|_, _| ControlFlow::Continue(())));
             if let Err(ReadError::Invalid { offset, rule }) = walked {
                 panic!(
@@ -195,6 +199,11 @@ pub fn check(data: &[u8]) -> u64 {
 /// Each line is `path`, a tab, and the number of bytes in the file; a path that ends in `/` is a directory; the first
 /// file is booted when its path begins with `boot`.
 pub fn write_roundtrip(data: &[u8]) {
+    roundtrip(data, &|_| ());
+}
+
+/// As [`write_roundtrip`], with something done to the image before it is looked at.
+fn roundtrip(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) {
     let text = String::from_utf8_lossy(data);
     let mut tree = Tree::new();
     let mut wanted: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -226,6 +235,7 @@ pub fn write_roundtrip(data: &[u8]) {
     assert!(matches!(plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
     let mut again = vec![0; bytes.len()];
     assert!(plan.read_exact_at(0, &mut again).is_ok() && again == bytes, "both ways out give the same bytes");
+    spoil(&mut bytes);
     let folding = check_names(&tree).len() as u64;
     match check::check(&bytes, &CheckOptions::default()) {
         Ok(report) => assert_eq!(report.totals().values().sum::<u64>(), folding, "{report}"),
@@ -272,6 +282,11 @@ const SYSTEM_HEAD: usize = 2048;
 /// Adds a file to a hostile image. A refusal is fine; what is planned must show the file wherever the original could be
 /// listed, and keep a GPT readable. Answers whether it was planned.
 pub fn splice(data: &[u8]) -> bool {
+    spliced(data, &|_| ())
+}
+
+/// As [`splice`], with something done to the new image before it is looked at.
+fn spliced(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) -> bool {
     let (head, rest) = data.split_at(data.len().min(SYSTEM_HEAD));
     let mut original = vec![0; IMAGE as usize];
     original[..head.len()].copy_from_slice(head);
@@ -287,6 +302,7 @@ pub fn splice(data: &[u8]) -> bool {
     let mut bytes = Vec::new();
     assert!(matches!(spliced.plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
     assert!(bytes.len() > original.len() && bytes.len().is_multiple_of(SECTOR), "it grew by whole sectors");
+    spoil(&mut bytes);
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
         let listed =
             Image::open_with(original.as_slice(), Some(namespace), LIMITS).and_then(|image| image.list(""));
@@ -303,4 +319,85 @@ pub fn splice(data: &[u8]) -> bool {
         assert!(matches!(Gpt::read(&bytes, gpt.alternate), Ok(Some(backup)) if backup == gpt.backup()));
     }
     true
+}
+
+/// An oracle that cannot fail proves nothing: each is shown something that is wrong.
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::*;
+
+    const TREE: &[u8] = b"one\t3000\nsub/two\t10\n";
+
+    fn image() -> Vec<u8> {
+        let mut tree = Tree::new();
+        assert!(tree.add_file("one", vec![0x5A; 3000]).is_ok() && tree.add_file("sub/two", "two").is_ok());
+        let mut bytes = Vec::new();
+        let plan = Plan::new(&tree, &Options::new(Profile::Task, "FUZZ", 1_700_000_000));
+        assert!(plan.is_ok_and(|plan| plan.write_to(&mut bytes).is_ok()));
+        bytes
+    }
+
+    /// Where the content `text` is.
+    fn place(bytes: &[u8], text: &[u8]) -> usize {
+        bytes.windows(text.len()).position(|window| window == text).unwrap_or_default()
+    }
+
+    #[test]
+    #[should_panic(expected = "gives back what was written")]
+    fn a_writer_that_changes_a_byte_of_a_file_is_noticed() {
+        roundtrip(TREE, &|bytes| {
+            let at = place(bytes, b"sub/twosub");
+            bytes[at] ^= 1;
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "no error was found, and the reader has one")]
+    fn a_checker_that_finds_nothing_is_noticed() {
+        let mut bytes = image();
+        // The length of the record of a directory, in every tree.
+        for name in [b"\x03SUB".as_slice(), b"\x06\0s\0u\0b"] {
+            let at = place(&bytes, name);
+            bytes[at - 32] = 20;
+        }
+        checked(&bytes, Rule::ALL.to_vec());
+    }
+
+    /// Says something else every time.
+    struct Fickle(Vec<u8>, AtomicU8);
+
+    impl ReadAt for Fickle {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+            self.0.read_exact_at(offset, buffer)?;
+            if buffer.first() == Some(&0x5A) {
+                buffer[0] = self.1.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "extents hold the bytes of the file")]
+    fn a_reader_whose_extents_are_not_the_file_is_noticed() {
+        read_everything(Fickle(image(), AtomicU8::new(0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "Joliet")]
+    fn a_splice_that_forgets_a_tree_is_noticed() {
+        let image = image();
+        let data = [&[0; SYSTEM_HEAD], &image[SYSTEM_AREA as usize..]].concat();
+        assert!(spliced(&data, &|_| ()), "the image takes a splice");
+        spliced(&data, &|bytes| {
+            let name = b"\0j\0o\0b\0.\0j\0s\0o\0n";
+            let at = place(bytes, name);
+            bytes[at..at + name.len()].fill(b'x');
+        });
+    }
 }

@@ -53,6 +53,12 @@ pub(crate) fn identifier(
     Ok(name.encode_utf16().flat_map(u16::to_be_bytes).collect())
 }
 
+/// Whether an identifier or text field is text: no half of a surrogate pair stands alone.
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    char::decode_utf16(units).all(|unit| unit.is_ok())
+}
+
 /// The text of an identifier or text field.
 pub(crate) fn decode(bytes: &[u8]) -> String {
     let units = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));

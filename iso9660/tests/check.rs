@@ -410,3 +410,30 @@ fn the_rules_are_those_of_the_golden_list() {
     let kebab = |code: &str| code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     assert!(codes.iter().all(|code| kebab(code)), "codes are of lower case and hyphens");
 }
+
+#[test]
+fn what_begins_behind_the_image_is_outside_and_overlaps_nothing() {
+    let mut tree = Tree::new();
+    tree.add_file("one", vec![1; 3000]).unwrap();
+    tree.add_file("two", vec![2; 3000]).unwrap();
+    let plan = Plan::new(&tree, &Options::new(Profile::Task, "OUTSIDE", EPOCH)).unwrap();
+    let mut bytes = Vec::new();
+    plan.write_to(&mut bytes).unwrap();
+    let image = iso9660::Image::open(&plan).unwrap();
+    for (name, moved) in [("one", 5000_u32), ("two", 5001)] {
+        let sector = u32::try_from(image.extents(name).unwrap()[0].offset / 2048).unwrap();
+        let both = |sector: u32| [sector.to_le_bytes(), sector.to_be_bytes()].concat();
+        let places: Vec<usize> = bytes
+            .windows(8)
+            .enumerate()
+            .filter(|(_, window)| *window == both(sector))
+            .map(|(at, _)| at)
+            .collect();
+        assert_eq!(places.len(), 2, "a record in each tree");
+        places.into_iter().for_each(|at| bytes[at..at + 8].copy_from_slice(&both(moved)));
+    }
+    let report = iso9660::check(&bytes, &CheckOptions::default()).unwrap();
+    assert!(report.findings().iter().all(|finding| finding.offset <= bytes.len() as u64), "{report}");
+    assert!(report.findings().iter().any(|finding| finding.rule == Rule::ExtentOutside), "{report}");
+    assert!(report.findings().iter().all(|finding| finding.rule != Rule::ExtentsOverlap), "{report}");
+}

@@ -519,6 +519,16 @@ fn the_seeds_of_the_fuzz_target_are_these_images_and_replay_without_a_finding() 
 }
 
 #[test]
+fn what_fuzzing_found_replays_without_a_finding() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/iso_splice");
+    let files: Vec<_> = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() > seeds().len(), "seeds that are no image of this file are there too");
+    for file in files {
+        iso9660::fuzz::splice(&fs::read(&file).unwrap());
+    }
+}
+
+#[test]
 fn single_byte_changes_never_break_a_promise() {
     let (mut planned, mut refused) = (0, 0);
     for (_, image) in seeds() {

@@ -1,20 +1,66 @@
-//! A registry on a directory and an address, open to everybody: `serve DIRECTORY ADDRESS`. For trying clients and
-//! for measuring.
+//! A registry on a directory and an address. For trying clients and for measuring.
+//!
+//! ```text
+//!  serve DIRECTORY ADDRESS                                    open to everybody
+//!        --htpasswd FILE                                      to the users of the file
+//!        --tokens                                             by way of tokens
+//!        --rule '<repositories> <subjects> <rights>'          any number; without one, users may do everything
+//!        --immutable '<repositories> <tags>'                  any number
+//!        --anonymous-read --anonymous-write                   where no rule fits
+//! ```
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::serve::ListenerExt;
-use registry::{AllowAll, Config, Registry};
+use registry::{
+    AccessControl, AllowAll, Config, Htpasswd, HtpasswdOptions, ImmutableTags, Policy, Registry, Rights,
+    TokenAuthority, TokenOptions,
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let (Some(directory), Some(address)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: serve DIRECTORY ADDRESS".into());
+        return Err("usage: serve DIRECTORY ADDRESS [--htpasswd FILE] [--tokens] [--rule RULE]... \
+                    [--immutable 'REPOSITORIES TAGS']... [--anonymous-read] [--anonymous-write]"
+            .into());
     };
+    let (mut users, mut tokens, mut policy) = (None, false, Policy::default());
+    while let Some(flag) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
+        match flag.as_str() {
+            "--htpasswd" => users = Some(Htpasswd::open(value()?, HtpasswdOptions::default()).await?),
+            "--tokens" => tokens = true,
+            "--rule" => policy.rules.push(value()?.parse()?),
+            "--immutable" => {
+                let text = value()?;
+                let (repositories, tags) = text.split_once(' ').ok_or("write '<repositories> <tags>'")?;
+                policy
+                    .immutable
+                    .push(ImmutableTags { repositories: repositories.parse()?, tags: tags.parse()? });
+            }
+            "--anonymous-read" => policy.anonymous_read = true,
+            "--anonymous-write" => policy.anonymous_write = true,
+            _ => return Err(format!("there is no {flag}").into()),
+        }
+    }
+    if policy.rules.is_empty() {
+        policy.authenticated = Rights::ALL;
+    }
     let registry = Registry::open(Config::new(directory)).await?;
-    let router = registry.router(Arc::new(AllowAll));
+    let router = match users {
+        None => registry.router(Arc::new(AllowAll)),
+        Some(users) => {
+            let control = AccessControl::new(Arc::new(users), policy);
+            if tokens {
+                let authority = Arc::new(TokenAuthority::new(control, TokenOptions::default()));
+                registry.router(Arc::clone(&authority) as _).merge(authority.token_router())
+            } else {
+                registry.router(Arc::new(control))
+            }
+        }
+    };
     let listener = tokio::net::TcpListener::bind(address).await?.tap_io(|stream| {
         // Small answers go out at once; a failure to ask for that only costs latency.
         let _latency = stream.set_nodelay(true);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::digest::Digest;
+use crate::name::Tag;
 
 /// A failed operation of the registry's store.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,9 @@ pub enum Error {
         /// What its bytes hash to.
         actual: Digest,
     },
+    /// The tag exists, and may neither name something else nor go.
+    #[error("the tag {0} exists and has to stay as it is: push under another tag")]
+    TagKept(Tag),
     /// There is no such upload session in the repository: never begun, finished, cancelled or swept.
     #[error("there is no upload session {0}: begin a new one")]
     UploadUnknown(Uuid),

@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 
+use crate::access::{Credentials, read_htpasswd};
 use crate::digest::Digest;
 use crate::http::path::Endpoint;
 use crate::http::range::{ChunkRange, Selection, select};
@@ -76,17 +77,49 @@ pub fn request_path(data: &[u8]) {
     }
 }
 
+/// Reads `data` as an `Authorization` header and as an htpasswd file, and checks that neither lets anything be shown
+/// that is not for other eyes, and that only lines of the form let users in.
+///
+/// # Panics
+///
+/// When that does not hold.
+pub fn credentials(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match Credentials::parse(text) {
+        Some(Credentials::Basic { user, password }) => {
+            assert!(!user.is_empty() && !user.contains(':') && !user.contains(char::is_control));
+            assert_eq!(format!("{password:?}"), "[redacted]");
+            let again = Credentials::basic(&user, password.expose());
+            assert_eq!(again, Some(Credentials::Basic { user, password }));
+        }
+        Some(Credentials::Bearer(token)) => {
+            assert!(!token.expose().contains(|c: char| c.is_whitespace() || c.is_control()));
+            assert_eq!(format!("{token:?}"), "[redacted]");
+        }
+        None => {}
+    }
+    let file = read_htpasswd(text);
+    for (user, hash) in &file.users {
+        assert!(!user.is_empty() && !user.contains([':', '\n']));
+        assert!((4..=15).contains(&hash.cost()));
+        assert!(text.lines().any(|line| line.starts_with(&format!("{user}:$2"))));
+    }
+    assert!(file.problems.iter().all(|(line, _)| (1..=text.lines().count()).contains(line)));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{manifest, request_path};
+    use super::{credentials, manifest, request_path};
     use proptest::prelude::*;
     use std::path::Path;
 
     #[test]
     fn every_seed_holds() {
-        for (corpus, oracle) in
-            [("registry_path", request_path as fn(&[u8])), ("registry_manifest", manifest as fn(&[u8]))]
-        {
+        for (corpus, oracle) in [
+            ("registry_path", request_path as fn(&[u8])),
+            ("registry_manifest", manifest as fn(&[u8])),
+            ("registry_credentials", credentials as fn(&[u8])),
+        ] {
             let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(corpus);
             let mut seeds = 0;
             for file in std::fs::read_dir(directory).unwrap() {
@@ -102,6 +135,14 @@ mod tests {
         fn arbitrary_bytes_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..300)) {
             request_path(&data);
             manifest(&data);
+            credentials(&data);
+        }
+
+        #[test]
+        fn nearly_right_credentials_break_nothing(
+            data in "((Basic|bearer) +[A-Za-z0-9+/._=-]{0,40})|([a-z:#]{0,6}(:\\$2[ayb]\\$[0-9]{2}\\$[A-Za-z0-9./]{50,55})?\r?\n?){0,4}"
+        ) {
+            credentials(data.as_bytes());
         }
 
         #[test]

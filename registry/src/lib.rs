@@ -1,17 +1,16 @@
 //! A small OCI registry that never loses a byte: an axum router over a store of its own.
 //!
 //! ```text
-//!                 Authorizer (the embedding program's)
-//!                     ^
-//!                     | Caller, Access
+//!                 Authorizer (the embedding program's, or AccessControl, TokenAuthority)    Audit
+//!                     ^ Caller, Access                                                        ^ AuditEvent
 //!  client -> http::path -> http::{blobs, uploads, manifests, …} -> Registry -> store (blocking threads) -> disk
 //!                                                                        ^
 //!  embedding program: resolve, blob, tags, pin, collect, scrub, retain --+
 //!                     import, export, quotas, sweep, set_read_only, …
 //! ```
 //!
-//! The crate knows the distribution specification and a directory, nothing else: no jobs, no users, no
-//! configuration files, no database. What it answers with 201 is on disk, file and directory, before the answer
+//! The crate knows the distribution specification and a directory, nothing else: no jobs, no configuration files, no
+//! database, and of users only what an [`Authenticator`] says of them ([`Htpasswd`] is one). What it answers with 201 is on disk, file and directory, before the answer
 //! leaves; what it serves was hashed while it was written. Every body, wait and buffer has a bound in
 //! [`Config`].
 //!
@@ -23,6 +22,22 @@
 //! let registry = Registry::open(Config::new("/var/lib/example/oci")).await?;
 //! let router: axum::Router = registry.router(Arc::new(AllowAll));
 //! # let _ = router; Ok(())
+//! # }
+//! ```
+//!
+//! With users of an htpasswd file, rules, and Docker's token flow:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use registry::{AccessControl, Htpasswd, HtpasswdOptions, Policy, TokenAuthority, TokenOptions};
+//!
+//! # async fn run(registry: registry::Registry) -> Result<(), Box<dyn std::error::Error>> {
+//! let users = Htpasswd::open("/etc/example/htpasswd", HtpasswdOptions::default()).await?;
+//! let rules = vec!["os-images/** anonymous read".parse()?, "os-images/** group:ops read,create,update".parse()?];
+//! let control = AccessControl::new(Arc::new(users), Policy { rules, ..Policy::default() });
+//! let authority = Arc::new(TokenAuthority::new(control, TokenOptions::default()));
+//! let router = registry.router(Arc::clone(&authority) as _).merge(authority.token_router());
+//! # let _: axum::Router = router; Ok(())
 //! # }
 //! ```
 //!
@@ -53,7 +68,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, Semaphore};
 
-pub use crate::access::{Access, Action, AllowAll, Authorizer, Caller, Denied};
+pub use crate::access::{
+    Access, AccessControl, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited, Authenticator,
+    Authorizer, Caller, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, ImmutableTags, InvalidRule,
+    NoAudit, Policy, Realm, Reason, Request, Rights, Rule, Secret, Subject, TokenAuthority, TokenOptions,
+    Who, decide,
+};
 pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
 pub use crate::error::Error;
@@ -92,7 +112,12 @@ impl Registry {
 
     /// The distribution API under `/v2`, to be merged into the embedding program's router.
     pub fn router(&self, authorizer: Arc<dyn Authorizer>) -> axum::Router {
-        http::router(self.clone(), authorizer)
+        http::router(self.clone(), authorizer, Arc::new(NoAudit))
+    }
+
+    /// The same, telling `audit` of every change and every refusal.
+    pub fn audited_router(&self, authorizer: Arc<dyn Authorizer>, audit: Arc<dyn Audit>) -> axum::Router {
+        http::router(self.clone(), authorizer, audit)
     }
 
     /// The manifest `reference` names in `repository`. What is returned was hashed when it was read.

@@ -23,7 +23,7 @@ impl Authorizer for Table {
         match caller.authorization {
             None => Err(Denied::Unauthorized),
             Some(_) if repository.as_deref() == Some("secret") => Err(Denied::Forbidden),
-            Some("reader") if access.action != Action::Pull => Err(Denied::Forbidden),
+            Some("reader") if !matches!(access.action, Action::Pull | Action::List) => Err(Denied::Forbidden),
             Some(_) => Ok(()),
         }
     }
@@ -51,7 +51,7 @@ async fn every_endpoint_asks_for_its_action_before_it_does_anything() {
         (Method::DELETE, "/v2/a/manifests/x".to_owned(), Some("a"), Action::Delete),
         (Method::GET, "/v2/a/tags/list".to_owned(), Some("a"), Action::Pull),
         (Method::GET, format!("/v2/a/referrers/{digest}"), Some("a"), Action::Pull),
-        (Method::GET, "/v2/_catalog".to_owned(), None, Action::Pull),
+        (Method::GET, "/v2/_catalog".to_owned(), None, Action::List),
         (Method::GET, "/v2/_oci/ext/discover".to_owned(), None, Action::Pull),
         (Method::GET, "/v2/a/b/_oci/ext/discover".to_owned(), Some("a/b"), Action::Pull),
     ] {

@@ -163,5 +163,7 @@ async fn parallel_pushes_all_succeed_and_leave_one_copy_of_each_blob() {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     assert_eq!(names("blobs/sha256"), contents);
+    // Layouts follow a moment later, by drafts of their own.
+    server.registry.flush_layouts().await.unwrap();
     assert!(names("uploads").is_empty() && names("tmp").is_empty());
 }

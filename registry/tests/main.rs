@@ -3,6 +3,7 @@
 
 mod access;
 mod archive;
+mod audit;
 mod clients;
 mod conformance;
 mod crash;
@@ -17,3 +18,4 @@ mod referrers;
 mod scrub;
 mod soak;
 mod support;
+mod tokens;

@@ -3,10 +3,13 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use async_trait::async_trait;
 use base64::Engine as _;
-use registry::{Access, Algorithm, AllowAll, Authorizer, Caller, Config, Denied, Digest, Registry};
+use registry::{
+    AccessControl, Algorithm, AllowAll, Authorizer, Config, Digest, Htpasswd, HtpasswdOptions, Policy,
+    Registry,
+};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -42,7 +45,13 @@ impl Server {
 
     pub(crate) async fn open(config: Config, authorizer: Arc<dyn Authorizer>) -> Self {
         let registry = Registry::open(config).await.unwrap();
-        let router = registry.router(authorizer).into_make_service_with_connect_info::<SocketAddr>();
+        let router = registry.router(authorizer);
+        Self::serve(registry, router).await
+    }
+
+    /// A registry behind a router of the test's own making.
+    pub(crate) async fn serve(registry: Registry, router: axum::Router) -> Self {
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -116,23 +125,34 @@ impl Server {
     }
 }
 
-/// The one user of [`BasicOnly`].
+/// The user that logs in.
 pub(crate) const USER: &str = "tester";
 pub(crate) const PASSWORD: &str = "open: sesame";
 
-/// Everything for the one user, nothing for others.
-pub(crate) struct BasicOnly;
+/// That user in an htpasswd file, and these rules.
+pub(crate) async fn access_control_with(rules: &[&str]) -> AccessControl {
+    access_control_for(&[(USER, PASSWORD)], rules).await
+}
 
-#[async_trait]
-impl Authorizer for BasicOnly {
-    async fn authorize(&self, caller: Caller<'_>, _access: Access<'_>) -> Result<(), Denied> {
-        if caller.authorization == Some(&basic()) { Ok(()) } else { Err(Denied::Unauthorized) }
-    }
+/// These users in an htpasswd file, and these rules.
+pub(crate) async fn access_control_for(known: &[(&str, &str)], rules: &[&str]) -> AccessControl {
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let line = |(user, password): &(&str, &str)| format!("{user}:{}\n", bcrypt::hash(password, 4).unwrap());
+    std::fs::write(users.path(), known.iter().map(line).collect::<String>()).unwrap();
+    let options = HtpasswdOptions { look_every: Duration::from_secs(3600), ..HtpasswdOptions::default() };
+    let users = Htpasswd::open(users.path(), options).await.unwrap();
+    let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    AccessControl::new(Arc::new(users), Policy { rules, ..Policy::default() })
 }
 
 /// The header that user sends.
 pub(crate) fn basic() -> String {
-    let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    basic_of(USER, PASSWORD)
+}
+
+/// The header anybody sends.
+pub(crate) fn basic_of(user: &str, password: &str) -> String {
+    let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
     format!("Basic {encoded}")
 }
 

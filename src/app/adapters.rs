@@ -80,19 +80,39 @@ impl Sessions for StoreDirectory {
 /// OS images in our registry.
 pub(super) struct RegistryImages(pub(super) Option<registry::Registry>);
 
+/// Who keeps an image from going, as `shoal registry pins` shows it.
+fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
+    format!("job {job}").parse().map_err(|why: registry::InvalidPinOwner| Unavailable(why.to_string()))
+}
+
 #[async_trait]
 impl Images for RegistryImages {
-    async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable> {
+    async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable> {
         let Some(registry) = &self.0 else { return Ok(false) };
         // A name our registry could never hold is one it does not hold.
         let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
             return Ok(false);
         };
-        match registry.resolve(&repository, &reference).await {
-            Ok(_) => Ok(true),
+        let held = match registry.resolve(&repository, &reference).await {
+            Ok(manifest) => registry.pin(&repository, &manifest.digest, &pin_owner(owner)?).await,
+            Err(error) => Err(error),
+        };
+        match held {
+            Ok(()) => Ok(true),
+            // Also when it was deleted in between.
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
             Err(error) => Err(Unavailable(chain(&error).to_string())),
         }
+    }
+
+    async fn release(&self, owner: &str) -> Result<(), Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(()) };
+        let owner = pin_owner(owner)?;
+        for pin in registry.pins().into_iter().filter(|pin| pin.owner == owner) {
+            let unpinned = registry.unpin(&pin.repository, &pin.digest, &owner).await;
+            unpinned.map_err(|error| Unavailable(chain(&error).to_string()))?;
+        }
+        Ok(())
     }
 
     async fn ready(&self) -> Result<(), Unavailable> {
@@ -223,8 +243,10 @@ impl registry::Authorizer for RegistryAccess {
                 AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Unavailable,
             })?;
         let permission = match access.action {
-            registry::Action::Pull => Permission::RegistryPull,
-            registry::Action::Push | registry::Action::Delete => Permission::RegistryPush,
+            registry::Action::Pull | registry::Action::List => Permission::RegistryPull,
+            registry::Action::Push | registry::Action::Move | registry::Action::Delete => {
+                Permission::RegistryPush
+            }
         };
         let repository = access.repository.map(ToString::to_string);
         // The probe of /v2/ names no repository: whoever is known may knock.

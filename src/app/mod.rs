@@ -9,9 +9,12 @@
 //! beside the database); what holds the master key is made here and handed down.
 
 mod adapters;
+mod images;
 mod listen;
 mod lock;
 mod retention;
+
+pub use images::Offline;
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,8 +43,6 @@ use crate::telemetry::Metrics;
 const MAX_IMAGE: u64 = 64 << 30;
 /// How long connections may take to end at stop.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How often abandoned uploads are swept.
-const SWEEP: Duration = Duration::from_secs(3600);
 
 /// Why the controller did not start.
 #[derive(Debug, thiserror::Error)]
@@ -164,7 +165,7 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
     let store = open_store(&settings, clock.now()).await?;
     let metrics = Arc::new(Metrics::default());
     let registry = match settings.enable_registry {
-        true => Some(open_registry(&settings).await?),
+        true => Some(images::open(&settings).await?),
         false => None,
     };
     let bind = |address: SocketAddr| async move {
@@ -249,7 +250,7 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
     }
     if let Some(registry) = registry {
-        work.spawn(sweep(registry, stop_work.clone()));
+        work.spawn(images::keep(registry, images::Care::of(&settings), stop_work.clone()));
     }
     Ok(Running {
         api: api_address,
@@ -299,13 +300,6 @@ async fn open_store(settings: &Settings, now: Time) -> Result<Store, StartError>
     let path = settings.db_path.clone();
     let opened = tokio::task::spawn_blocking(move || Store::open(&path, now)).await;
     Ok(opened.map_err(|_panic| StoreError::Closed)??)
-}
-
-async fn open_registry(settings: &Settings) -> Result<registry::Registry, StartError> {
-    make_folder(&settings.registry_storage)?;
-    let mut config = registry::Config::new(settings.registry_storage.clone());
-    config.max_blob_size = settings.registry_max_blob_size;
-    registry::Registry::open(config).await.map_err(|why| StartError::Registry(Box::new(why)))
 }
 
 fn make_site(
@@ -403,16 +397,4 @@ fn webhook_secrets(settings: &Settings) -> Result<WebhookSecrets, StartError> {
     let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
     let previous = load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)?;
     Ok(WebhookSecrets::new(current.as_ref(), previous.as_ref()))
-}
-
-async fn sweep(registry: registry::Registry, stop: CancellationToken) {
-    loop {
-        if let Err(error) = registry.sweep(std::time::SystemTime::now()).await {
-            tracing::warn!(error = %crate::model::chain(&error), "abandoned uploads were not swept");
-        }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(SWEEP) => {}
-        }
-    }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //! serve, demo, sim          run something here, on a multi-threaded runtime
 //! server …, job …, batch …  ask a running controller over HTTP; they never open its database
-//! recipe, config, iso       local and read-only
+//! recipe, config, iso       local
+//! registry …                local, refused while a controller runs
 //! ```
 //!
 //! Invariants: data goes to standard output, everything else to standard error; `--json` is what the controller said,
@@ -24,6 +25,7 @@ mod iso;
 mod job;
 mod output;
 mod recipe;
+mod registry;
 mod serve;
 mod server;
 mod settings_args;
@@ -84,6 +86,13 @@ enum Command {
         #[command(subcommand)]
         command: Box<batch::Command>,
     },
+    /// Work on the images of a data directory while no controller runs on it
+    Registry {
+        #[command(flatten)]
+        settings: Box<SettingsArgs>,
+        #[command(subcommand)]
+        command: registry::Command,
+    },
     /// Check recipes without a controller
     #[command(subcommand)]
     Recipe(recipe::Command),
@@ -131,6 +140,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
+        }
+        Command::Registry { settings, command } => {
+            let settings = settings.load()?;
+            asking()?.block_on(Box::pin(registry::run(command, settings, output)))
         }
         Command::Recipe(command) => recipe::run(command, output),
         Command::Config(command) => config::run(command, output),

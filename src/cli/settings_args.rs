@@ -95,7 +95,7 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         Kind::Path => argument.value_name("PATH"),
         Kind::Address => argument.value_name("ADDRESS"),
         Kind::Duration { .. } => argument.value_name("DURATION"),
-        Kind::Size { .. } => argument.value_name("SIZE"),
+        Kind::Size { .. } | Kind::Reserve => argument.value_name("SIZE"),
         Kind::Count { .. } => argument.value_name("N"),
         Kind::BaseUrl | Kind::ImageUrl => argument.value_name("URL"),
         Kind::Secret => argument.value_name("env:NAME|file:PATH"),

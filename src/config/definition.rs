@@ -48,6 +48,8 @@ pub enum Kind {
         /// The most.
         max: u64,
     },
+    /// A number of bytes, or a part of a disk.
+    Reserve,
     /// A path.
     Path,
     /// One of these words.
@@ -128,6 +130,7 @@ impl fmt::Display for Kind {
                 write!(f, "duration, {} to {}", duration_text(*min), duration_text(*max))
             }
             Self::Size { min, max } => write!(f, "size, {} to {}", size_text(*min), size_text(*max)),
+            Self::Reserve => f.write_str("size, or 0% to 99%"),
             Self::Path => f.write_str("path"),
             Self::Choice(words) => f.write_str(&words.join("|")),
             Self::BaseUrl => f.write_str("http(s)://host[:port]"),

@@ -75,6 +75,16 @@ pub struct Settings {
     pub registry_max_blob_size: u64,
     /// How callers prove who they are.
     pub auth_mode: AuthMode,
+    /// Room on the registry's disk that pushes never touch: bytes as digits, or a percentage.
+    pub registry_reserve: String,
+    /// How often garbage of the registry is collected.
+    pub registry_gc_interval: Duration,
+    /// How long garbage is kept.
+    pub registry_gc_grace_period: Duration,
+    /// How often all images are verified.
+    pub registry_scrub_interval: Duration,
+    /// How many bytes a second that may read.
+    pub registry_scrub_rate: u64,
     /// Whether [`AuthMode::None`] may be used beyond loopback.
     pub auth_none_anywhere: bool,
     /// The configured user; present exactly when [`Self::basic_pass_hash`] is.

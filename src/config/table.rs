@@ -144,6 +144,51 @@ pub(super) static REGISTRY_MAX_BLOB_SIZE: Setting<u64> = Setting {
     ),
     parse: values::size,
 };
+pub(super) static REGISTRY_RESERVE: Setting<String> = Setting {
+    definition: row(
+        "REGISTRY_RESERVE",
+        Kind::Reserve,
+        Fallback::Text("64MiB"),
+        "Room on the registry's disk that pushes never touch: a size, or a part of the disk such as 2%.",
+    ),
+    parse: values::reserve,
+};
+pub(super) static REGISTRY_GC_INTERVAL: Setting<Duration> = Setting {
+    definition: row(
+        "REGISTRY_GC_INTERVAL",
+        Kind::Duration { min: seconds(60), max: seconds(90 * 86_400) },
+        Fallback::Text("1h"),
+        "How often what no image needs is removed from the registry.",
+    ),
+    parse: values::duration,
+};
+pub(super) static REGISTRY_GC_GRACE_PERIOD: Setting<Duration> = Setting {
+    definition: row(
+        "REGISTRY_GC_GRACE_PERIOD",
+        Kind::Duration { min: seconds(0), max: seconds(90 * 86_400) },
+        Fallback::Text("1h"),
+        "How long the registry keeps what no image needs after it was last pushed or asked for.",
+    ),
+    parse: values::duration,
+};
+pub(super) static REGISTRY_SCRUB_INTERVAL: Setting<Duration> = Setting {
+    definition: row(
+        "REGISTRY_SCRUB_INTERVAL",
+        Kind::Duration { min: seconds(3600), max: seconds(365 * 86_400) },
+        Fallback::Text("7d"),
+        "How often all images are hashed once more to find what has rotted on the disk.",
+    ),
+    parse: values::duration,
+};
+pub(super) static REGISTRY_SCRUB_RATE: Setting<u64> = Setting {
+    definition: row(
+        "REGISTRY_SCRUB_RATE",
+        Kind::Size { min: MIB, max: 16 * GIB },
+        Fallback::Text("32MiB"),
+        "How much of them is read in a second at most.",
+    ),
+    parse: values::size,
+};
 pub(super) static AUTH_MODE: Setting<AuthMode> = Setting {
     definition: row(
         "AUTH_MODE",
@@ -326,7 +371,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 33] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 38] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -340,6 +385,11 @@ pub(super) static SETTINGS: [&dyn AnySetting; 33] = [
     &ENABLE_REGISTRY,
     &REGISTRY_STORAGE,
     &REGISTRY_MAX_BLOB_SIZE,
+    &REGISTRY_RESERVE,
+    &REGISTRY_GC_INTERVAL,
+    &REGISTRY_GC_GRACE_PERIOD,
+    &REGISTRY_SCRUB_INTERVAL,
+    &REGISTRY_SCRUB_RATE,
     &AUTH_MODE,
     &AUTH_NONE_ANYWHERE,
     &BASIC_USER,

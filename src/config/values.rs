@@ -174,6 +174,16 @@ pub(super) fn size(kind: Kind, text: &str) -> Result<u64, Unusable> {
         })
 }
 
+/// A size, as bytes in digits, or a percentage of the disk as it is.
+pub(super) fn reserve(_: Kind, text: &str) -> Result<String, Unusable> {
+    let refusal = || Unusable::give("a size such as 1GiB, or 0% to 99% of the disk");
+    match text.strip_suffix('%') {
+        Some(number) => digits(number).filter(|part| *part < 100).map(|part| format!("{part}%")),
+        None => size(Kind::Size { min: 0, max: u64::MAX }, text).ok().map(|bytes| bytes.to_string()),
+    }
+    .ok_or_else(refusal)
+}
+
 pub(super) fn memory(kind: Kind, text: &str) -> Result<usize, Unusable> {
     usize::try_from(size(kind, text)?).map_err(|_| Unusable::outside(kind))
 }

@@ -26,8 +26,11 @@ pub trait Directory: Send + Sync {
 /// Where OS images are looked up before a machine is touched for them.
 #[async_trait]
 pub trait Images: Send + Sync {
-    /// Whether our own registry holds this image (`reference` is a tag or a digest).
-    async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable>;
+    /// Whether our own registry holds this image (`reference` is a tag or a digest). If so it cannot go until it is
+    /// released for `owner`.
+    async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable>;
+    /// Lets go of everything that is held for `owner`.
+    async fn release(&self, owner: &str) -> Result<(), Unavailable>;
     /// Whether images can be stored right now.
     async fn ready(&self) -> Result<(), Unavailable>;
 }

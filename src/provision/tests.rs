@@ -91,8 +91,11 @@ struct Nothing;
 
 #[async_trait]
 impl Images for Nothing {
-    async fn holds(&self, _: &str, _: &str) -> Result<bool, Unavailable> {
+    async fn hold(&self, _: &str, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)
+    }
+    async fn release(&self, _: &str) -> Result<(), Unavailable> {
+        Ok(())
     }
     async fn ready(&self) -> Result<(), Unavailable> {
         Ok(())

@@ -93,6 +93,8 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: boo
 }
 
 fn overlaps(checker: &mut Checker<'_>, claims: &[(u64, u64, Use)]) {
+    // What begins behind the image has been told as outside already.
+    let claims = &claims[..claims.partition_point(|(start, ..)| *start < checker.len)];
     let Some(mut reaching) = claims.first().copied() else { return };
     for claim in claims.iter().skip(1) {
         let (start, end, what) = *claim;

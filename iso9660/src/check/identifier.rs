@@ -91,9 +91,8 @@ fn joliet_identifier(checker: &mut Checker<'_>, identifier: &[u8], offset: u64) 
     if text.chars().any(|character| character.is_control() || character == '/') {
         let message = format_args!("{}", shown(text.as_bytes()));
         checker.find(Rule::JolietIdentifier, offset, message);
-    } else if joliet::name(identifier)
-        .chars()
-        .any(|character| "*:;?\\".contains(character) || character == char::REPLACEMENT_CHARACTER)
+    } else if !joliet::is_text(identifier)
+        || joliet::name(identifier).chars().any(|character| "*:;?\\".contains(character))
     {
         let message = format_args!("{}", shown(text.as_bytes()));
         checker.find(Rule::JolietCharacters, offset, message);

@@ -15,7 +15,7 @@
 use crate::SECTOR_SIZE;
 use crate::ecma119::Hierarchy;
 use crate::ecma119::field::{both_u32, put};
-use crate::ecma119::record::{DIRECTORY, NewRecord, PARENT, SELF};
+use crate::ecma119::record::{DIRECTORY, MAX_LENGTH, NewRecord, PARENT, SELF, base_length};
 use crate::error::ReadError;
 use crate::plan::{NewPiece, Part};
 use crate::rockridge;
@@ -92,26 +92,15 @@ impl Graft {
                 return Err(SpliceError::Replace { path: directory.to_owned(), tree: kind.name(), reason });
             }
             [] => {
-                let identifier = names::directory(directory, kind)?;
-                let node = Node { directory: true, serial: added.serial(0), name: Some(added.directory) };
-                let area = tree.rock_ridge.map(|dialect| dialect.area(&node, added.date)).unwrap_or_default();
-                let record = NewRecord {
-                    extent: 0,
-                    data_length: 0,
-                    date: added.date,
-                    flags: DIRECTORY,
-                    identifier: &identifier,
-                };
-                let entry = records::place(&tree.records, &identifier, kind);
-                tree.records.insert(entry, Raw::parse(&record.to_bytes(&area), 0)?);
                 links = dialect::links(&tree.records[0], skip);
-                for record in &mut tree.records[..2] {
-                    dialect::add_link(record, skip, links);
-                }
-                (entry, tree.path_table.insert(&identifier, kind.name())?)
+                insert(&mut tree, added, links)?
             }
         };
         let files = names::files(&added.names(), kind)?;
+        for (identifier, index) in &files {
+            let node = Node { directory: false, serial: 0, name: Some(added.files[*index].name) };
+            expect_room(&tree, identifier, &node)?;
+        }
         let places = Places::default();
         let mut graft = Graft { tree, entry, number, links, directory: 0, moved: None, files, places };
         let bytes = graft.directory_bytes(added).len();
@@ -346,6 +335,33 @@ fn find_existing(
         }
     }
     Ok(found)
+}
+
+/// A record has a length of one byte; how much of it is left for attributes is for the original to say.
+fn expect_room(tree: &Tree, identifier: &[u8], node: &Node<'_>) -> Result<(), SpliceError> {
+    let area = tree.rock_ridge.map_or(0, |dialect| dialect.area(node, [0; 7]).len());
+    if base_length(identifier.len()) + area <= MAX_LENGTH {
+        return Ok(());
+    }
+    let what = "bytes in the record of an added file, of which the image wants too many skipped";
+    Err(SpliceError::Limit { what, limit: MAX_LENGTH as u64 })
+}
+
+/// Gives the directory a record in the root, which then has a link more than `links`, and a number; answers both.
+fn insert(tree: &mut Tree, added: &Added<'_>, links: Option<u32>) -> Result<(usize, u16), SpliceError> {
+    let (kind, skip, date) = (tree.kind, tree.skip(), added.date);
+    let identifier = names::directory(added.directory, kind)?;
+    let node = Node { directory: true, serial: added.serial(0), name: Some(added.directory) };
+    expect_room(tree, &identifier, &node)?;
+    let area = tree.rock_ridge.map(|dialect| dialect.area(&node, date)).unwrap_or_default();
+    let record = NewRecord { extent: 0, data_length: 0, date, flags: DIRECTORY, identifier: &identifier }
+        .to_bytes(&area);
+    let entry = records::place(&tree.records, &identifier, kind);
+    tree.records.insert(entry, Raw::parse(&record, 0)?);
+    for record in &mut tree.records[..2] {
+        dialect::add_link(record, skip, links);
+    }
+    Ok((entry, tree.path_table.insert(&identifier, kind.name())?))
 }
 
 /// Zeroes a directory that is to be replaced.

@@ -14,6 +14,7 @@ use super::error::{ApiError, Code};
 use super::pieces::stream;
 use super::range::{Selection, select};
 use super::{Api, CONTENT_DIGEST, empty, insert, text};
+use crate::access::Audited;
 use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -78,10 +79,14 @@ impl Api {
         &self,
         repository: &RepositoryName,
         digest: &Digest,
+        parts: &Parts,
     ) -> Result<Response, ApiError> {
         let (name, gone) = (repository.clone(), digest.clone());
         self.registry.run(move |store| store.delete_blob(&name, &gone)).await?;
-        tracing::info!(repository = %repository, digest = %digest, "blob deleted");
+        self.record(parts, Some(repository), Audited::DeleteBlob, |event| {
+            event.digest = Some(digest.clone())
+        })
+        .await;
         Ok(empty(StatusCode::ACCEPTED, []))
     }
 }

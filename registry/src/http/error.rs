@@ -17,6 +17,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 use super::path::BadPath;
+use crate::access::Denied;
 use crate::digest::InvalidDigest;
 use crate::error::Error;
 use crate::manifest::InvalidManifest;
@@ -80,6 +81,12 @@ impl ApiError {
         self
     }
 
+    /// Access cannot be checked at the moment.
+    pub(crate) fn unavailable(denied: Denied) -> Self {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::TooManyRequests, denied.to_string())
+            .retry_later()
+    }
+
     fn retry_later(self) -> Self {
         self.with_header(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER))
     }
@@ -109,6 +116,7 @@ impl From<Error> for ApiError {
             Error::BlobUnknown => plain(StatusCode::NOT_FOUND, Code::BlobUnknown),
             Error::RepositoryUnknown => plain(StatusCode::NOT_FOUND, Code::NameUnknown),
             Error::UploadUnknown(_) => plain(StatusCode::NOT_FOUND, Code::BlobUploadUnknown),
+            Error::TagKept(_) => plain(StatusCode::FORBIDDEN, Code::Denied),
             Error::DigestMismatch { .. } => plain(StatusCode::BAD_REQUEST, Code::DigestInvalid),
             Error::UploadBusy(_) | Error::TooManyUploads(_) => {
                 plain(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests).retry_later()

@@ -11,6 +11,8 @@
 //!
 //! Specification: distribution-spec "Pushing Manifests" (end-7a, end-7b), "Pulling manifests" (end-3), "Deleting" (end-9).
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::response::Response;
 use http::request::Parts;
@@ -20,7 +22,8 @@ use super::body::Incoming;
 use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::path::manifest_path;
-use super::{Api, CONTENT_DIGEST, SUBJECT, TAG, empty, insert, query, text};
+use super::{Api, CONTENT_DIGEST, SUBJECT, TAG, caller, empty, insert, query, text};
+use crate::access::{Access, Action, AuditEvent, Audited, Denied};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::manifest::understand;
@@ -63,6 +66,7 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, ApiError> {
         let tags = wanted_tags(reference, parts.uri.query())?;
+        let may_move = self.may_move(repository, &tags, parts).await;
         let _permit = self.receiving_permit().await?;
         let config = self.registry.config();
         let too_large = || {
@@ -74,6 +78,7 @@ impl Api {
         let content_type = text(&parts.headers, header::CONTENT_TYPE).map(str::to_owned);
         let (name, wanted, moved) = (repository.clone(), reference.clone(), tags.clone());
         // Parsing and hashing some megabytes belongs off the async threads as much as writing them does.
+        let (length, authorizer) = (document.len() as u64, Arc::clone(&self.authorizer));
         let put = self.registry.run(move |store| {
             let understood = match understand(content_type.as_deref(), &document) {
                 Ok(understood) => understood,
@@ -90,11 +95,16 @@ impl Api {
                 }
             };
             store.expect_space_for(document.len() as u64)?;
-            store.put_manifest(&name, &moved, &digest, &understood, &document)?;
+            let kept = |tag: &Tag| may_move.is_err() || authorizer.immutable(&name, tag);
+            store.put_manifest_keeping(&name, &moved, &digest, &understood, &document, &kept)?;
             Ok(Ok((digest, understood.referral.map(|referral| referral.subject))))
         });
-        let (digest, subject) = put.await??;
-        tracing::info!(repository = %repository, reference = %reference, digest = %digest, "manifest pushed");
+        let (digest, subject) = match put.await {
+            Ok(put) => put?,
+            Err(Error::TagKept(tag)) => return Err(self.kept(repository, tag, may_move, parts).await),
+            Err(error) => return Err(error.into()),
+        };
+        self.pushed(repository, reference, &tags, (&digest, length), parts).await;
         let mut response = empty(
             StatusCode::CREATED,
             [(header::LOCATION, manifest_path(repository, &digest)), (CONTENT_DIGEST, digest.to_string())],
@@ -114,11 +124,82 @@ impl Api {
         &self,
         repository: &RepositoryName,
         reference: &Reference,
+        parts: &Parts,
     ) -> Result<Response, ApiError> {
         let (name, gone) = (repository.clone(), reference.clone());
-        self.registry.run(move |store| store.delete_manifest(&name, &gone)).await?;
-        tracing::info!(repository = %repository, reference = %reference, "manifest deleted");
+        let authorizer = Arc::clone(&self.authorizer);
+        let deleted = self.registry.run(move |store| {
+            store.delete_manifest_keeping(&name, &gone, &|tag| authorizer.immutable(&name, tag))
+        });
+        let (what, digest) = match reference {
+            Reference::Tag(_) => (Audited::DeleteTag, None),
+            Reference::Digest(digest) => (Audited::DeleteManifest, Some(digest.clone())),
+        };
+        let concerns = |event: &mut AuditEvent| {
+            (event.reference, event.digest) = (Some(reference.clone()), digest);
+        };
+        let deleted = deleted.await;
+        let what = match &deleted {
+            Ok(()) => what,
+            Err(Error::TagKept(_)) => Audited::Denied(Action::Delete, Denied::Forbidden),
+            Err(_) => return deleted.map(|()| empty(StatusCode::ACCEPTED, [])).map_err(ApiError::from),
+        };
+        self.record(parts, Some(repository), what, concerns).await;
+        deleted?;
         Ok(empty(StatusCode::ACCEPTED, []))
+    }
+
+    /// Whether the caller may move tags that exist. Whether there are any is for the store to see.
+    async fn may_move(&self, repository: &RepositoryName, tags: &[Tag], parts: &Parts) -> Result<(), Denied> {
+        if tags.is_empty() {
+            return Ok(());
+        }
+        let access = Access { repository: Some(repository), action: Action::Move };
+        self.authorizer.authorize(caller(parts), access).await
+    }
+
+    /// The refusal of a push because of a tag that exists: who is nobody in particular could log in, unless the tag
+    /// does not move for anybody.
+    async fn kept(
+        &self,
+        repository: &RepositoryName,
+        tag: Tag,
+        may_move: Result<(), Denied>,
+        parts: &Parts,
+    ) -> ApiError {
+        let immutable = self.authorizer.immutable(repository, &tag);
+        if let Err(denied @ (Denied::Unauthorized | Denied::Unavailable)) = may_move
+            && !immutable
+        {
+            return self.refuse(parts, Some(repository), Action::Move, denied).await;
+        }
+        let what = Audited::Denied(Action::Move, Denied::Forbidden);
+        let concerns = |event: &mut AuditEvent| event.reference = Some(Reference::Tag(tag.clone()));
+        self.record(parts, Some(repository), what, concerns).await;
+        Error::TagKept(tag).into()
+    }
+
+    /// Tells of a manifest that was put and of each tag that names it now.
+    async fn pushed(
+        &self,
+        repository: &RepositoryName,
+        reference: &Reference,
+        tags: &[Tag],
+        (digest, length): (&Digest, u64),
+        parts: &Parts,
+    ) {
+        let of = |reference: Reference, size| {
+            let digest = digest.clone();
+            move |event: &mut AuditEvent| {
+                (event.reference, event.digest, event.size) = (Some(reference), Some(digest), size);
+            }
+        };
+        let manifest = of(reference.clone(), Some(length));
+        self.record(parts, Some(repository), Audited::PushManifest, manifest).await;
+        for tag in tags {
+            let tag = of(Reference::Tag(tag.clone()), None);
+            self.record(parts, Some(repository), Audited::PushTag, tag).await;
+        }
     }
 }
 

@@ -16,7 +16,7 @@
 //! | manifest       | pull      |      |       | push | delete |
 //! | tags           | pull      |      |       |      |        |
 //! | referrers      | pull      |      |       |      |        |
-//! | catalog        | pull      |      |       |      |        |
+//! | catalog        | list      |      |       |      |        |
 //! | extensions     | pull      |      |       |      |        |
 //!
 //! Specification: distribution-spec "API" (end-1 to end-14).
@@ -25,7 +25,7 @@ mod blobs;
 mod body;
 mod catalog;
 mod conditional;
-mod error;
+pub(crate) mod error;
 mod manifests;
 pub(crate) mod path;
 mod pieces;
@@ -37,6 +37,7 @@ mod uploads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::Router;
 use axum::body::Body;
@@ -50,7 +51,7 @@ use self::error::{ApiError, Code};
 use self::path::Endpoint;
 use self::pieces::Buffers;
 use crate::Registry;
-use crate::access::{Access, Action, Authorizer, Caller, Denied};
+use crate::access::{Access, Action, Audit, AuditEvent, Audited, Authorizer, Caller, Denied};
 use crate::name::RepositoryName;
 
 const API_VERSION: HeaderName = HeaderName::from_static("docker-distribution-api-version");
@@ -64,15 +65,16 @@ const TAG: HeaderName = HeaderName::from_static("oci-tag");
 struct Api {
     registry: Registry,
     authorizer: Arc<dyn Authorizer>,
+    audit: Arc<dyn Audit>,
     buffers: Arc<Buffers>,
 }
 
-pub(crate) fn router(registry: Registry, authorizer: Arc<dyn Authorizer>) -> Router {
+pub(crate) fn router(registry: Registry, authorizer: Arc<dyn Authorizer>, audit: Arc<dyn Audit>) -> Router {
     Router::new()
         .route("/v2", any(serve))
         .route("/v2/", any(serve))
         .route("/v2/{*endpoint}", any(serve))
-        .with_state(Arc::new(Api { registry, authorizer, buffers: Arc::default() }))
+        .with_state(Arc::new(Api { registry, authorizer, audit, buffers: Arc::default() }))
 }
 
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
@@ -124,9 +126,9 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let asked = parts.uri.query();
         match (endpoint, &parts.method) {
-            (Endpoint::Base, _) => Ok(json("{}")),
+            (Endpoint::Base, _) => Ok(self.base(parts)),
             (Endpoint::Blob { repository, digest }, &Method::DELETE) => {
-                self.delete_blob(repository, digest).await
+                self.delete_blob(repository, digest, parts).await
             }
             (Endpoint::Blob { repository, digest }, _) => self.get_blob(repository, digest, parts).await,
             (Endpoint::UploadStart { repository }, _) => self.start_upload(repository, parts, body).await,
@@ -138,7 +140,7 @@ impl Api {
             },
             (Endpoint::Manifest { repository, reference }, method) => match *method {
                 Method::PUT => self.put_manifest(repository, reference, parts, body).await,
-                Method::DELETE => self.delete_manifest(repository, reference).await,
+                Method::DELETE => self.delete_manifest(repository, reference, parts).await,
                 _ => self.get_manifest(repository, reference, parts).await,
             },
             (Endpoint::Tags { repository }, _) => self.list_tags(repository, asked).await,
@@ -170,26 +172,89 @@ impl Api {
         repository: Option<&RepositoryName>,
         action: Action,
     ) -> Result<(), ApiError> {
-        let access = Access { repository, action };
-        self.authorizer.authorize(caller(parts), access).await.map_err(|denied| match denied {
+        let asked = self.authorizer.authorize(caller(parts), Access { repository, action }).await;
+        match asked {
+            Ok(()) => Ok(()),
+            Err(denied) => Err(self.refuse(parts, repository, action, denied).await),
+        }
+    }
+
+    /// The answer to a request that may not go on.
+    async fn refuse(
+        &self,
+        parts: &Parts,
+        repository: Option<&RepositoryName>,
+        action: Action,
+        denied: Denied,
+    ) -> ApiError {
+        let caller = caller(parts);
+        let only_knocks = repository.is_none() && caller.authorization.is_none();
+        if !only_knocks {
+            self.record(parts, repository, Audited::Denied(action, denied), |_| {}).await;
+        }
+        match denied {
             Denied::Unauthorized => {
-                let challenge = HeaderValue::try_from(self.authorizer.challenge(access))
+                // A mount reads its source, for which a token is asked along with the one for its target.
+                let source = query::value(parts.uri.query(), "from").filter(|_| action == Action::Push);
+                let source: Option<RepositoryName> = source.and_then(|source| source.parse().ok());
+                let mut wanted = vec![Access { repository, action }];
+                wanted.extend(
+                    source.iter().map(|source| Access { repository: Some(source), action: Action::Pull }),
+                );
+                let challenge = HeaderValue::try_from(self.authorizer.challenge(caller, &wanted))
                     .unwrap_or(HeaderValue::from_static("Basic"));
                 ApiError::new(StatusCode::UNAUTHORIZED, Code::Unauthorized, denied.to_string())
                     .with_header(header::WWW_AUTHENTICATE, challenge)
             }
             Denied::Forbidden => ApiError::new(StatusCode::FORBIDDEN, Code::Denied, denied.to_string()),
-            Denied::Unavailable => {
-                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::TooManyRequests, denied.to_string())
-                    .with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
-            }
-        })
+            Denied::Unavailable => ApiError::unavailable(denied),
+        }
+    }
+
+    fn base(&self, parts: &Parts) -> Response {
+        let mut response = json("{}");
+        let caller = caller(parts);
+        let invitation = self.authorizer.invitation(caller).filter(|_| caller.authorization.is_none());
+        if let Some(invitation) = invitation {
+            insert(&mut response, [(header::WWW_AUTHENTICATE, invitation)]);
+        }
+        response
+    }
+
+    /// Tells the log and the audit what happened; `more` adds what is known beside the kind.
+    async fn record(
+        &self,
+        parts: &Parts,
+        repository: Option<&RepositoryName>,
+        what: Audited,
+        more: impl FnOnce(&mut AuditEvent),
+    ) {
+        let caller = caller(parts);
+        let subject = match what {
+            // Who was refused for not being known has no name, and asking again would be another try.
+            Audited::Denied(_, Denied::Unauthorized | Denied::Unavailable) => None,
+            _ => self.authorizer.identify(caller).await,
+        };
+        let mut event = AuditEvent {
+            time: SystemTime::now(),
+            subject,
+            peer: caller.peer,
+            what,
+            repository: repository.cloned(),
+            reference: None,
+            digest: None,
+            size: None,
+        };
+        more(&mut event);
+        event.log();
+        self.audit.record(&event);
     }
 }
 
 fn caller(parts: &Parts) -> Caller<'_> {
     Caller {
         authorization: text(&parts.headers, header::AUTHORIZATION),
+        host: text(&parts.headers, header::HOST),
         peer: parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
     }
 }
@@ -197,13 +262,10 @@ fn caller(parts: &Parts) -> Caller<'_> {
 /// The methods of an endpoint and what each of them needs the right to do.
 fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
     match endpoint {
-        Endpoint::Base
-        | Endpoint::Tags { .. }
-        | Endpoint::Referrers { .. }
-        | Endpoint::Catalog
-        | Endpoint::Extensions { .. } => {
+        Endpoint::Base | Endpoint::Tags { .. } | Endpoint::Referrers { .. } | Endpoint::Extensions { .. } => {
             const { &[(Method::GET, Action::Pull), (Method::HEAD, Action::Pull)] }
         }
+        Endpoint::Catalog => const { &[(Method::GET, Action::List), (Method::HEAD, Action::List)] },
         Endpoint::Blob { .. } => {
             const { &[(Method::GET, Action::Pull), (Method::HEAD, Action::Pull), (Method::DELETE, Action::Delete)] }
         }
@@ -267,6 +329,6 @@ fn json(document: impl Into<Body>) -> Response {
 }
 
 /// A header as text; `None` when absent or not text.
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }

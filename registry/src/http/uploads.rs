@@ -34,6 +34,7 @@ use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
 use super::{Api, CONTENT_DIGEST, caller, empty, query, text};
+use crate::access::{AuditEvent, Audited};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
@@ -66,7 +67,9 @@ impl Api {
             }
         }
         if let Some(digest) = self.mount(repository, parts).await? {
-            tracing::info!(repository = %repository, digest = %digest, "blob mounted");
+            let mounted = digest.clone();
+            self.record(parts, Some(repository), Audited::MountBlob, |event| event.digest = Some(mounted))
+                .await;
             return Ok(created(repository, &digest));
         }
         let session = self.begin(repository, algorithm).await?;
@@ -107,7 +110,7 @@ impl Api {
         let session = self.begin(repository, digest.algorithm()).await?;
         let turn = wait_turn(&session).await?;
         let pushed = match self.receive(&session, turn, parts, body).await {
-            Ok((sink, last)) => self.finish(sink, last, repository, digest).await,
+            Ok((sink, last)) => self.finish(sink, last, repository, digest, parts).await,
             Err(error) => Err(error),
         };
         if pushed.is_err() {
@@ -156,7 +159,7 @@ impl Api {
         } else {
             (self.registry.run(move |store| store.sink(session, turn)).await?, Bytes::new())
         };
-        self.finish(sink, last, repository, &digest).await
+        self.finish(sink, last, repository, &digest, parts).await
     }
 
     pub(super) async fn cancel_upload(
@@ -226,10 +229,13 @@ impl Api {
         last: Bytes,
         repository: &RepositoryName,
         digest: &Digest,
+        parts: &Parts,
     ) -> Result<Response, ApiError> {
         let (length, expected) = (sink.offset() + last.len() as u64, digest.clone());
         self.registry.run(move |_| sink.append(&last)?.finish(&expected)).await?;
-        tracing::info!(repository = %repository, digest = %digest, size_bytes = length, "blob pushed");
+        let pushed =
+            |event: &mut AuditEvent| (event.digest, event.size) = (Some(digest.clone()), Some(length));
+        self.record(parts, Some(repository), Audited::PushBlob, pushed).await;
         Ok(created(repository, digest))
     }
 

@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW};
 use uuid::Uuid;
 
 use crate::error::Error;
@@ -167,6 +167,16 @@ impl Disk {
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
         self.perform(Step::Rename(from, to), || fs::rename(from, to))
             .map_err(Error::io("rename into place", to))
+    }
+
+    /// Gives a file another name which nothing has; `false` when something has it, and the file stays.
+    pub(super) fn rename_new(&self, from: &Path, to: &Path) -> Result<bool, Error> {
+        let rename = || Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?);
+        match self.perform(Step::Rename(from, to), rename) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(Error::io("rename into place", to)(error)),
+        }
     }
 
     /// Writes `bytes` into a new file of `directory` and makes them durable. To be renamed or discarded.

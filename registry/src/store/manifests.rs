@@ -18,7 +18,6 @@ use bytes::Bytes;
 use oci_spec::image::{Descriptor, MediaType};
 
 use super::disk::{self, exists};
-use super::locks::References;
 use super::{LAYERS, MANIFESTS, Store};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
@@ -89,9 +88,23 @@ impl Store {
         understood: &Understood,
         bytes: &[u8],
     ) -> Result<(), Error> {
+        self.put_manifest_keeping(name, tags, digest, understood, bytes, &|_| false)
+    }
+
+    /// The same, but of the tags that exist those that are `kept` do not move.
+    pub(crate) fn put_manifest_keeping(
+        &self,
+        name: &RepositoryName,
+        tags: &[Tag],
+        digest: &Digest,
+        understood: &Understood,
+        bytes: &[u8],
+        kept: &dyn Fn(&Tag) -> bool,
+    ) -> Result<(), Error> {
         self.expect_writable()?;
         let references = self.ensure_repository(name)?;
         let _shared = references.shared();
+        tags.iter().filter(|tag| kept(tag)).try_for_each(|tag| self.expect_tag_stays(name, tag, digest))?;
         // Before looking for them: from here on a running collection keeps them.
         self.locks.keep(digest);
         let required = addressed(&understood.requires);
@@ -131,7 +144,7 @@ impl Store {
         self.disk.sync_parent(&content_path)?;
         self.disk.sync_parent(&record_path)?;
         // Only now: a durable tag must find a durable record.
-        let moved = self.move_tags(name, &references, tags, &record);
+        let moved = self.move_tags(name, &references, tags, digest, &record, kept);
         self.changed(name);
         moved
     }
@@ -195,13 +208,27 @@ impl Store {
     }
 
     /// Deletes a tag, or a manifest with every tag that names it.
+    #[cfg(test)]
     pub(crate) fn delete_manifest(&self, name: &RepositoryName, reference: &Reference) -> Result<(), Error> {
+        self.delete_manifest_keeping(name, reference, &|_| false)
+    }
+
+    /// Deletes a tag, or a manifest with every tag that names it, unless one of these tags is `kept`.
+    pub(crate) fn delete_manifest_keeping(
+        &self,
+        name: &RepositoryName,
+        reference: &Reference,
+        kept: &dyn Fn(&Tag) -> bool,
+    ) -> Result<(), Error> {
         self.expect_writable()?;
         let references = self.references(name).ok_or(Error::ManifestUnknown)?;
         let _exclusive = references.exclusive();
         let digest = match reference {
             Reference::Tag(tag) => {
                 let gone = self.tag_record(name, tag);
+                if kept(tag) && exists(&gone)? {
+                    return Err(Error::TagKept(tag.clone()));
+                }
                 let there = {
                     let _changing = references.changes.begin();
                     self.disk.remove(&gone)?
@@ -214,7 +241,15 @@ impl Store {
         let path = self.manifest_record(name, digest);
         let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         self.expect_not_pinned(name, digest)?;
-        self.delete_tags_of(name, &references, digest)?;
+        let tags = self.tags_of(name, digest)?;
+        if let Some(tag) = tags.iter().find(|tag| kept(tag)) {
+            return Err(Error::TagKept(tag.clone()));
+        }
+        {
+            let _changing = references.changes.begin();
+            tags.iter().try_for_each(|tag| self.disk.remove(&self.tag_record(name, tag)).map(|_| ()))?;
+        }
+        self.disk.sync_directory(&self.tags_directory(name))?;
         {
             let _changing = references.changes.begin();
             self.disk.remove(&path)?;
@@ -227,21 +262,15 @@ impl Store {
         Ok(())
     }
 
-    fn delete_tags_of(
-        &self,
-        name: &RepositoryName,
-        references: &References,
-        digest: &Digest,
-    ) -> Result<(), Error> {
-        let directory = self.tags_directory(name);
-        for file in disk::names(&directory)? {
-            let path = directory.join(file?);
-            if read_record(&path)?.is_some_and(|record| record.digest == *digest) {
-                let _changing = references.changes.begin();
-                self.disk.remove(&path)?;
+    fn tags_of(&self, name: &RepositoryName, digest: &Digest) -> Result<Vec<Tag>, Error> {
+        let mut tags = Vec::new();
+        for file in disk::names(&self.tags_directory(name))? {
+            let Ok(tag) = file?.parse::<Tag>() else { continue };
+            if read_record(&self.tag_record(name, &tag))?.is_some_and(|record| record.digest == *digest) {
+                tags.push(tag);
             }
         }
-        self.disk.sync_directory(&directory)
+        Ok(tags)
     }
 
     /// Up to `limit` tags in byte order, from the first after `last` on. Memory is bounded by `limit`, however

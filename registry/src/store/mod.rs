@@ -46,6 +46,9 @@
 //!   one repository shares a lock which only deletes and collections of the same repository take exclusively:
 //!   what a manifest refers to cannot vanish between check and commit.
 //! - Reading, deleting and collecting need no free space.
+//! - Manifests are also answered from memory. Whatever renames or removes a record of `_manifests` or `_tags` does so
+//!   within [`cache::Changes::begin`] of its repository, whatever takes content away that records lead to within that of
+//!   the pool (see `cache`).
 
 mod archive;
 mod blobs;

@@ -163,7 +163,12 @@ fn shown(store: &Store, repository: usize) -> Model {
     let name = name(repository);
     let digests: Vec<Digest> = (0..DOCUMENTS).map(|number| sha256(&document(number).0)).collect();
     let number_of = |digest: &Digest| digests.iter().position(|known| known == digest).unwrap();
-    let there = |reference: Reference| match store.resolve(&name, &reference) {
+    // As the server does it.
+    let resolve = |reference| {
+        let remembered = store.resolve_from_memory(&name, &reference);
+        remembered.map_or_else(|| store.resolve(&name, &reference), Ok)
+    };
+    let there = |reference: Reference| match resolve(reference) {
         Ok(manifest) => Some(number_of(&manifest.digest)),
         Err(Error::ManifestUnknown) => None,
         Err(error) => panic!("{error:?}"),

@@ -8,18 +8,18 @@ use registry::{Reference, RepositoryName};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Layout, run, served, served_to_users, succeed, write_layout};
-use crate::support::{IMAGE, INDEX, PASSWORD, Server, USER, sha256};
+use super::{Layout, served, succeed, write_layout};
+use crate::support::{IMAGE, INDEX, Server, sha256};
 
 /// A storage of its own, with a policy that takes unsigned images.
-struct Storage {
+pub(super) struct Storage {
     policy: PathBuf,
     config: PathBuf,
     home: PathBuf,
 }
 
 impl Storage {
-    fn new(scratch: &Path) -> Self {
+    pub(super) fn new(scratch: &Path) -> Self {
         let place = |name: &str| scratch.join(name);
         let storage =
             Storage { policy: place("policy.json"), config: place("storage.conf"), home: place("home") };
@@ -32,7 +32,7 @@ impl Storage {
         storage
     }
 
-    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(super) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .env("STORAGE_DRIVER", "vfs")
@@ -43,7 +43,7 @@ impl Storage {
     }
 
     /// Takes part in pulls and pushes, which have flags in common.
-    fn remote(&self, program: &str, verb: &str, arguments: &[&str]) -> Command {
+    pub(super) fn remote(&self, program: &str, verb: &str, arguments: &[&str]) -> Command {
         let mut command = self.command(program, &[verb, "-q", "--tls-verify=false", "--signature-policy"]);
         command.arg(&self.policy).args(arguments);
         command
@@ -102,20 +102,6 @@ async fn podman_pushes_a_list_of_platforms() {
     assert_eq!(stored.headers()["content-type"], INDEX);
     let stored: Value = serde_json::from_slice(&stored.bytes().await.unwrap()).unwrap();
     assert_eq!(stored["manifests"][0]["digest"], json!(sha256(&layout.manifest).to_string()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs podman, run by .ci/run"]
-async fn podman_logs_in() {
-    let scratch = tempfile::tempdir().unwrap();
-    let server = served_to_users(scratch.path()).await;
-    let storage = Storage::new(scratch.path());
-    let address = server.address.to_string();
-    let login = |password: &str| {
-        storage.command("podman", &["login", "--tls-verify=false", "-u", USER, "-p", password, &address])
-    };
-    assert!(!run(login("wrong")).await.status.success());
-    succeed(login(PASSWORD)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

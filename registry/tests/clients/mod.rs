@@ -7,6 +7,7 @@
 mod containers;
 mod crane;
 mod large;
+mod login;
 mod oras;
 mod regctl;
 mod skopeo;
@@ -17,10 +18,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use registry::{AllowAll, Digest};
+use registry::{AllowAll, Digest, Registry, TokenAuthority, TokenOptions};
 use serde_json::{Value, json};
 
-use crate::support::{BasicOnly, CONFIG, IMAGE, Server, config, noise, sha256};
+use crate::support::{CONFIG, IMAGE, Server, access_control_with, config, noise, sha256};
 
 /// Compressed, because some clients compress what is not, and the digests would change.
 const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -91,9 +92,20 @@ async fn served(scratch: &Path) -> Server {
     Server::open(config(&scratch.join("store")), Arc::new(AllowAll)).await
 }
 
-/// A registry that wants to know who asks.
+/// A registry that wants to know who asks, by their passwords.
 async fn served_to_users(scratch: &Path) -> Server {
-    Server::open(config(&scratch.join("store")), Arc::new(BasicOnly)).await
+    let control = access_control_with(&["** user:tester all"]).await;
+    Server::open(config(&scratch.join("store")), Arc::new(control)).await
+}
+
+/// A registry that wants tokens and gives them to one user. Everybody may read what is public.
+async fn served_for_tokens(scratch: &Path) -> Server {
+    let control =
+        access_control_with(&["** user:tester all", "public/** anonymous read", "public/** user:tester all"]);
+    let authority = Arc::new(TokenAuthority::new(control.await, TokenOptions::default()));
+    let registry = Registry::open(config(&scratch.join("store"))).await.unwrap();
+    let router = registry.router(Arc::clone(&authority) as _).merge(authority.token_router());
+    Server::serve(registry, router).await
 }
 
 /// Runs a program away from the async threads.

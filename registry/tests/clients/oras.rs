@@ -9,8 +9,8 @@ use std::process::Command;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::{run, served, served_to_users, succeed};
-use crate::support::{INDEX, PASSWORD, USER, noise};
+use super::{run, served, succeed};
+use crate::support::{INDEX, noise};
 
 const KIND: &str = "application/vnd.example.os-image";
 const NOTE: &str = "application/vnd.example.note";
@@ -25,7 +25,7 @@ pub(super) async fn build(scratch: &Path) -> PathBuf {
 }
 
 /// The program in `scratch`, with credentials kept there as well.
-fn oras(scratch: &Path, arguments: &[&str]) -> Command {
+pub(super) fn oras(scratch: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(scratch.join("oras"));
     command
         .current_dir(scratch)
@@ -119,23 +119,4 @@ async fn oras_pushes_attaches_discovers_copies_and_deletes() {
     succeed(oras(&["blob", "delete", "--plain-http", "--force", &format!("{repository}@{blob}")])).await;
     let head = server.head(&format!("/v2/os-images/rootfs/blobs/{blob}")).await;
     assert_eq!(head.status(), StatusCode::NOT_FOUND);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs go and its module proxy, run by .ci/run"]
-async fn oras_logs_in() {
-    let scratch = tempfile::tempdir().unwrap();
-    build(scratch.path()).await;
-    let server = served_to_users(scratch.path()).await;
-    let address = server.address.to_string();
-    let oras = |arguments: &[&str]| oras(scratch.path(), arguments);
-    fs::write(scratch.path().join("note.txt"), "a note").unwrap();
-    let push = ["push", "--plain-http", &format!("{address}/notes:v1"), "note.txt"];
-    assert!(!run(oras(&push)).await.status.success(), "nobody in particular may not push");
-    let login = |password: &str| oras(&["login", "--plain-http", "-u", USER, "-p", password, &address]);
-    assert!(!run(login("wrong")).await.status.success());
-    succeed(login(PASSWORD)).await;
-    succeed(oras(&push)).await;
-    succeed(oras(&["pull", "--plain-http", "-o", "out", &format!("{address}/notes:v1")])).await;
-    assert_eq!(fs::read(scratch.path().join("out/note.txt")).unwrap(), b"a note");
 }

@@ -7,8 +7,8 @@ use registry::RepositoryName;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::{corrupt, image_in, run, served, served_to_users, succeed, write_layout};
-use crate::support::{PASSWORD, USER, sha256};
+use super::{corrupt, image_in, run, served, succeed, write_layout};
+use crate::support::sha256;
 
 pub(super) fn skopeo(arguments: &[&str]) -> Command {
     let mut command = Command::new("skopeo");
@@ -82,28 +82,6 @@ async fn skopeo_notices_a_blob_that_rotted_in_the_store() {
     assert_eq!(server.send(reqwest::Method::DELETE, &blob).await.status(), StatusCode::ACCEPTED);
     succeed(skopeo(&push)).await;
     assert!(pull("after").await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs skopeo, run by .ci/run"]
-async fn skopeo_logs_in() {
-    let scratch = tempfile::tempdir().unwrap();
-    let server = served_to_users(scratch.path()).await;
-    let layout = write_layout(scratch.path().join("in"), "v1");
-    let remote = format!("docker://{}/a:v1", server.address);
-    let source = format!("oci:{}:v1", layout.directory.display());
-    let push = |login: &str| {
-        let login = format!("--dest-creds={login}");
-        skopeo(&["copy", "-q", "--preserve-digests", "--dest-tls-verify=false", &login, &source, &remote])
-    };
-    assert!(!run(push(&format!("{USER}:wrong"))).await.status.success());
-    let login = format!("{USER}:{PASSWORD}");
-    succeed(push(&login)).await;
-    let out = scratch.path().join("out");
-    let target = format!("oci:{}:v1", out.display());
-    let login = format!("--src-creds={login}");
-    succeed(skopeo(&["copy", "-q", "--src-tls-verify=false", &login, &remote, &target])).await;
-    assert_eq!(image_in(&out), sha256(&layout.manifest));
 }
 
 #[tokio::test(flavor = "multi_thread")]

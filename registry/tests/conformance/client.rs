@@ -76,14 +76,14 @@ impl Target {
         let (scheme, parameters) = challenge.split_once(' ').ok_or("a challenge without parameters")?;
         let authorization = match scheme.to_ascii_lowercase().as_str() {
             "basic" => basic,
-            "bearer" => format!("Bearer {}", self.token(parameters, url, &basic).await?),
+            "bearer" => format!("Bearer {}", self.token(parameters, &basic).await?),
             other => return Err(format!("a challenge of the unknown scheme {other}")),
         };
         self.held.lock().unwrap().insert(key, authorization.clone());
         Ok(Some(authorization))
     }
 
-    async fn token(&self, parameters: &str, asked: &Url, basic: &str) -> Result<String, Failure> {
+    async fn token(&self, parameters: &str, basic: &str) -> Result<String, Failure> {
         let parameter = |wanted: &str| {
             parameters.split("\",").find_map(|pair| {
                 let (name, value) = pair.trim().split_once("=\"")?;
@@ -96,10 +96,6 @@ impl Target {
         url.query_pairs_mut().append_pair("service", &service);
         if let Some(scope) = parameter("scope") {
             url.query_pairs_mut().append_pair("scope", &scope);
-        }
-        // As real clients do: a mount reads its source, of which the challenge need not speak.
-        if let Some((_, source)) = asked.query_pairs().find(|(name, _)| name == "from") {
-            url.query_pairs_mut().append_pair("scope", &format!("repository:{source}:pull"));
         }
         let answer = self.client.get(url).header("authorization", basic).send().await.map_err(shown)?;
         let document: serde_json::Value =

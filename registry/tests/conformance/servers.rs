@@ -3,19 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use axum::Router;
-use axum::extract::RawQuery;
-use axum::http::HeaderMap;
-use axum::response::IntoResponse;
-use axum::routing::get;
-use registry::{Access, Action, AllowAll, Authorizer, Caller, Denied, Registry};
+use registry::{AccessControl, AllowAll, Authorizer, Registry, TokenAuthority, TokenOptions};
 use reqwest::Url;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use super::client::{Login, Target};
-use crate::support::{BasicOnly, PASSWORD, USER, basic, client, config};
+use crate::support::{PASSWORD, USER, access_control_with, client, config};
 
 /// A served registry; stopped when dropped.
 pub(super) struct Served {
@@ -63,51 +58,17 @@ pub(super) async fn open() -> Served {
 }
 
 pub(super) async fn behind_basic() -> Served {
-    serve(|_| Arc::new(BasicOnly), |router| router).await
+    let control = access_control().await;
+    serve(|_| Arc::new(control), |router| router).await
 }
 
 pub(super) async fn behind_bearer() -> Served {
-    let tokens = |router: Router| router.route("/token", get(issue));
-    serve(|address| Arc::new(Bearer { realm: format!("http://{address}/token") }), tokens).await
+    let authority = Arc::new(TokenAuthority::new(access_control().await, TokenOptions::default()));
+    let endpoint = authority.token_router();
+    serve(|_| authority, |router| router.merge(endpoint)).await
 }
 
-/// A token of this service says in clear text what it is good for; real ones are signed.
-struct Bearer {
-    realm: String,
-}
-
-#[async_trait]
-impl Authorizer for Bearer {
-    async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied> {
-        let token = caller.authorization.and_then(|value| value.strip_prefix("Bearer "));
-        let token = token.ok_or(Denied::Unauthorized)?;
-        // Content is looked for wherever its user may read, and the one user here may read everything.
-        let granted =
-            access.action == Action::Pull || token.split(' ').any(|scope| scope == scope_of(access));
-        if granted { Ok(()) } else { Err(Denied::Unauthorized) }
-    }
-
-    fn challenge(&self, access: Access<'_>) -> String {
-        format!("Bearer realm=\"{}\",service=\"test\",scope=\"{}\"", self.realm, scope_of(access))
-    }
-}
-
-fn scope_of(access: Access<'_>) -> String {
-    let action = match access.action {
-        Action::Pull => "pull",
-        Action::Push => "push",
-        Action::Delete => "delete",
-    };
-    access.repository.map_or_else(String::new, |name| format!("repository:{name}:{action}"))
-}
-
-async fn issue(RawQuery(asked): RawQuery, headers: HeaderMap) -> axum::response::Response {
-    let known = headers.get("authorization").is_some_and(|value| *value == *basic());
-    if !known {
-        return axum::http::StatusCode::UNAUTHORIZED.into_response();
-    }
-    let asked = Url::parse(&format!("http://localhost/?{}", asked.unwrap_or_default())).unwrap();
-    let scopes = asked.query_pairs().filter(|(name, _)| name == "scope").map(|(_, scope)| scope.into_owned());
-    let token = scopes.fold("good-for".to_owned(), |token, scope| format!("{token} {scope}"));
-    axum::Json(serde_json::json!({"token": token, "expires_in": 300})).into_response()
+/// One who pulls, pushes and deletes in the repositories of the suite and is known from an htpasswd file.
+async fn access_control() -> AccessControl {
+    access_control_with(&["conformance/* user:tester all"]).await
 }

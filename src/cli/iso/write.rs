@@ -31,17 +31,22 @@ pub(super) fn image(
     output: &mut Output<'_>,
 ) -> Result<Written, CliError> {
     let mut hash = digest.then(Sha256::new);
-    let progress = Progress { total: plan.len(), done: 0, began: Instant::now(), said: None };
+    let progress = Progress { total: plan.len(), began: Instant::now(), said: None };
     let bytes = if path.as_os_str() == "-" {
-        let mut counted =
-            Counted { inner: &mut *output.out, err: &mut *output.err, hash: &mut hash, progress };
+        let (inner, err) = (&mut *output.out, &mut *output.err);
+        let mut counted = Counted { inner, err, hash: &mut hash, progress, done: 0 };
         let bytes = plan.write_to(&mut counted).map_err(|error| unfinished(path, &error))?;
         counted.flush()?;
         bytes
     } else {
         let draft = Draft::create(path)?;
-        let mut counted = Counted { inner: &draft.file, err: &mut *output.err, hash: &mut hash, progress };
-        let bytes = plan.write_to(&mut counted).map_err(|error| unfinished(path, &error))?;
+        let written = if hash.is_some() {
+            let (inner, err) = (&draft.file, &mut *output.err);
+            plan.write_to(&mut Counted { inner, err, hash: &mut hash, progress, done: 0 })
+        } else {
+            watched(plan, &draft.file, progress, output.err)
+        };
+        let bytes = written.map_err(|error| unfinished(path, &error))?;
         draft.keep()?;
         bytes
     };
@@ -100,11 +105,41 @@ impl Drop for Draft {
     }
 }
 
+/// Writes to a file the fastest way there is, on a thread of its own, while this one looks how far it got.
+fn watched(plan: &Plan, file: &File, mut progress: Progress, err: &mut dyn Write) -> io::Result<u64> {
+    std::thread::scope(|scope| {
+        let (done, ended) = std::sync::mpsc::channel();
+        let writer = scope.spawn(move || {
+            let written = plan.write_to_file(file);
+            // Nobody listens any more only when this function has ended.
+            let _unheard = done.send(());
+            written
+        });
+        while ended.recv_timeout(EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            progress.say(file.metadata().map_or(0, |found| found.len()), err);
+        }
+        writer.join().unwrap_or_else(|_| Err(io::Error::other("writing broke off")))
+    })
+}
+
 struct Progress {
     total: u64,
-    done: u64,
     began: Instant,
     said: Option<Instant>,
+}
+
+impl Progress {
+    /// Says how far it got, if it is time to.
+    fn say(&mut self, done: u64, err: &mut dyn Write) {
+        let now = Instant::now();
+        if now < self.said.map_or(self.began + QUIET, |said| said + EVERY) {
+            return;
+        }
+        self.said = Some(now);
+        let percent = done.saturating_mul(100) / self.total.max(1);
+        // A standard error nobody reads is no reason to fail.
+        let _unread = writeln!(err, "{} of {} MiB written ({percent} %)", done >> 20, self.total >> 20);
+    }
 }
 
 /// Hashes what passes and says how far it got.
@@ -113,6 +148,7 @@ struct Counted<'a, W> {
     err: &'a mut dyn Write,
     hash: &'a mut Option<Sha256>,
     progress: Progress,
+    done: u64,
 }
 
 impl<W: Write> Write for Counted<'_, W> {
@@ -121,21 +157,8 @@ impl<W: Write> Write for Counted<'_, W> {
         if let Some(hash) = self.hash {
             hash.update(&bytes[..written]);
         }
-        let progress = &mut self.progress;
-        progress.done += written as u64;
-        let due = progress.said.map_or(progress.began + QUIET, |said| said + EVERY);
-        if Instant::now() >= due {
-            progress.said = Some(Instant::now());
-            let mebibytes = |bytes: u64| bytes >> 20;
-            let percent = progress.done.saturating_mul(100) / progress.total.max(1);
-            // A standard error nobody reads is no reason to fail.
-            let _unread = writeln!(
-                self.err,
-                "{} of {} MiB written ({percent} %)",
-                mebibytes(progress.done),
-                mebibytes(progress.total)
-            );
-        }
+        self.done += written as u64;
+        self.progress.say(self.done, self.err);
         Ok(written)
     }
 

@@ -13,7 +13,7 @@ use redfish::{PowerState, ResetType};
 use serde_json::{Value, json};
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
-use super::super::fault::{failure, of_redfish};
+use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
@@ -184,8 +184,10 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
     else {
         return Vec::new();
     };
+    let spliced = context.earlier::<Discovered>("redfish.discover").and_then(|found| found.spliced);
     [(Artifact::Boot, &validated.boot_digest), (Artifact::Task, &built.task_digest)]
         .into_iter()
+        .chain(spliced.as_ref().map(|spliced| (Artifact::Boot, &spliced.identity)))
         .filter_map(|(artifact, digest)| {
             let token = site.media_token(context.snapshot.run.id, artifact, digest)?;
             media_url(&validated.media_base, &token, artifact, Suffix::Iso).ok()
@@ -270,6 +272,7 @@ async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     let serial = input(STEP, context)?.server;
     site.bmcs.close(&serial).await;
     let run = context.snapshot.run.id;
+    site.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
     let grants = site.grants.clone();
     let meter = Arc::clone(&site.meter);
     let outcome = context.snapshot.run.outcome;

@@ -49,7 +49,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         |why: String| wrong(why, "see CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL in `shoal config reference`");
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;
     let media_base = addresses.media_for(&server, bmc).map_err(unreachable)?;
-    let own_registry = own_registry(site, &recipe, &controller_url).await?;
+    let own_registry = own_registry(site, context, &recipe, &controller_url).await?;
     let image = match import(site, &asked.maintenance_iso_url).await? {
         Some(image) => image,
         None => {
@@ -89,7 +89,13 @@ fn wrong(summary: impl Into<String>, next: impl Into<String>) -> StepReport {
 }
 
 /// Whether the recipe's image comes from our registry; an image that should be there and is not ends the job here.
-async fn own_registry(site: &Site, recipe: &Recipe, controller_url: &str) -> Result<bool, StepReport> {
+/// One that is there stays there until the job is over.
+async fn own_registry(
+    site: &Site,
+    context: &StepContext,
+    recipe: &Recipe,
+    controller_url: &str,
+) -> Result<bool, StepReport> {
     let Some(reference) = recipe.oci_url.as_deref().filter(|_| site.settings.registry) else {
         return Ok(false);
     };
@@ -101,7 +107,7 @@ async fn own_registry(site: &Site, recipe: &Recipe, controller_url: &str) -> Res
     };
     let held = site
         .images
-        .holds(&image.repository, &image.reference)
+        .hold(&image.repository, &image.reference, &context.snapshot.run.id.to_string())
         .await
         .map_err(|why| unavailable(STEP, &why))?;
     let ours = controller_url.split_once("://").is_some_and(|(_, host)| host == image.host);

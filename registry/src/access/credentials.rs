@@ -1,0 +1,123 @@
+//! What a client says of itself in the `Authorization` header.
+//!
+//! ```text
+//!  Basic  <base64 of user ":" password>      the user has no ":", the password may
+//!  Bearer <token>                            letters, digits, "-._~+/" and "=" at the end
+//! ```
+//!
+//! Nothing here prints a password or a token, whatever is asked of it.
+//!
+//! Specification: RFC 9110 section 11, RFC 7617, RFC 6750.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// A header as long as this is not looked at.
+const HEADER_MAX: usize = 16 << 10;
+const USER_MAX: usize = 256;
+const PASSWORD_MAX: usize = 1024;
+
+/// Text that is not for other eyes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Secret(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// What somebody shows to be known by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// A name and a password.
+    Basic {
+        /// The name.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// A token.
+    Bearer(Secret),
+}
+
+impl Credentials {
+    /// A name and a password, when they are ones a client can have.
+    pub(crate) fn basic(user: &str, password: &str) -> Option<Self> {
+        let named = !user.is_empty() && user.len() <= USER_MAX && !user.contains(char::is_control);
+        let possible = named && !user.contains(':') && password.len() <= PASSWORD_MAX;
+        possible.then(|| Credentials::Basic { user: user.to_owned(), password: password.to_owned().into() })
+    }
+
+    /// Reads the header; `None` for anything else than the two schemes in the form they have.
+    pub(crate) fn parse(header: &str) -> Option<Self> {
+        if header.len() > HEADER_MAX {
+            return None;
+        }
+        let (scheme, value) = header.split_once(' ')?;
+        let value = value.trim_start_matches(' ');
+        if scheme.eq_ignore_ascii_case("basic") {
+            let decoded = String::from_utf8(STANDARD.decode(value).ok()?).ok()?;
+            let (user, password) = decoded.split_once(':')?;
+            return Credentials::basic(user, password);
+        }
+        let token = value.trim_end_matches('=');
+        let of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+        let bearer =
+            scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.bytes().all(of_token);
+        bearer.then(|| Credentials::Bearer(value.to_owned().into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basic(text: &str) -> Option<Credentials> {
+        Credentials::parse(&format!("Basic {}", STANDARD.encode(text)))
+    }
+
+    #[test]
+    fn a_password_may_hold_colons_and_a_name_may_not() {
+        let expected = Credentials::basic("ann", "open: sesame: ä").unwrap();
+        assert_eq!(basic("ann:open: sesame: ä"), Some(expected));
+        assert_eq!(Credentials::basic("an:n", "x"), None);
+    }
+
+    #[test]
+    fn what_is_neither_scheme_is_nothing() {
+        for header in
+            ["", "Basic", "Basic ", "Basic ann:x", "Digest x", "Bearer", "Bearer ", "Bearer =", "Bearer a b"]
+        {
+            assert_eq!(Credentials::parse(header), None, "{header:?}");
+        }
+        for text in ["ann", ":x", "a\nn:x", "\u{0}:x"] {
+            assert_eq!(basic(text), None, "{text:?}");
+        }
+        assert_eq!(basic(&format!("{}:x", "a".repeat(257))), None);
+        assert_eq!(basic(&format!("a:{}", "x".repeat(1025))), None);
+        assert_eq!(Credentials::parse(&format!("Bearer {}", "x".repeat(HEADER_MAX))), None);
+        assert!(Credentials::parse("bearer abc.def-_~+/==").is_some());
+    }
+
+    #[test]
+    fn neither_password_nor_token_is_ever_shown() {
+        let shown = format!("{:?} {:?}", basic("ann:sesame"), Credentials::parse("Bearer sesame"));
+        assert!(shown.contains("ann") && !shown.contains("sesame"), "{shown}");
+    }
+}

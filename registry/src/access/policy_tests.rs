@@ -1,0 +1,381 @@
+//! The policy as a table, and the laws that hold for every policy.
+
+use proptest::prelude::*;
+
+use super::policy::*;
+use super::*;
+use crate::name::RepositoryName;
+use crate::pattern::RepositoryPattern;
+
+fn user(name: &str) -> Subject {
+    Subject::User { name: name.to_owned(), groups: Vec::new() }
+}
+
+fn policy() -> Policy {
+    let rules = [
+        "** authenticated read",
+        "os/** anonymous read",
+        "os/** group:builders read,create,update",
+        "os/secret/** user:ann read,create",
+        "os/secret/** group:auditors read",
+        "os/*/public anonymous read",
+        "locked none-of-them none",
+        "a/* user:bob read",
+        "*/b user:bob create",
+        "tie/*/** user:bob read",
+        "tie/** user:bob create",
+    ];
+    let rules = rules.iter().map(|text| text.replace("none-of-them", "authenticated").parse().unwrap());
+    Policy {
+        rules: rules.collect(),
+        administrators: vec![Who::User("root".to_owned()), Who::Group("admins".to_owned())],
+        immutable: vec![ImmutableTags {
+            repositories: "os/**".parse().unwrap(),
+            tags: "v*".parse().unwrap(),
+        }],
+        groups: [
+            ("builders".to_owned(), ["bob".to_owned()].into()),
+            ("admins".to_owned(), ["eve".to_owned()].into()),
+        ]
+        .into(),
+        ..Policy::default()
+    }
+}
+
+type Decide = fn(&Policy, &Subject, &Request<'_>) -> bool;
+
+/// The rows whose decision is not the expected one.
+fn wrong_rows(decide: Decide) -> Vec<String> {
+    use Action::{Delete, Move, Pull, Push};
+    let policy = policy();
+    let (nobody, ann, bob, carl) = (Subject::Anonymous, user("ann"), user("bob"), user("carl"));
+    let (root, eve) = (user("root"), user("eve"));
+    let auditor = Subject::User { name: "dora".to_owned(), groups: vec!["auditors".to_owned()] };
+    let table = [
+        // The widest rule, for what no narrower one fits.
+        (&carl, "misc", Pull, None, true),
+        (&carl, "misc", Push, None, false),
+        (&nobody, "misc", Pull, None, false),
+        // A narrower list gives, to everybody or to a group.
+        (&nobody, "os/debian", Pull, None, true),
+        (&carl, "os/debian", Pull, None, true),
+        (&carl, "os/debian", Push, None, false),
+        (&bob, "os/debian", Push, None, true),
+        (&bob, "os/debian", Move, Some("latest"), true),
+        (&bob, "os/debian", Delete, None, false),
+        // The narrowest takes as well: what the wider ones give is not asked.
+        (&nobody, "os/secret/key", Pull, None, false),
+        (&bob, "os/secret/key", Pull, None, false),
+        (&bob, "os/secret/key", Push, None, false),
+        (&ann, "os/secret/key", Push, None, true),
+        (&ann, "os/secret/key", Move, Some("latest"), false),
+        (&auditor, "os/secret/key", Pull, None, true),
+        (&auditor, "os/secret/key", Push, None, false),
+        (&nobody, "os/secret/other", Pull, None, false),
+        (&nobody, "os/debian/public", Pull, None, true),
+        // Both fix ten characters; what stays in its component is narrower than what crosses.
+        (&nobody, "os/secret/public", Pull, None, true),
+        (&ann, "os/secret/public", Push, None, false),
+        (&bob, "os/debian/public", Push, None, false),
+        (&carl, "locked", Pull, None, false),
+        // Equally specific patterns are one list; fewer stars that cross win.
+        (&bob, "a/b", Pull, None, true),
+        (&bob, "a/b", Push, None, true),
+        (&bob, "a/c", Push, None, false),
+        (&bob, "tie/x", Push, None, true),
+        (&bob, "tie/x/y", Pull, None, true),
+        (&bob, "tie/x/y", Push, None, false),
+        // Administrators are above lists, and below immutability.
+        (&root, "os/secret/key", Delete, None, true),
+        (&root, "os/debian", Delete, Some("v1"), false),
+        (&root, "os/debian", Move, Some("v1"), false),
+        (&root, "os/debian", Push, Some("v1"), true),
+        (&root, "other", Move, Some("v1"), true),
+        (&eve, "locked", Push, None, true),
+        (&bob, "os/debian", Move, Some("v1"), false),
+    ];
+    let mut wrong = Vec::new();
+    for (subject, repository, action, tag, expected) in table {
+        let (repository, tag): (RepositoryName, Option<Tag>) =
+            (repository.parse().unwrap(), tag.map(|tag| tag.parse().unwrap()));
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        if decide(&policy, subject, &request) != expected {
+            wrong.push(format!("{subject} {action:?} {repository} {tag:?}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_row_of_the_table_is_decided_as_it_says() {
+    let decide: Decide = |policy, subject, request| decide(policy, subject, request).allowed;
+    assert_eq!(wrong_rows(decide), Vec::<String>::new());
+}
+
+#[test]
+fn the_table_notices_a_policy_that_gets_specificity_wrong() {
+    use std::cmp::Reverse;
+    let all_alike: Decide = |policy, subject, request| {
+        decide_by(policy, subject, request, |_| (0, Reverse(0), Reverse(0))).allowed
+    };
+    let widest: Decide = |policy, subject, request| {
+        let wide = |pattern: &RepositoryPattern| (1000 - pattern.fixed_characters(), Reverse(0), Reverse(0));
+        decide_by(policy, subject, request, wide).allowed
+    };
+    let stars_alike: Decide = |policy, subject, request| {
+        let fixed = |pattern: &RepositoryPattern| (pattern.fixed_characters(), Reverse(0), Reverse(0));
+        decide_by(policy, subject, request, fixed).allowed
+    };
+    for mutant in [all_alike, widest, stars_alike] {
+        assert!(!wrong_rows(mutant).is_empty());
+    }
+}
+
+#[test]
+fn the_switches_hold_where_no_rule_fits() {
+    let repository: RepositoryName = "open".parse().unwrap();
+    let listed: RepositoryName = "listed".parse().unwrap();
+    let actions = [Action::Pull, Action::Push, Action::Move, Action::Delete];
+    let allowed = |policy: &Policy, subject: &Subject, repository: &RepositoryName| {
+        actions.map(|action| decide(policy, subject, &Request { repository, action, tag: None }).allowed)
+    };
+    let rules = vec!["listed user:ann read".parse().unwrap()];
+    for (read, write, authenticated, nobody, known) in [
+        (false, false, "none", [false; 4], [false; 4]),
+        (true, false, "none", [true, false, false, false], [true, false, false, false]),
+        (false, true, "none", [false, true, true, false], [false, true, true, false]),
+        (true, true, "delete", [true, true, true, false], [true; 4]),
+        (true, false, "create", [true, false, false, false], [true, true, false, false]),
+        (false, false, "all", [false; 4], [true; 4]),
+    ] {
+        let policy = Policy {
+            rules: rules.clone(),
+            anonymous_read: read,
+            anonymous_write: write,
+            authenticated: authenticated.parse().unwrap(),
+            ..Policy::default()
+        };
+        assert_eq!(allowed(&policy, &Subject::Anonymous, &repository), nobody, "{policy:?}");
+        assert_eq!(allowed(&policy, &user("bob"), &repository), known, "{policy:?}");
+        assert_eq!(allowed(&policy, &user("bob"), &listed), [false; 4], "{policy:?}");
+        assert_eq!(allowed(&policy, &user("ann"), &listed), [true, false, false, false]);
+        assert_eq!(policy.welcomes_anonymous(), read || write);
+    }
+    let everything = Policy::known_users_do_everything();
+    assert_eq!(allowed(&everything, &user("bob"), &repository), [true; 4]);
+    assert_eq!(allowed(&everything, &Subject::Anonymous, &repository), [false; 4]);
+}
+
+#[test]
+fn a_decision_says_where_it_comes_from() {
+    let policy = policy();
+    let (repository, tag): (RepositoryName, Tag) = ("os/debian".parse().unwrap(), "v1".parse().unwrap());
+    let says = |subject: &Subject, action, tag| {
+        decide(&policy, subject, &Request { repository: &repository, action, tag }).to_string()
+    };
+    assert_eq!(
+        says(&user("bob"), Action::Push, None),
+        "allowed: by the rule \"os/** group:builders read,create,update\""
+    );
+    assert_eq!(
+        says(&user("carl"), Action::Push, None),
+        "denied: the rules of os/** decide and do not give this right"
+    );
+    assert_eq!(says(&user("root"), Action::Delete, Some(&tag)), "denied: tags v* of os/** are immutable");
+    assert_eq!(says(&user("root"), Action::Delete, None), "allowed: an administrator");
+}
+
+#[test]
+fn a_rule_is_read_and_written_alike_and_anything_else_is_refused() {
+    for text in
+        ["** anonymous read", "os/* user:ann,group:b:c read,create,update,delete", "a authenticated none"]
+    {
+        let rule: Rule = text.parse().unwrap();
+        assert_eq!(rule.to_string(), text);
+    }
+    assert_eq!("a authenticated all".parse::<Rule>().unwrap().rights, Rights::ALL);
+    for text in [
+        "",
+        "a",
+        "a b",
+        "a anonymous",
+        "A anonymous read",
+        "a user: read",
+        "a anonymous fly",
+        "a anonymous read x",
+    ] {
+        assert!(text.parse::<Rule>().is_err(), "{text:?}");
+    }
+}
+
+fn names() -> impl Strategy<Value = RepositoryName> {
+    "[ab](/[ab]){0,3}".prop_map(|name| name.parse().unwrap())
+}
+
+fn patterns() -> impl Strategy<Value = RepositoryPattern> {
+    "([ab]|\\*|\\*\\*)(/([ab]|\\*|\\*\\*)){0,3}".prop_map(|pattern| pattern.parse().unwrap())
+}
+
+fn whos() -> impl Strategy<Value = Who> {
+    prop_oneof![
+        Just(Who::Anonymous),
+        Just(Who::Authenticated),
+        "[xy]".prop_map(Who::User),
+        "[gh]".prop_map(Who::Group),
+    ]
+}
+
+fn some_rights() -> impl Strategy<Value = Rights> {
+    proptest::sample::subsequence(vec![Rights::READ, Rights::CREATE, Rights::UPDATE, Rights::DELETE], 0..=4)
+        .prop_map(|rights| rights.into_iter().fold(Rights::NONE, Rights::and))
+}
+
+fn rules() -> impl Strategy<Value = Rule> {
+    (patterns(), proptest::collection::vec(whos(), 0..3), some_rights())
+        .prop_map(|(repositories, subjects, rights)| Rule { repositories, subjects, rights })
+}
+
+fn subjects() -> impl Strategy<Value = Subject> {
+    prop_oneof![
+        Just(Subject::Anonymous),
+        ("[xyz]", proptest::sample::subsequence(vec!["g".to_owned(), "h".to_owned()], 0..=2))
+            .prop_map(|(name, groups)| Subject::User { name, groups }),
+    ]
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let switches = (any::<bool>(), any::<bool>(), some_rights());
+    let immutable = proptest::option::of((patterns(), "[ab*]{1,2}"));
+    (proptest::collection::vec(rules(), 0..6), switches, immutable, proptest::option::of(whos())).prop_map(
+        |(rules, (anonymous_read, anonymous_write, authenticated), immutable, administrator)| Policy {
+            rules,
+            administrators: administrator.into_iter().collect(),
+            authenticated,
+            anonymous_read,
+            anonymous_write,
+            immutable: immutable
+                .into_iter()
+                .map(|(repositories, tags)| ImmutableTags { repositories, tags: tags.parse().unwrap() })
+                .collect(),
+            groups: [("g".to_owned(), ["x".to_owned()].into())].into(),
+        },
+    )
+}
+
+fn actions() -> impl Strategy<Value = Action> {
+    proptest::sample::select(vec![Action::Pull, Action::Push, Action::Move, Action::Delete])
+}
+
+fn tags() -> impl Strategy<Value = Option<Tag>> {
+    proptest::option::of("[ab]{1,2}".prop_map(|tag| tag.parse().unwrap()))
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_rules_never_matters(
+        policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let mut turned = policy.clone();
+        turned.rules.reverse();
+        if !turned.rules.is_empty() {
+            let middle = seed.index(turned.rules.len());
+            turned.rules.rotate_left(middle);
+        }
+        prop_assert_eq!(decide(&policy, &subject, &request).allowed, decide(&turned, &subject, &request).allowed);
+    }
+
+    #[test]
+    fn who_logs_in_loses_nothing(
+        policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
+    ) {
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        if decide(&policy, &Subject::Anonymous, &request).allowed {
+            prop_assert!(decide(&policy, &subject, &request).allowed);
+            prop_assert!(policy.welcomes_anonymous());
+        }
+    }
+
+    #[test]
+    fn another_rule_for_a_pattern_that_has_one_takes_no_right_away(
+        policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
+        added in rules(), which in any::<prop::sample::Index>(),
+    ) {
+        prop_assume!(!policy.rules.is_empty());
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let mut more = policy.clone();
+        let repositories = policy.rules[which.index(policy.rules.len())].repositories.clone();
+        more.rules.push(Rule { repositories, ..added });
+        if decide(&policy, &subject, &request).allowed {
+            prop_assert!(decide(&more, &subject, &request).allowed);
+        }
+    }
+
+    #[test]
+    fn more_rights_in_a_rule_never_mean_fewer(
+        policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
+        rights in some_rights(), which in any::<prop::sample::Index>(),
+    ) {
+        prop_assume!(!policy.rules.is_empty());
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let mut more = policy.clone();
+        let rule = &mut more.rules[which.index(policy.rules.len())];
+        rule.rights = rule.rights.and(rights);
+        if decide(&policy, &subject, &request).allowed {
+            prop_assert!(decide(&more, &subject, &request).allowed);
+        }
+    }
+
+    #[test]
+    fn a_rule_decides_nothing_where_it_does_not_fit(
+        policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
+        added in rules(),
+    ) {
+        prop_assume!(!added.repositories.matches(&repository));
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let mut more = policy.clone();
+        more.rules.push(added);
+        prop_assert_eq!(decide(&policy, &subject, &request).allowed, decide(&more, &subject, &request).allowed);
+    }
+
+    #[test]
+    fn a_rule_for_exactly_this_repository_is_the_only_one_asked(
+        policy in policies(), subject in subjects(), repository in names(), action in actions(), rights in some_rights(),
+    ) {
+        let mut more = policy.clone();
+        more.administrators.clear();
+        more.rules.retain(|rule| rule.repositories.as_str() != repository.as_str());
+        more.rules.push(Rule {
+            repositories: repository.as_str().parse().unwrap(),
+            subjects: vec![Who::Anonymous],
+            rights,
+        });
+        let request = Request { repository: &repository, action, tag: None };
+        prop_assert_eq!(decide(&more, &subject, &request).allowed, rights.contains(match action {
+            Action::Pull | Action::List => Rights::READ,
+            Action::Push => Rights::CREATE,
+            Action::Move => Rights::UPDATE,
+            Action::Delete => Rights::DELETE,
+        }));
+    }
+
+    #[test]
+    fn an_immutable_tag_neither_moves_nor_goes_whoever_asks(
+        policy in policies(), subject in subjects(), repository in names(), tag in tags(),
+    ) {
+        let Some(tag) = tag else { return Ok(()) };
+        if policy.is_immutable(&repository, &tag) {
+            for action in [Action::Move, Action::Delete] {
+                let request = Request { repository: &repository, action, tag: Some(&tag) };
+                prop_assert!(!decide(&policy, &subject, &request).allowed);
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_policy_nobody_does_anything(subject in subjects(), repository in names(), action in actions()) {
+        let request = Request { repository: &repository, action, tag: None };
+        prop_assert!(!decide(&Policy::default(), &subject, &request).allowed);
+    }
+}

@@ -1,0 +1,200 @@
+//! What a token is good for.
+//!
+//! ```text
+//!  scope    type ":" name ":" action ("," action)*      several with spaces between, or several parameters
+//!  repository:os-images/debian:pull,push                 delete, * for all three
+//!  registry:catalog:*                                    the list of repositories
+//! ```
+//!
+//! A scope of another type, of a name that cannot be, or an action nobody knows asks for nothing.
+//!
+//! Specification: Docker "Token scope documentation".
+
+use serde::{Deserialize, Serialize};
+
+use super::{Access, Action};
+use crate::name::RepositoryName;
+
+/// Scopes one token can carry; what is asked beyond is left out.
+pub(super) const SCOPES_MAX: usize = 32;
+
+const REPOSITORY: &str = "repository";
+const REGISTRY: &str = "registry";
+const CATALOG: &str = "catalog";
+
+/// One scope, as it is in a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Scope {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    actions: Vec<String>,
+}
+
+/// What an action is called in scopes. A tag moves by a push.
+fn word(action: Action) -> &'static str {
+    match action {
+        Action::Pull => "pull",
+        Action::Push | Action::Move => "push",
+        Action::Delete => "delete",
+        Action::List => "*",
+    }
+}
+
+impl Scope {
+    /// Reads what was asked for, as far as it is known here, one scope per repository.
+    pub(super) fn parse_all<'a>(asked: impl Iterator<Item = &'a str>) -> Vec<Scope> {
+        let mut scopes: Vec<Scope> = Vec::new();
+        for text in asked.flat_map(|text| text.split([' ', '+'])) {
+            let Some(scope) = Scope::parse(text) else { continue };
+            let same = |known: &&mut Scope| known.kind == scope.kind && known.name == scope.name;
+            if let Some(known) = scopes.iter_mut().find(same) {
+                let new = scope.actions.into_iter().filter(|action| !known.actions.contains(action));
+                let new: Vec<String> = new.collect();
+                known.actions.extend(new);
+            } else if scopes.len() < SCOPES_MAX {
+                scopes.push(scope);
+            }
+        }
+        scopes
+    }
+
+    fn parse(text: &str) -> Option<Scope> {
+        let (kind, rest) = text.split_once(':')?;
+        let (name, asked) = rest.rsplit_once(':')?;
+        let every = [Action::Pull, Action::Push, Action::Delete];
+        let known: &[Action] = match kind {
+            REPOSITORY => name.parse::<RepositoryName>().ok().map(|_| every.as_slice())?,
+            REGISTRY if name == CATALOG => &[Action::List],
+            _ => return None,
+        };
+        let wanted = |action: &&Action| asked.split(',').any(|one| one == word(**action) || one == "*");
+        let actions: Vec<String> =
+            known.iter().filter(wanted).map(|action| word(*action).to_owned()).collect();
+        (!actions.is_empty()).then(|| Scope { kind: kind.to_owned(), name: name.to_owned(), actions })
+    }
+
+    /// What is left of it when only some of it may be done; `None` for nothing.
+    pub(super) fn limited_to(&self, may: impl Fn(Access<'_>) -> bool) -> Option<Scope> {
+        let repository: Option<RepositoryName> =
+            if self.kind == REPOSITORY { Some(self.name.parse().ok()?) } else { None };
+        let allowed = |word: &&String| {
+            let action = match word.as_str() {
+                "pull" => Action::Pull,
+                "push" => Action::Push,
+                "delete" => Action::Delete,
+                _ => Action::List,
+            };
+            may(Access { repository: repository.as_ref(), action })
+        };
+        let actions: Vec<String> = self.actions.iter().filter(allowed).cloned().collect();
+        (!actions.is_empty()).then(|| Scope { actions, ..self.clone() })
+    }
+
+    /// Whether it is good for this.
+    pub(super) fn covers(&self, access: Access<'_>) -> bool {
+        let named = match access.repository {
+            Some(repository) => self.kind == REPOSITORY && self.name == repository.as_str(),
+            None => self.kind == REGISTRY && self.name == CATALOG,
+        };
+        named && self.actions.iter().any(|action| action == word(access.action))
+    }
+
+    /// The scopes a challenge names for what a request needs. Who pushes also looks.
+    pub(super) fn wanted(accesses: &[Access<'_>]) -> String {
+        let scopes = accesses.iter().filter_map(|access| match (access.repository, access.action) {
+            (Some(repository), Action::Push | Action::Move) => {
+                Some(format!("repository:{repository}:pull,push"))
+            }
+            (Some(repository), action) => Some(format!("repository:{repository}:{}", word(action))),
+            (None, Action::List) => Some("registry:catalog:*".to_owned()),
+            (None, _) => None,
+        });
+        scopes.collect::<Vec<String>>().join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> RepositoryName {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn scopes_are_good_for_what_they_name_and_nothing_else() {
+        let asked =
+            ["repository:a/b:pull,push repository:c:*", "registry:catalog:*", "repository:a/b:delete,pull"];
+        let scopes = Scope::parse_all(asked.into_iter());
+        assert_eq!(scopes.len(), 3);
+        let good = |repository: Option<&RepositoryName>, action| {
+            scopes.iter().any(|scope| scope.covers(Access { repository, action }))
+        };
+        for action in [Action::Pull, Action::Push, Action::Move, Action::Delete] {
+            assert!(good(Some(&name("a/b")), action) && good(Some(&name("c")), action));
+            assert!(!good(Some(&name("a")), action) && !good(Some(&name("catalog")), action));
+        }
+        assert!(good(None, Action::List) && !good(Some(&name("a/b")), Action::List));
+    }
+
+    #[test]
+    fn what_is_no_scope_asks_for_nothing() {
+        for text in [
+            "",
+            "repository",
+            "repository:a",
+            "repository:A:pull",
+            "repository:a:",
+            "repository:a:fly",
+            "repository(plugin):a:pull",
+            "registry:a:*",
+            "registry:catalog:pull",
+            "repository:a/../b:pull",
+            "repository:host:5000/a:pull",
+            "repository::pull",
+            "user:a:pull",
+        ] {
+            assert_eq!(Scope::parse_all([text].into_iter()), [], "{text:?}");
+        }
+        let many: Vec<String> = (0..100).map(|number| format!("repository:a{number}:pull")).collect();
+        assert_eq!(Scope::parse_all(many.iter().map(String::as_str)).len(), SCOPES_MAX);
+    }
+
+    #[test]
+    fn a_challenge_asks_for_all_the_request_needs() {
+        let (mine, other) = (name("mine"), name("other"));
+        let push = Access { repository: Some(&mine), action: Action::Push };
+        let pull = Access { repository: Some(&other), action: Action::Pull };
+        assert_eq!(Scope::wanted(&[push, pull]), "repository:mine:pull,push repository:other:pull");
+        let list = Access { repository: None, action: Action::List };
+        assert_eq!(Scope::wanted(&[list]), "registry:catalog:*");
+        assert_eq!(Scope::wanted(&[Access { repository: None, action: Action::Pull }]), "");
+    }
+
+    proptest! {
+        #[test]
+        fn limiting_never_widens(
+            text in "(repository|registry|x):([ab](/[ab])?|catalog):([*]|pull|push|delete)(,([*]|pull|push|delete)){0,2}",
+            mask in 0u8..32,
+        ) {
+            let actions = [Action::Pull, Action::Push, Action::Move, Action::Delete, Action::List];
+            let bit = |action| actions.iter().position(|known| *known == action).unwrap();
+            let repositories = ["a", "b", "a/a", "a/b", "b/a", "b/b", "catalog"].map(name);
+            let may = |access: Access<'_>| mask & (1 << bit(access.action)) != 0;
+            for scope in Scope::parse_all([text.as_str()].into_iter()) {
+                let limited = scope.limited_to(may);
+                for repository in repositories.iter().map(Some).chain([None]) {
+                    for action in actions {
+                        let access = Access { repository, action };
+                        if limited.as_ref().is_some_and(|limited| limited.covers(access)) {
+                            prop_assert!(scope.covers(access));
+                            prop_assert!(may(access) || action == Action::Move);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Tokens of our own: small signed documents that say who asks and what for.
+//!
+//! ```text
+//!  base64url {"alg":"HS256","typ":"JWT"} "." base64url claims "." base64url HMAC-SHA256 of what is before
+//! ```
+//!
+//! There is one header, and it is compared as text: which algorithm verifies a token is never the token's to say. The
+//! signature is compared in constant time, and before anything behind it is read.
+//!
+//! Specification: RFC 7519, RFC 7515 section 3.1, Docker "Token Authentication Implementation".
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use super::policy::Subject;
+use super::scope::Scope;
+
+/// `{"alg":"HS256","typ":"JWT"}`
+const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
+const TOKEN_MAX: usize = 16 << 10;
+
+/// What a token says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Claims {
+    iss: String,
+    aud: String,
+    /// Empty for nobody in particular.
+    sub: String,
+    iat: u64,
+    nbf: u64,
+    exp: u64,
+    jti: String,
+    #[serde(default)]
+    groups: Vec<String>,
+    pub(super) access: Vec<Scope>,
+}
+
+/// Makes tokens and knows its own. The key is 32 bytes.
+pub(super) struct Signer {
+    key: [u8; 32],
+    service: String,
+}
+
+impl Signer {
+    pub(super) fn new(key: [u8; 32], service: String) -> Self {
+        Signer { key, service }
+    }
+
+    pub(super) fn service(&self) -> &str {
+        &self.service
+    }
+
+    pub(super) fn sign(
+        &self,
+        subject: &Subject,
+        access: Vec<Scope>,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> String {
+        let (sub, groups) = match subject {
+            Subject::Anonymous => (String::new(), Vec::new()),
+            Subject::User { name, groups } => (name.clone(), groups.clone()),
+        };
+        let now = seconds(now);
+        let claims = Claims {
+            iss: self.service.clone(),
+            aud: self.service.clone(),
+            sub,
+            iat: now,
+            nbf: now,
+            exp: now.saturating_add(lifetime.as_secs()),
+            jti: Uuid::new_v4().to_string(),
+            groups,
+            access,
+        };
+        // Strings and numbers always encode; a token without claims would be refused.
+        let claims = serde_json::to_vec(&claims).unwrap_or_default();
+        let signed = format!("{HEADER}.{}", URL_SAFE_NO_PAD.encode(claims));
+        let signature = URL_SAFE_NO_PAD.encode(self.mac(&signed).finalize().into_bytes());
+        format!("{signed}.{signature}")
+    }
+
+    /// Who a token of ours belongs to and what it is good for at the time `now`; `None` for every other token.
+    pub(super) fn verify(&self, token: &str, now: SystemTime) -> Option<(Subject, Vec<Scope>)> {
+        if token.len() > TOKEN_MAX {
+            return None;
+        }
+        let (signed, signature) = token.rsplit_once('.')?;
+        let (header, claims) = signed.split_once('.')?;
+        if header != HEADER {
+            return None;
+        }
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        self.mac(signed).verify_slice(&signature).ok()?;
+        let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+        let now = seconds(now);
+        let valid = (claims.nbf..claims.exp).contains(&now);
+        if !valid || claims.aud != self.service || claims.iss != self.service {
+            return None;
+        }
+        let subject = match claims.sub {
+            sub if sub.is_empty() => Subject::Anonymous,
+            name => Subject::User { name, groups: claims.groups },
+        };
+        Some((subject, claims.access))
+    }
+
+    fn mac(&self, signed: &str) -> Hmac<Sha256> {
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.key) else {
+            unreachable!("HMAC takes keys of every length")
+        };
+        mac.update(signed.as_bytes());
+        mac
+    }
+}
+
+pub(super) fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIFETIME: Duration = Duration::from_secs(300);
+
+    fn signer() -> Signer {
+        Signer::new([1; 32], "here".to_owned())
+    }
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn ann() -> Subject {
+        Subject::User { name: "ann".to_owned(), groups: vec!["ops".to_owned()] }
+    }
+
+    fn scopes() -> Vec<Scope> {
+        Scope::parse_all(["repository:a/b:pull"].into_iter())
+    }
+
+    fn resigned(signer: &Signer, header: &str, claims: &str) -> String {
+        let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
+        let signature = URL_SAFE_NO_PAD.encode(signer.mac(&signed).finalize().into_bytes());
+        format!("{signed}.{signature}")
+    }
+
+    #[test]
+    fn a_token_tells_what_it_was_made_of_for_as_long_as_it_lives() {
+        let signer = signer();
+        assert_eq!(URL_SAFE_NO_PAD.decode(HEADER).unwrap(), br#"{"alg":"HS256","typ":"JWT"}"#);
+        let token = signer.sign(&ann(), scopes(), at(1000), LIFETIME);
+        for (now, valid) in [(999, false), (1000, true), (1299, true), (1300, false), (u64::MAX >> 2, false)]
+        {
+            let expected = valid.then(|| (ann(), scopes()));
+            assert_eq!(signer.verify(&token, at(now)), expected, "{now}");
+        }
+        let nobody = signer.sign(&Subject::Anonymous, Vec::new(), at(1000), LIFETIME);
+        assert_eq!(signer.verify(&nobody, at(1000)), Some((Subject::Anonymous, Vec::new())));
+    }
+
+    #[test]
+    fn a_token_for_another_service_or_by_another_key_is_nobody_s() {
+        let token = signer().sign(&ann(), scopes(), at(1000), LIFETIME);
+        assert!(Signer::new([1; 32], "there".to_owned()).verify(&token, at(1000)).is_none());
+        assert!(Signer::new([2; 32], "here".to_owned()).verify(&token, at(1000)).is_none());
+    }
+
+    #[test]
+    fn a_token_does_not_choose_how_it_is_verified() {
+        let signer = signer();
+        let claims = r#"{"iss":"here","aud":"here","sub":"root","iat":0,"nbf":0,"exp":9999999999,"jti":"","access":[]}"#;
+        assert!(signer.verify(&resigned(&signer, r#"{"alg":"HS256","typ":"JWT"}"#, claims), at(5)).is_some());
+        for header in [
+            r#"{"alg":"none","typ":"JWT"}"#,
+            r#"{"alg":"HS512","typ":"JWT"}"#,
+            r#"{"typ":"JWT","alg":"HS256"}"#,
+            "",
+        ] {
+            assert!(signer.verify(&resigned(&signer, header, claims), at(5)).is_none(), "{header}");
+        }
+        let unsigned = format!("{HEADER}.{}.", URL_SAFE_NO_PAD.encode(claims));
+        assert!(signer.verify(&unsigned, at(5)).is_none());
+        assert!(signer.verify(&resigned(&signer, r#"{"alg":"HS256","typ":"JWT"}"#, "{}"), at(5)).is_none());
+        for text in ["", ".", "..", "...", HEADER, &"x".repeat(TOKEN_MAX + 1)] {
+            assert!(signer.verify(text, at(5)).is_none());
+        }
+    }
+
+    #[test]
+    fn claims_of_one_token_under_the_signature_of_another_are_refused() {
+        let signer = signer();
+        let wide = Scope::parse_all(["repository:a/b:*"].into_iter());
+        let narrow = signer.sign(&ann(), scopes(), at(1000), LIFETIME);
+        let other = Signer::new([9; 32], "here".to_owned()).sign(&ann(), wide, at(1000), LIFETIME);
+        let (_, signature) = narrow.rsplit_once('.').unwrap();
+        let (claims, _) = other.rsplit_once('.').unwrap();
+        assert!(signer.verify(&format!("{claims}.{signature}"), at(1000)).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_byte_makes_it_nobody_s(place in any::<prop::sample::Index>(), byte in 0x21u8..0x7f) {
+            let signer = signer();
+            let token = signer.sign(&ann(), scopes(), at(1000), LIFETIME);
+            let mut forged = token.clone().into_bytes();
+            let place = place.index(forged.len());
+            forged[place] = byte;
+            let forged = String::from_utf8(forged).unwrap();
+            prop_assert!(forged == token || signer.verify(&forged, at(1000)).is_none());
+        }
+    }
+}

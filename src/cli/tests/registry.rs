@@ -1,0 +1,103 @@
+//! `shoal registry`: commands on the images of a data directory.
+
+use std::fs;
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::shoal;
+
+/// An OCI image layout with one image of one layer, tagged `v1`.
+fn layout(root: &std::path::Path) -> String {
+    let layout = root.join("layout");
+    fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    let blob = |bytes: &[u8]| {
+        let hex = hex::encode(Sha256::digest(bytes));
+        fs::write(layout.join("blobs/sha256").join(&hex), bytes).unwrap();
+        (format!("sha256:{hex}"), bytes.len())
+    };
+    let (config, config_size) =
+        blob(br#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#);
+    let (layer, layer_size) = blob(b"a layer, as far as a registry cares");
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": config, "size": config_size },
+        "layers": [{ "mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": layer, "size": layer_size }],
+    });
+    let (manifest, manifest_size) = blob(manifest.to_string().as_bytes());
+    let index = json!({ "schemaVersion": 2, "manifests": [{
+        "mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": manifest, "size": manifest_size,
+        "annotations": { "org.opencontainers.image.ref.name": "v1" },
+    }] });
+    fs::write(layout.join("index.json"), index.to_string()).unwrap();
+    fs::write(layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).unwrap();
+    layout.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn images_come_in_are_listed_verified_and_go_out_as_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = dir.path().join("data").to_str().unwrap().to_owned();
+    let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());
+    let layout = layout(dir.path());
+    let ran = on(&["import", &layout, "--repository", "os-images/tiny"]).ends_with(0);
+    assert_eq!(ran.out, "os-images/tiny: v1\n");
+    let listed = on(&["ls", "--json"]).ends_with(0).json();
+    assert_eq!(listed["repositories"], json!([{ "repository": "os-images/tiny", "tags": ["v1"] }]));
+    let scrubbed = on(&["scrub", "--json"]).ends_with(0).json();
+    assert_eq!((&scrubbed["blobs"], &scrubbed["damaged"]), (&json!(3), &json!([])));
+    let collected = on(&["gc", "--grace", "0", "--json"]).ends_with(0).json();
+    assert_eq!((&collected["blobs"], &collected["dry_run"]), (&json!(0), &json!(false)));
+    assert_eq!(on(&["pins", "--json"]).ends_with(0).json()["pins"], json!([]));
+    on(&["rebuild"]).ends_with(0);
+
+    let archives = ["one.tar", "two.tar"].map(|name| dir.path().join(name).to_str().unwrap().to_owned());
+    for archive in &archives {
+        on(&["export", "os-images/tiny", "-o", archive]).ends_with(0);
+    }
+    assert!(fs::read(&archives[0]).unwrap() == fs::read(&archives[1]).unwrap());
+    on(&["export", "os-images/tiny", "-o", &archives[0]]).ends_with(1);
+    on(&["import", &archives[0], "--repository", "copies/tiny", "--json"]).ends_with(0);
+    assert!(on(&["ls"]).ends_with(0).out.contains("copies/tiny"));
+}
+
+#[test]
+fn rot_is_found_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = dir.path().join("data").to_str().unwrap().to_owned();
+    let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());
+    on(&["import", &layout(dir.path()), "--repository", "tiny"]).ends_with(0);
+    let pool = dir.path().join("data/oci/blobs/sha256");
+    let layer = fs::read_dir(&pool)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| fs::read(path).unwrap().starts_with(b"a layer"))
+        .unwrap();
+    let mut writable = fs::metadata(&layer).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut writable, 0o644);
+    fs::set_permissions(&layer, writable).unwrap();
+    fs::write(&layer, b"A layer, as far as a registry cares").unwrap();
+    let ran = on(&["scrub"]).ends_with(1);
+    assert!(ran.err.contains("has rotted and was put aside"), "{}", ran.err);
+    assert!(!layer.exists());
+}
+
+#[test]
+fn nothing_is_done_while_a_controller_works_on_the_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = dir.path().to_str().unwrap().to_owned();
+    let sources = crate::config::Sources {
+        flags: vec![("STORAGE_ROOT".to_owned(), storage.clone())],
+        environment: &|_| None,
+        file: None,
+    };
+    let settings = crate::config::Settings::load(&sources).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let busy = runtime.block_on(crate::app::Offline::open(&settings)).unwrap();
+    let ran = shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(1);
+    assert!(ran.err.contains("lock"), "{}", ran.err);
+    drop(busy);
+    shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(0);
+    shoal(&["registry", "--storage-root", &storage, "export", "UPPER", "-o", "/nowhere/x.tar"]).ends_with(2);
+    shoal(&["registry", "--storage-root", &storage, "import", "/nowhere"]).ends_with(1);
+}

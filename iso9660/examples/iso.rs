@@ -1,7 +1,7 @@
 //! Builds, lists and reads images, with the words of `shoal iso`: the process that `.ci/bench-iso` measures.
 //!
 //! ```text
-//! iso build DIRECTORY -o IMAGE      iso ls IMAGE      iso cat IMAGE PATH
+//! iso build DIRECTORY -o IMAGE      iso ls -R IMAGE      iso cat IMAGE PATH
 //! ```
 //!
 //! The image depends on nothing but the names, contents and executable bits of the directory, so that two runs agree.
@@ -21,9 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["build", directory, "-o", image] => build(directory, image),
-        ["ls", image] => list(image),
+        ["ls", "-R", image] => list(image),
         ["cat", image, path] => cat(image, path),
-        _ => Err("give `build DIRECTORY -o IMAGE`, `ls IMAGE` or `cat IMAGE PATH`".into()),
+        _ => Err("give `build DIRECTORY -o IMAGE`, `ls -R IMAGE` or `cat IMAGE PATH`".into()),
     }
 }
 

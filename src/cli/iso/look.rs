@@ -1,5 +1,6 @@
 //! `shoal iso ls`, `cat` and `info`: looking into images.
 
+use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 
 use iso9660::{BootEntry, BootMedia, Entry, EntryKind, FileSource, Image, Platform, ReadAt};
@@ -43,6 +44,8 @@ pub(super) fn list(
         return output.document(&json!({"entries": rows}));
     }
     let width = entries.iter().map(|(_, entry)| entry.len.to_string().len()).max().unwrap_or(0);
+    // Lines by the hundred thousand: gathered, not flushed one by one.
+    let mut out = BufWriter::new(&mut *output.out);
     for (path, entry) in &entries {
         let target = match &entry.kind {
             EntryKind::Symlink(target) => format!(" -> {target}"),
@@ -50,9 +53,9 @@ pub(super) fn list(
         };
         let line =
             format!("{}  {:>width$}  {:20}  {path}{target}", mode(entry), entry.len, date(entry.modified));
-        output.line(plain(&line))?;
+        writeln!(out, "{}", plain(&line))?;
     }
-    Ok(())
+    Ok(out.flush()?)
 }
 
 fn row(path: &str, entry: &Entry) -> Value {

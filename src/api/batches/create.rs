@@ -24,7 +24,7 @@ use super::super::extract::{Body, Writer};
 use super::super::jobs::{JobRequest, idempotency_key, made, refused};
 use super::view;
 use crate::auth::Principal;
-use crate::model::{Batch, BatchId, NewRun, RunId, Time};
+use crate::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
 use crate::store::CreatedBatch;
 
 /// The most rows of one call.
@@ -45,11 +45,8 @@ struct Request {
     deadline: Option<Time>,
 }
 
-/// One row on its way.
-enum Row {
-    Ready(Box<NewRun>),
-    Refused(ApiError),
-}
+/// What a row came to before anything was written: the job it would be, or why there is none.
+type Row = Result<(RunId, Serial), ApiError>;
 
 /// Accepts a batch: what the answer calls accepted is durable.
 pub(in crate::api) async fn create(
@@ -141,40 +138,33 @@ async fn one_chunk(
     let now = api.now();
     let (site, batch, name) = (api.site.clone(), batch.clone(), principal.name.clone());
     // Validating hundreds of recipes is work: off the threads that answer others.
-    let prepared = tokio::task::spawn_blocking(move || {
+    let (prepared, runs) = tokio::task::spawn_blocking(move || {
+        let mut runs: Vec<NewRun> = Vec::new();
         let prepare = |(index, request): (usize, JobRequest)| {
             let shown = request.server_serial.clone();
             let key = batch.idempotency_key.as_ref().map(|key| format!("{key}#{index}"));
-            let row = request
-                .order(key)
-                .and_then(|mut order| {
-                    order.batch = Some((batch.id, batch.max_parallel));
-                    site.accept(order, RunId::new(), &name, now).map_err(refused)
-                })
-                .map_or_else(Row::Refused, |ready| Row::Ready(Box::new(ready.run)));
+            let row: Row = request.order(key).and_then(|mut order| {
+                let serial = order.server_serial.clone();
+                order.batch = Some((batch.id, batch.max_parallel));
+                let ready = site.accept(order, RunId::new(), &name, now).map_err(refused)?;
+                let id = ready.run.id;
+                runs.push(ready.run);
+                Ok((id, serial))
+            });
             (index, shown, row)
         };
-        chunk.into_iter().map(prepare).collect::<Vec<_>>()
+        let rows: Vec<_> = chunk.into_iter().map(prepare).collect();
+        (rows, runs)
     })
     .await
     .map_err(|_panic| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log"))?;
-    let runs: Vec<NewRun> = prepared
-        .iter()
-        .filter_map(|(_, _, row)| match row {
-            Row::Ready(run) => Some((**run).clone()),
-            Row::Refused(_) => None,
-        })
-        .collect();
     let mut created = api.engine.create_many(runs).await?.into_iter();
     let mut results = Vec::with_capacity(prepared.len());
     for (index, shown, row) in prepared {
-        let made = match row {
-            Row::Ready(run) => match created.next() {
-                Some(created) => made(&run, &created),
-                None => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log")),
-            },
-            Row::Refused(why) => Err(why),
-        };
+        let made = row.and_then(|(id, serial)| match created.next() {
+            Some(created) => made(id, &serial, &created),
+            None => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log")),
+        });
         results.push(match made {
             Ok((id, fresh)) => json!({
                 "index": index, "server_serial": shown, "job_id": id,

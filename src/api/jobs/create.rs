@@ -13,7 +13,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer, unknown_server};
 use crate::auth::Principal;
 use crate::engine::{Created, Creation};
-use crate::model::{JobStatus, NewRun, RunId, Serial, Time};
+use crate::model::{JobStatus, RunId, Serial, Time};
 use crate::provision::{JobOrder, OrderError};
 
 /// The longest idempotency key.
@@ -67,8 +67,9 @@ pub(super) async fn submit(
     let serial = order.server_serial.clone();
     let now = api.now();
     let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
-    let created = api.engine.create(Creation { run: ready.run.clone() }).await?;
-    let (id, fresh) = made(&ready.run, &created)?;
+    let id = ready.run.id;
+    let created = api.engine.create(Creation { run: ready.run }).await?;
+    let (id, fresh) = made(id, &serial, &created)?;
     let (code, status, created_at) = if fresh {
         (StatusCode::ACCEPTED, JobStatus::Queued, now)
     } else {
@@ -88,10 +89,13 @@ pub(super) async fn submit(
 }
 
 /// The job that was made or found, and whether it is new; or why there is none.
-pub(in crate::api) fn made(run: &NewRun, created: &Created) -> Result<(RunId, bool), ApiError> {
-    let serial = run.server.as_ref().map_or("", Serial::as_str);
+pub(in crate::api) fn made(
+    asked: RunId,
+    serial: &Serial,
+    created: &Created,
+) -> Result<(RunId, bool), ApiError> {
     match created {
-        Created::New(_) => Ok((run.id, true)),
+        Created::New(_) => Ok((asked, true)),
         Created::Replay(id) => Ok((*id, false)),
         Created::KeyReused(id) => Err(ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -105,7 +109,7 @@ pub(in crate::api) fn made(run: &NewRun, created: &Created) -> Result<(RunId, bo
             format!("server {serial} is being worked on by job {holder}; wait for its end or cancel it"),
         )
         .detail(Detail::new("/server_serial", "active_job", holder.to_string()))),
-        Created::UnknownServer => Err(unknown_server(serial)),
+        Created::UnknownServer => Err(unknown_server(serial.as_str())),
     }
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use registry::{AllowAll, GcOptions, Registry};
 use reqwest::{Method, StatusCode};
+use tokio::sync::Notify;
 
 use crate::support::{IMAGE, Server, config, header, image, noise, sha256};
 
@@ -198,17 +199,19 @@ async fn soak(length: Duration, ahead: Duration) -> Soaked {
     config.touch_interval = Duration::ZERO;
     let server = Arc::new(Server::open(config, Arc::new(AllowAll)).await);
     let stop = Arc::new(AtomicBool::new(false));
+    let missed = Arc::new(Notify::new());
     let steps = Arc::new(AtomicU64::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let (server, stop, steps) = (Arc::clone(&server), Arc::clone(&stop), Arc::clone(&steps));
+            let missed = Arc::clone(&missed);
             tokio::spawn(async move {
                 let chance = (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 let mut client = Client { server: &server, number, turn: 0, kept: Vec::new(), chance };
                 while !stop.load(Ordering::Relaxed) {
                     steps.fetch_add(1, Ordering::Relaxed);
                     if let Err(error) = client.step().await {
-                        stop.store(true, Ordering::Relaxed);
+                        missed.notify_one();
                         return Some(error);
                     }
                 }
@@ -217,10 +220,8 @@ async fn soak(length: Duration, ahead: Duration) -> Soaked {
         })
         .collect();
     let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), ahead));
-    let deadline = Instant::now() + length;
-    while Instant::now() < deadline && !stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    // The first client that misses something ends the soak.
+    let _over = tokio::time::timeout(length, missed.notified()).await;
     stop.store(true, Ordering::Relaxed);
     let mut errors = Vec::new();
     for client in clients {

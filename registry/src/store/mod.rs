@@ -60,6 +60,8 @@ mod collect_tests;
 mod disk;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod interleave;
 mod layout;
 mod locks;
 mod manifests;

@@ -57,6 +57,8 @@ mod catalog;
 mod collect;
 #[cfg(test)]
 mod collect_tests;
+#[cfg(test)]
+mod commit_tests;
 mod disk;
 #[cfg(test)]
 mod faults;

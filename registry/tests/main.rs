@@ -10,6 +10,7 @@ mod crash;
 mod distribution;
 mod durability;
 mod hostile;
+mod import;
 mod layout;
 mod limits;
 mod manifests;

@@ -57,9 +57,13 @@ mod catalog;
 mod collect;
 #[cfg(test)]
 mod collect_tests;
+#[cfg(test)]
+mod commit_tests;
 mod disk;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod interleave;
 mod layout;
 mod locks;
 mod manifests;

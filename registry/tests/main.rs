@@ -13,6 +13,7 @@ mod hostile;
 mod layout;
 mod limits;
 mod manifests;
+mod pullers;
 mod quota;
 mod referrers;
 mod scrub;

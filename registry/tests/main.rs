@@ -14,6 +14,7 @@ mod import;
 mod layout;
 mod limits;
 mod manifests;
+mod pullers;
 mod quota;
 mod referrers;
 mod scrub;

@@ -207,6 +207,11 @@ impl Store {
         *self.read_only.write().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
+    /// The reason given, while there is one.
+    pub(crate) fn read_only(&self) -> Option<String> {
+        self.read_only.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn expect_writable(&self) -> Result<(), Error> {
         match &*self.read_only.read().unwrap_or_else(PoisonError::into_inner) {
             Some(reason) => Err(Error::ReadOnly(reason.clone())),

@@ -31,10 +31,11 @@ impl Kernel for System {
     #[cfg(target_os = "linux")]
     fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool {
         use rustix::io::{ReadWriteFlags, preadv2};
-        const DISTANCE: usize = 64 << 10;
+        const DISTANCE: usize = 128 << 10;
 
-        let end = offset + length as u64;
-        let mut samples = (offset..end).step_by(DISTANCE).chain(end.checked_sub(1));
+        let end = offset.saturating_add(length as u64);
+        let last = (length % DISTANCE != 0).then_some(end - 1);
+        let mut samples = (offset..end).step_by(DISTANCE).chain(last);
         samples.all(|at| {
             // At the end of a file that has become shorter there is nothing to wait for either.
             preadv2(file, &mut [io::IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT).is_ok()

@@ -34,7 +34,7 @@ impl Kernel for System {
         const DISTANCE: usize = 128 << 10;
 
         let end = offset.saturating_add(length as u64);
-        let last = (length % DISTANCE != 0).then_some(end - 1);
+        let last = (!length.is_multiple_of(DISTANCE)).then_some(end - 1);
         let mut samples = (offset..end).step_by(DISTANCE).chain(last);
         samples.all(|at| {
             // At the end of a file that has become shorter there is nothing to wait for either.

@@ -27,7 +27,8 @@
 //! Where there is no `sendfile` as Linux has it, there is no [`FileSender`] either, and answers are read and written.
 
 mod kernel;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;
 
 use std::collections::VecDeque;

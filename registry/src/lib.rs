@@ -58,6 +58,7 @@ mod manifest;
 mod name;
 mod pattern;
 mod store;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -83,6 +84,8 @@ pub use crate::store::{
     BlobFile, Expired, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
     PinOwner, Quota, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
 };
+
+pub use crate::wire::{FileSender, Wire};
 
 use crate::store::{Checked, PARTS, Scrubs, Store};
 

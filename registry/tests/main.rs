@@ -7,6 +7,7 @@ mod audit;
 mod clients;
 mod conformance;
 mod crash;
+mod direct;
 mod distribution;
 mod durability;
 mod hostile;

@@ -6,7 +6,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use shoal::config::Settings;
 
-use crate::kit::{Answer, Client, Scene, silent};
+use crate::kit::{Answer, Client, DataDir, Scene, silent};
 
 const MANIFEST: &str = "/v2/os-images/ubuntu-rootfs/manifests/22.04";
 const USER: &str = "ann";
@@ -255,4 +255,47 @@ async fn a_registry_out_of_room_is_not_ready_and_recovers() {
     std::fs::remove_file(&path).unwrap();
     scene.admin.until("/readyz", "room", |answer| answer.status == 200).await;
     scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_was_made_read_only_is_so_after_a_crash() {
+    let mut data = DataDir::new();
+    let controller = data.serve().await;
+    let reason = json!({ "reason": "the disk is moved" });
+    controller.admin.post("/api/v1/registry/read-only", &reason).await.expect(200);
+    controller.kill();
+    let controller = data.serve().await;
+    let status = controller.admin.get("/api/v1/registry").await.expect(200);
+    assert_eq!(status["read_only"], "the disk is moved");
+    controller.kill();
+}
+
+async fn logs_in_with_an_api_token(program: &'static str) {
+    let scene = scene(|_, _| {}).await;
+    let (host, folder) = (scene.running.api.to_string(), scene.folder.path().to_owned());
+    let login = |password: &str| {
+        let mut command = std::process::Command::new(program);
+        command.args(["login", "--tls-verify=false", "-u", "shoal", "-p", password, &host]);
+        command.env("HOME", &folder).env("REGISTRY_AUTH_FILE", folder.join("auth.json"));
+        command
+    };
+    let run = async |mut command: std::process::Command| {
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    };
+    assert!(!run(login("wrong")).await.status.success());
+    let said = run(login(scene.admin.token())).await;
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs skopeo, run by .ci/run"]
+async fn skopeo_logs_in_with_an_api_token() {
+    logs_in_with_an_api_token("skopeo").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs podman, run by .ci/run"]
+async fn podman_logs_in_with_an_api_token() {
+    logs_in_with_an_api_token("podman").await;
 }

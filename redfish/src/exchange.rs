@@ -20,7 +20,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, IF_MATC
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
@@ -30,7 +30,8 @@ use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport}
 use crate::json::{self, Resource};
 use crate::message::ErrorBody;
 use crate::observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
-use crate::profile::{IfMatch, Profile};
+use crate::profile::{Choice, IfMatch, Profile};
+use crate::recent::Recent;
 use crate::retry::{Jitter, retry_after};
 use crate::session::{Credentials, Proof, Session};
 use crate::transport::{Request, Transport};
@@ -44,7 +45,13 @@ const MAX_HOPS: usize = 2;
 pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     pub(crate) credentials: Credentials,
-    pub(crate) profile: Profile,
+    pub(crate) choice: Choice,
+    /// The service root, which does not change.
+    pub(crate) root: OnceCell<Resource>,
+    /// What was read a moment ago.
+    pub(crate) recent: Recent,
+    /// `$expand` was offered and does not work.
+    pub(crate) no_expand: AtomicBool,
     pub(crate) session: Mutex<Session>,
     pub(crate) keeper: Arc<dyn SessionKeeper>,
     transport: Arc<dyn Transport>,
@@ -69,19 +76,36 @@ pub(crate) struct Call<'a> {
     if_match: Option<&'a str>,
     deadline: Duration,
     fenced: bool,
+    /// The only resource a mutation touches; none touches all.
+    touches: Option<&'a str>,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn read(operation: Operation, path: &'a str, deadline: Duration) -> Self {
-        Call { operation, method: Method::GET, path, body: None, if_match: None, deadline, fenced: false }
+        Call {
+            operation,
+            method: Method::GET,
+            path,
+            body: None,
+            if_match: None,
+            deadline,
+            fenced: false,
+            touches: None,
+        }
     }
 
     pub(crate) fn mutation(operation: Operation, method: Method, path: &'a str, deadline: Duration) -> Self {
-        Call { operation, method, path, body: None, if_match: None, deadline, fenced: true }
+        Call { operation, method, path, body: None, if_match: None, deadline, fenced: true, touches: None }
     }
 
     pub(crate) fn body(mut self, body: &'a Value) -> Self {
         self.body = Some(body);
+        self
+    }
+
+    /// Says that no other resource than this one changes.
+    pub(crate) fn touching(mut self, path: &'a str) -> Self {
+        self.touches = Some(path);
         self
     }
 
@@ -131,7 +155,7 @@ impl Core {
         endpoint: Endpoint,
         credentials: Credentials,
         transport: Arc<dyn Transport>,
-        profile: Profile,
+        choice: Choice,
         options: Options,
         observer: Arc<dyn Observer>,
         fence: Arc<dyn Fence>,
@@ -141,7 +165,10 @@ impl Core {
         Core {
             endpoint,
             credentials,
-            profile,
+            choice,
+            root: OnceCell::new(),
+            recent: Recent::default(),
+            no_expand: AtomicBool::new(false),
             session: Mutex::default(),
             keeper,
             transport,
@@ -152,6 +179,33 @@ impl Core {
             mutations: Semaphore::new(1),
             jitter: Jitter::new(seed),
             any_encoding: AtomicBool::new(false),
+        }
+    }
+
+    /// The profile in force now.
+    pub(crate) fn profile(&self) -> Arc<Profile> {
+        self.choice.profile()
+    }
+
+    /// What comes before an act: what was read a moment ago if it calls for the act, else a read. That there is
+    /// nothing to do is believed on the wire only.
+    pub(crate) async fn before(
+        &self,
+        operation: Operation,
+        path: &str,
+        calls: impl Fn(&Resource) -> bool,
+    ) -> Result<Resource, RedfishError> {
+        match self.recent.get(path).filter(calls) {
+            Some(resource) => Ok(resource),
+            None => self.read(operation, path).await,
+        }
+    }
+
+    /// What was read a moment ago, else a read.
+    pub(crate) async fn lately(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
+        match self.recent.get(path) {
+            Some(resource) => Ok(resource),
+            None => self.read(operation, path).await,
         }
     }
 
@@ -181,7 +235,10 @@ impl Core {
                 self.transmit(&call, None, attempt).await
             };
             let error = match sent.and_then(|answer| self.resource(operation, &answer)) {
-                Ok(resource) => return Ok(resource),
+                Ok(resource) => {
+                    self.recent.remember(path, &resource);
+                    return Ok(resource);
+                }
                 Err(error) => error,
             };
             let backoff = self.jitter.delay(self.options.backoff_base, self.options.backoff_cap, attempt - 1);
@@ -243,7 +300,18 @@ impl Core {
             }
             None => {}
         }
-        let kind = classify(answer.status, &answer.error(), answer.retry_after(), &secrets);
+        let body = answer.error();
+        let mut kind = classify(answer.status, &body, answer.retry_after(), &secrets);
+        let profile = self.profile();
+        let busy: Vec<&str> = profile.busy_ids.iter().map(String::as_str).collect();
+        if body.has_key(&busy) {
+            kind = ErrorKind::Busy {
+                status: answer.status.as_u16(),
+                message_id: body.id(),
+                message: body.sentence(&secrets),
+                retry_after: answer.retry_after(),
+            };
+        }
         let mutated = answer.method != Method::GET;
         let unclear =
             matches!(kind, ErrorKind::Server { .. }) || answer.status == StatusCode::REQUEST_TIMEOUT;
@@ -290,14 +358,19 @@ impl Core {
         resource: &Resource,
         body: &Value,
         deadline: Duration,
+        touches: Option<&str>,
     ) -> Result<Answer, RedfishError> {
-        let mut ladder = Tags::new(self.profile.if_match, resource.etag.clone());
+        let mut ladder = Tags::new(self.profile().if_match, resource.etag.clone());
         loop {
             let tag = ladder.current();
             let mut call = Call::mutation(operation, Method::PATCH, &resource.path, deadline).body(body);
             call.if_match = tag.as_deref();
+            call.touches = touches;
             let answer = self.perform(&call, 1).await?;
             if !answer.is(&[412, 428]) {
+                if answer.status.is_success() && ladder.was_refused_until_star() {
+                    self.choice.learn(|learned| learned.etag_star = true);
+                }
                 return Ok(answer);
             }
             let fresh = self.read(operation, &resource.path).await?;
@@ -328,6 +401,9 @@ impl Core {
             }
             let identity = !self.any_encoding.load(Ordering::Relaxed);
             let request = self.request(call, &path, proof, identity).map_err(fail)?;
+            if call.fenced {
+                self.recent.forget(call.touches);
+            }
             let started = Instant::now();
             let sent = self.transport.send(request, call.deadline).await;
             let result = match &sent {
@@ -422,6 +498,7 @@ fn closed() -> ErrorKind {
 struct Tags {
     etag: Option<String>,
     rung: Rung,
+    began_at_star: bool,
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -435,8 +512,13 @@ enum Rung {
 
 impl Tags {
     fn new(rule: IfMatch, etag: Option<String>) -> Self {
-        let rung = if rule == IfMatch::Star { Rung::Star } else { Rung::Read };
-        Tags { etag, rung }
+        let (etag, rung) = match rule {
+            IfMatch::ETag => (etag, Rung::Read),
+            IfMatch::Star => (etag, Rung::Star),
+            // A BMC that demands one after all gets what the next read shows.
+            IfMatch::Without => (None, Rung::Read),
+        };
+        Tags { etag, rung, began_at_star: rung == Rung::Star }
     }
 
     fn current(&self) -> Option<String> {
@@ -446,6 +528,11 @@ impl Tags {
             Rung::Star => Some("*".to_owned()),
             Rung::Without => None,
         }
+    }
+
+    /// Whether `*` is what the BMC took after it had refused real tags.
+    fn was_refused_until_star(&self) -> bool {
+        self.rung == Rung::Star && !self.began_at_star
     }
 
     /// Moves on after a 412 or 428 and a new read; false when nothing is left to try.

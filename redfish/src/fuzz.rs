@@ -7,6 +7,7 @@ use crate::error::classify;
 use crate::json::{self, Resource};
 use crate::media::Slot;
 use crate::message::ErrorBody;
+use crate::profile::Profile;
 
 /// Reads bytes as the body of a refusal: the text shown is bounded and holds no secret.
 pub fn error_body(body: &[u8]) {
@@ -32,7 +33,7 @@ pub fn resource(body: &[u8]) {
     }
     let _ = BootOverride::of(&fields);
     let resource = Resource::new("/redfish/v1/x", &HeaderMap::new(), fields);
-    let slot = Slot::of(&resource);
+    let slot = Slot::of(&resource, &Profile::generic());
     assert!(!(slot.is_empty() && slot.holds("http://10.0.0.1/tabc/boot.iso")));
 }
 

@@ -24,6 +24,7 @@
 
 pub mod bmc;
 pub mod boot;
+mod collection;
 pub mod discovery;
 pub mod endpoint;
 pub mod error;
@@ -37,6 +38,7 @@ mod message;
 pub mod observe;
 pub mod power;
 pub mod profile;
+mod recent;
 mod retry;
 pub mod session;
 #[cfg(feature = "sim")]

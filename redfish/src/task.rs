@@ -64,12 +64,13 @@ impl Core {
             Verdict::Running | Verdict::Gone | Verdict::Unclear(_) => {}
         }
 
-        let deadline = Instant::now() + self.profile.task_timeout;
+        let deadline = Instant::now() + self.profile().task_timeout;
         let (mut wait, mut asked, mut failures) = (FIRST_WAIT, accepted.retry_after(), 0);
         loop {
             let pause = asked.map_or(wait, |asked| asked.clamp(FIRST_WAIT, LONGEST_ASKED_WAIT));
             if Instant::now() + pause > deadline {
-                let detail = format!("the task did not end within {} s", self.profile.task_timeout.as_secs());
+                let detail =
+                    format!("the task did not end within {} s", self.profile().task_timeout.as_secs());
                 let error = RedfishError::new(operation, ErrorKind::Timeout { detail });
                 return Err(RedfishError { maybe_applied: true, ..error.at(&http::Method::GET, &path) });
             }

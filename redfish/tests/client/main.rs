@@ -5,6 +5,7 @@
 mod boot;
 mod discovery;
 mod fake;
+mod flags;
 mod media;
 mod never_twice;
 mod power;

@@ -9,7 +9,7 @@
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
 //!   stream   events as they happen                batches  many jobs in one call
-//!   images   what must stay in the registry
+//!   images   what must stay in the registry       requests   how much a job asks of a BMC
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
@@ -28,5 +28,6 @@ mod kit;
 mod media;
 mod operators;
 mod reports;
+mod requests;
 mod secrets;
 mod stream;

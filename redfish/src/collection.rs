@@ -76,6 +76,11 @@ impl Core {
         self.read(operation, path).await
     }
 
+    /// Whether collections come with their members.
+    pub(crate) fn expands(&self) -> bool {
+        self.expand_query().is_some()
+    }
+
     /// How contents are asked for, when the service root offers it and the profile trusts that.
     fn expand_query(&self) -> Option<&'static str> {
         if self.no_expand.load(Ordering::Relaxed) || self.profile().expand == Expand::Never {

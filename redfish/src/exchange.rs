@@ -131,6 +131,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// An answer to a read that nobody sent; for fuzzing.
+    pub(crate) fn of(status: StatusCode, body: &[u8]) -> Self {
+        let (headers, body, path) = (HeaderMap::new(), Bytes::copy_from_slice(body), String::new());
+        Answer { status, headers, body, method: Method::GET, path, proof: None }
+    }
+
     pub(crate) fn error(&self) -> ErrorBody {
         ErrorBody::parse(&self.body)
     }

@@ -114,6 +114,17 @@ impl Core {
         }
     }
 
+    /// What a poll with this answer is taken for, in words; for fuzzing.
+    pub(crate) fn task_says(&self, status: http::StatusCode, body: &[u8]) -> String {
+        let answer = Answer::of(status, body);
+        match self.judge(Operation::Insert, &answer, &[]) {
+            Verdict::Running => "running".to_owned(),
+            Verdict::Ended => "ended".to_owned(),
+            Verdict::Gone => "gone".to_owned(),
+            Verdict::Failed(error) | Verdict::Unclear(error) => error.to_string(),
+        }
+    }
+
     fn judge(&self, operation: Operation, answer: &Answer, secrets: &[&str]) -> Verdict {
         let fields = json::object(&answer.body).unwrap_or_default();
         if let Some(state) = json::word(&fields, "TaskState").filter(|_| answer.status.is_success()) {

@@ -59,6 +59,20 @@ impl Bmc {
         }
     }
 
+    /// The same out of what was read a moment ago, where that is the boot override.
+    pub async fn boot_lead_lately(
+        &self,
+        found: &Discovery,
+        slot: &str,
+    ) -> Result<Option<BootOverride>, RedfishError> {
+        match self.core.profile().boot_via {
+            BootVia::Override => {
+                Ok(Some(self.boot_place(Operation::BootOverride, &found.system, true).await?.shown))
+            }
+            BootVia::DellScp | BootVia::HpeBonsr => self.boot_lead(found, slot).await,
+        }
+    }
+
     /// Takes back what led the next boot, if it still does.
     pub async fn clear_boot_lead(
         &self,

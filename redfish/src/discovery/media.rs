@@ -13,6 +13,7 @@ const MAX_SLOTS: usize = 16;
 #[derive(Default)]
 pub(super) struct Media {
     pub(super) slots: Vec<Slot>,
+    pub(super) collection: Option<String>,
     pub(super) pre: Option<String>,
     pub(super) licence_missing: Option<String>,
 }
@@ -47,12 +48,13 @@ impl Core {
                 }
                 Err(error) => return Err(error),
             };
-            collections.push(collection);
             self.close_forbidden(&mut slots, &profile);
             let useful = slots.iter().any(Slot::takes_media);
             if useful || media.slots.is_empty() {
                 media.slots = slots;
+                media.collection = Some(collection.clone());
             }
+            collections.push(collection);
             if useful {
                 media.licence_missing = None;
                 return Ok(media);

@@ -66,6 +66,9 @@ pub struct Discovery {
     /// The name of the profile it is spoken to by.
     #[serde(default)]
     pub profile: String,
+    /// The collection they are in.
+    #[serde(default)]
+    pub media_collection: Option<String>,
     /// What has to be sent before slots take media; nothing was sent yet.
     #[serde(default)]
     pub media_pre: Option<String>,
@@ -228,6 +231,7 @@ impl Bmc {
             system: info,
             manager,
             slots: media.slots,
+            media_collection: media.collection,
             profile: self.profile().name.to_owned(),
             media_pre: media.pre,
             licence_missing: media.licence_missing,

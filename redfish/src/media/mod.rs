@@ -30,6 +30,7 @@ use url::Url;
 pub use self::insert::InsertOptions;
 
 use crate::bmc::Bmc;
+use crate::discovery::Discovery;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Core;
 use crate::json::{self, Resource};
@@ -222,6 +223,24 @@ impl Bmc {
     /// Reads a slot.
     pub async fn slot(&self, uri: &str) -> Result<Slot, RedfishError> {
         self.core.slot(Operation::Slot, uri).await.map(|(_, slot)| slot)
+    }
+
+    /// Reads slots, in one request where the BMC shows a collection with its members.
+    pub async fn slots(&self, found: &Discovery, uris: &[String]) -> Result<Vec<Slot>, RedfishError> {
+        let core = &self.core;
+        let together = found.media_collection.as_deref().filter(|_| uris.len() > 1 && core.expands());
+        if let Some(collection) = together {
+            core.recent.forget(None);
+            core.members(Operation::Slot, collection).await?;
+        }
+        let mut slots = Vec::new();
+        for uri in uris {
+            slots.push(match together {
+                Some(_) => self.slot_lately(uri).await?,
+                None => self.slot(uri).await?,
+            });
+        }
+        Ok(slots)
     }
 
     /// What a slot showed a moment ago; reads it if nobody has, or if it was changed since.

@@ -106,10 +106,13 @@ impl Learned {
         wants.is_empty() && refuses.is_empty() && refusing_slots.is_empty() && !basic_only && !etag_star
     }
 
-    /// Forgets everything when the firmware is another one than it was learned from.
+    /// Forgets everything when the firmware is another one than it was learned from. What was learned at the login,
+    /// before the firmware was known, is true of this one.
     pub(crate) fn on_firmware(&mut self, firmware: Option<&str>) {
         if self.firmware_version.as_deref() != firmware {
-            *self = Learned::default();
+            if self.firmware_version.is_some() {
+                *self = Learned::default();
+            }
             self.firmware_version = firmware.map(str::to_owned);
         }
     }

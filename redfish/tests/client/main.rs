@@ -9,6 +9,7 @@ mod flags;
 mod media;
 mod never_twice;
 mod power;
+mod profiles;
 mod reads;
 mod session;
 mod tasks;

@@ -148,16 +148,20 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
         return Ok(StepReport::skipped());
     }
     let (host, found) = known_host(STEP, site, context).await?;
-    let state =
-        host.bmc.power_state(&found.discovery.system).await.map_err(|error| of_redfish(STEP, &error))?;
+    let state = host
+        .bmc
+        .power_state_lately(&found.discovery.system)
+        .await
+        .map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {
         return Err(not_now(STEP, "the host is not off; media are not taken from under a running system"));
     }
     let ours = our_urls(site, context);
     let mut ejected = 0;
     let mut report = StepReport::done();
-    for uri in &slots {
-        let slot = host.bmc.slot(uri).await.map_err(|error| of_redfish(STEP, &error))?;
+    let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| of_redfish(STEP, &error))?;
+    for slot in &shown {
+        let uri = &slot.uri;
         if slot.is_empty() {
             continue;
         }
@@ -201,12 +205,13 @@ async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepRe
         return Ok(StepReport::skipped());
     }
     let (host, found) = known_host(STEP, site, context).await?;
-    let system = &found.discovery.system;
-    let now = host.bmc.boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
-    if !now.is_active() {
+    let failed = |error: redfish::RedfishError| of_redfish(STEP, &error);
+    let (discovery, slot) = (&found.discovery, found.boot_slot.as_str());
+    let lead = host.bmc.boot_lead_lately(discovery, slot).await.map_err(failed)?;
+    if lead.is_none_or(|lead| !lead.is_active()) {
         return Ok(StepReport::done());
     }
-    let cleared = host.bmc.clear_boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    let cleared = host.bmc.clear_boot_lead(discovery, slot).await.map_err(failed)?;
     if !cleared.confirmed {
         let detail = "the one-time boot was cleared, a read still shows it";
         return Ok(settling(&waits::BOOT_OVERRIDE, host.bmc.profile().read_back_lag, detail));

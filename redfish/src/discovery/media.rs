@@ -70,12 +70,11 @@ impl Core {
         collection: &str,
         profile: &Profile,
     ) -> Result<Vec<Slot>, RedfishError> {
-        if profile.vm_method == MediaMethod::SmcCfgCd {
-            return Ok(self
-                .config_slot(OPERATION, &oem::config_path(collection))
-                .await?
-                .into_iter()
-                .collect());
+        // Newer firmware of the same boards has slots by the book in its place.
+        if profile.vm_method == MediaMethod::SmcCfgCd
+            && let Some(slot) = self.config_slot(OPERATION, &oem::config_path(collection)).await?
+        {
+            return Ok(vec![slot]);
         }
         let members = self.members(OPERATION, collection).await?;
         let mut slots = Vec::new();

@@ -144,7 +144,9 @@ impl Slot {
                 hp("VirtualMedia.InsertVirtualMedia").map(InsertVia::Hp).or_else(by_action).or_else(by_patch)
             }
             MediaMethod::Vmm => hp("VirtualMedia.VmmControl").map(InsertVia::Vmm).or_else(by_action),
-            MediaMethod::SmcCfgCd => hp("IsoConfig.Mount").map(InsertVia::IsoConfig),
+            MediaMethod::SmcCfgCd => {
+                hp("IsoConfig.Mount").map(InsertVia::IsoConfig).or_else(by_action).or_else(by_patch)
+            }
         };
         let eject = match profile.vm_method {
             MediaMethod::Hp => hp("VirtualMedia.EjectVirtualMedia"),
@@ -285,7 +287,8 @@ impl Core {
         resource: Resource,
     ) -> Result<(Resource, Slot), RedfishError> {
         let profile = self.profile();
-        if profile.vm_method == MediaMethod::SmcCfgCd {
+        let configured = json::oem_action(&resource.fields, "IsoConfig.Mount").is_some();
+        if configured && profile.vm_method == MediaMethod::SmcCfgCd {
             let slot = self.complete_config_slot(operation, &resource).await?;
             return Ok((resource, slot));
         }

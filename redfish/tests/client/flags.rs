@@ -67,20 +67,20 @@ fn every_flag_is_obeyed_by_some_test() {
     assert_eq!(tested, flags);
 }
 
-fn with(fake: &Arc<Fake>, flags: Value) -> Bmc {
+pub(crate) fn with(fake: &Arc<Fake>, flags: Value) -> Bmc {
     let flags = Flags::parse(flags.as_object().unwrap()).unwrap();
     builder(fake, Profile::generic()).overrides(flags).build()
 }
 
-async fn discovered(bmc: &Bmc) -> redfish::Discovery {
+pub(crate) async fn discovered(bmc: &Bmc) -> redfish::Discovery {
     bmc.discover(&SystemSelector::serial("SER1")).await.unwrap()
 }
 
-fn bodies(fake: &Fake) -> Vec<Value> {
+pub(crate) fn bodies(fake: &Fake) -> Vec<Value> {
     fake.mutations().into_iter().map(|sent| sent.body.unwrap_or(Value::Null)).collect()
 }
 
-fn takes_inserts(fake: &Fake) {
+pub(crate) fn takes_inserts(fake: &Fake) {
     fake.on(Method::POST, INSERT, [Reply::status(204).effect(SLOT, inserted())]);
 }
 
@@ -236,6 +236,7 @@ async fn vm_path() {
     }
 }
 
+/// `oem:smc_cfgcd` has tests of its own in `oem`.
 async fn vm_method() {
     // PATCH although there is an action; and no action, no way.
     let fake = Fake::new();
@@ -299,45 +300,6 @@ async fn vm_method() {
     let sent = bodies(&fake);
     assert_eq!(sent[0], json!({ "VmmControlType": "Connect", "Image": URL }));
     assert_eq!(sent[1], json!({ "VmmControlType": "Disconnect" }));
-
-    config_and_mount().await;
-}
-
-/// `IsoConfig`: host and path are configured, then mounted; what is mounted is told by another resource.
-async fn config_and_mount() {
-    let fake = Fake::new();
-    let (config, mounted) = (format!("{MEDIA}/CfgCD"), format!("{MEDIA}/CD1"));
-    let (mount, unmount) = (format!("{config}/Mount"), format!("{config}/UnMount"));
-    fake.put(
-        &config,
-        json!({ "Id": "CfgCD", "Host": "http://10.9.9.9", "Path": "/old/x.iso", "Actions": {
-        "#IsoConfig.Mount": { "target": mount }, "#IsoConfig.UnMount": { "target": unmount },
-    } }),
-    );
-    fake.put(&mounted, json!({ "Id": "CD1", "Inserted": false, "ConnectedVia": "NotConnected" }));
-    let new = json!({ "Host": "http://10.0.0.1", "Path": "/tcanary0grant0abcdef/boot.iso" });
-    fake.on(Method::PATCH, &config, [Reply::status(200).effect(&config, new.clone())]);
-    fake.on(
-        Method::POST,
-        &mount,
-        [Reply::status(200).effect(&mounted, json!({ "Inserted": true, "ConnectedVia": "URI" }))],
-    );
-    let gone = json!({ "Inserted": false, "ConnectedVia": "NotConnected" });
-    fake.on(Method::POST, &unmount, [Reply::status(200).effect(&mounted, gone)]);
-    let bmc = with(&fake, json!({ "vm_method": "oem:smc_cfgcd" }));
-    let found = discovered(&bmc).await;
-    let [slot] = found.slots.as_slice() else { panic!("one slot") };
-    assert!(slot.is_cd() && slot.is_empty() && slot.takes_media() && slot.uri == config);
-    let done = bmc.insert(&config, URL, InsertOptions::default()).await.unwrap();
-    assert!(done.confirmed && done.observed.holds(URL));
-    assert!(bmc.eject(&config).await.unwrap().confirmed);
-    let sent: Vec<(Method, String)> =
-        fake.mutations().into_iter().map(|sent| (sent.method, sent.path)).collect();
-    assert_eq!(sent, [(Method::PATCH, config), (Method::POST, mount), (Method::POST, unmount)]);
-    let mut body = new;
-    body["Username"] = "".into();
-    body["Password"] = "".into();
-    assert_eq!(bodies(&fake)[0], body);
 }
 
 async fn vm_pre() {

@@ -8,6 +8,7 @@ mod fake;
 mod flags;
 mod media;
 mod never_twice;
+mod oem;
 mod power;
 mod profiles;
 mod reads;

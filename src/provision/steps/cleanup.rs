@@ -17,7 +17,7 @@ use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
-use super::power::{due, force_off};
+use super::power::{due, force_off, power_state};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
@@ -235,8 +235,9 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
-    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
     let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let state =
+        power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
     }
@@ -264,7 +265,8 @@ async fn still_mounted(
 ) -> Result<(), StepReport> {
     let ours = our_urls(site, context);
     for uri in filled(&context.snapshot) {
-        let slot = host.bmc.slot(&uri).await.map_err(|error| of_redfish(step, &error))?;
+        // The eject before has read it back, if that was not long ago.
+        let slot = host.bmc.slot_lately(&uri).await.map_err(|error| of_redfish(step, &error))?;
         if ours.iter().any(|url| slot.holds(url)) {
             return Err(not_now(step, "a medium of this job is still mounted; the host would boot it again"));
         }

@@ -151,7 +151,7 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
 }
 
 /// The power state before this step did anything may have been read by the one before; afterwards it is read anew.
-async fn power_state(
+pub(super) async fn power_state(
     context: &StepContext,
     host: &Host,
     system: &SystemInfo,

@@ -1,10 +1,11 @@
 //! The one-time boot override.
 //!
 //! ```text
+//!   boot_media_once(found, slot)   by the override, or by the vendor's own way (profile, boot_via)
 //!   set_boot_once(preferred)   read; set already? nothing is sent
 //!                              first of the preferred targets the BMC lists
 //!                              PATCH Boot {Target, Enabled: Once [, Mode]}; 400? once more with the Mode
-//!                              read back -> Applied
+//!                              read back; the mode fell back? PATCH all three -> read back -> Applied
 //!   clear_boot_override()      the same with {Enabled: Disabled}; never a disk as target
 //! ```
 //!
@@ -12,6 +13,8 @@
 //! target, it is written and read there, and the system itself is what holds right now. A read-back counts when
 //! the target fits and the override is not disabled: some BMCs show `Continuous` for what was set `Once`.
 //! Specification: DSP0268 ComputerSystem, Boot; DSP0266 7.11 (settings resource).
+
+mod oem;
 
 use std::fmt;
 
@@ -24,7 +27,7 @@ use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Answer;
 use crate::json::{self, Resource};
 use crate::power::after_the_fact;
-use crate::profile::BootBody;
+use crate::profile::{BootAt, BootBody};
 
 /// `BootSourceOverrideTarget`, as far as it is used here.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -200,11 +203,11 @@ struct Place {
 impl Bmc {
     /// Reads the boot override.
     pub async fn boot_override(&self, system: &SystemInfo) -> Result<BootOverride, RedfishError> {
-        Ok(self.boot_place(Operation::BootOverride, system).await?.shown)
+        Ok(self.boot_place(Operation::BootOverride, system, false).await?.shown)
     }
 
     /// Makes the next boot go to the first of these targets that the BMC lists (the profile's order suits a
-    /// virtual CD), in this mode if one is given.
+    /// virtual CD), in this mode if one is given, else in the mode that is set.
     ///
     /// The observed override names the target that was chosen. Nothing is sent when it is set already.
     pub async fn set_boot_once(
@@ -214,32 +217,49 @@ impl Bmc {
         mode: Option<BootMode>,
     ) -> Result<Applied<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::SetBootOnce;
-        let place = self.boot_place(OPERATION, system).await?;
+        let profile = self.core.profile();
+        let mut place = self.boot_place(OPERATION, system, true).await?;
+        if place.shown.is_active() {
+            place = self.boot_place(OPERATION, system, false).await?;
+        }
         let shown = &place.shown;
-        let Some(target) = preferred.iter().find(|target| shown.allows(target)) else {
+        let may = |target: &BootTarget| !(profile.no_hdd_override && *target == BootTarget::Hdd);
+        let Some(target) = preferred.iter().find(|target| may(target) && shown.allows(target)) else {
             let listed: Vec<&str> = shown.allowed_targets.iter().map(BootTarget::as_str).collect();
             let what = format!("none of the wanted boot targets is among [{}]", listed.join(", "));
             return Err(RedfishError::not_supported(OPERATION, what));
         };
-        let fits = |shown: &BootOverride| {
-            shown.leads_to(target) && mode.is_none_or(|mode| shown.mode.is_none_or(|shown| shown == mode))
+        let kept = mode.or(shown.mode);
+        let in_mode = |shown: &BootOverride| match (kept, shown.mode) {
+            (Some(kept), Some(shown)) => kept == shown,
+            _ => true,
         };
+        let fits = |shown: &BootOverride| shown.leads_to(target) && in_mode(shown);
         if fits(shown) {
             return Ok(Applied { changed: false, confirmed: true, observed: place.shown });
         }
         let once = shown.allowed_enabled.is_empty() || shown.allowed_enabled.contains(&BootEnabled::Once);
         let enabled = if once { BootEnabled::Once } else { BootEnabled::Continuous };
+        let full = boot_body(Some(target), Some(enabled), Some(kept.unwrap_or(BootMode::Uefi)));
         let wanted_mode = mode.filter(|mode| shown.mode != Some(*mode));
-        let full_mode = mode.or(shown.mode).unwrap_or(BootMode::Uefi);
-        let small = boot_body(Some(target), enabled, wanted_mode);
-        let full = boot_body(Some(target), enabled, Some(full_mode));
-        let bodies = match self.core.profile.boot_body {
-            BootBody::Full => vec![full],
-            BootBody::TargetAndEnabled if small == full => vec![full],
-            BootBody::TargetAndEnabled => vec![small, full],
+        let small = match profile.boot_body {
+            BootBody::Minimal => boot_body(
+                Some(target).filter(|target| shown.target.as_ref() != Some(*target)),
+                Some(enabled).filter(|enabled| shown.enabled != Some(*enabled)),
+                wanted_mode,
+            ),
+            BootBody::EnabledAlways => boot_body(Some(target), Some(enabled), wanted_mode),
+            BootBody::Full => full.clone(),
         };
+        let bodies = if small == full { vec![full.clone()] } else { vec![small, full.clone()] };
         self.write_boot(OPERATION, &place.resource, &bodies).await?;
-        let observed = self.boot_place(OPERATION, system).await.map_err(after_the_fact)?.shown;
+        let mut observed = self.read_back(OPERATION, &place).await?;
+        if observed.leads_to(target) && !in_mode(&observed) {
+            // The device was changed and the mode fell back with it; written together with it, it stays.
+            let place = Place { shown: observed, ..self.boot_place(OPERATION, system, false).await? };
+            self.write_boot(OPERATION, &place.resource, &[full]).await?;
+            observed = self.read_back(OPERATION, &place).await?;
+        }
         Ok(Applied { changed: true, confirmed: fits(&observed), observed })
     }
 
@@ -249,32 +269,45 @@ impl Bmc {
         system: &SystemInfo,
     ) -> Result<Applied<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::ClearBootOverride;
-        let place = self.boot_place(OPERATION, system).await?;
+        let place = self.boot_place(OPERATION, system, false).await?;
         if !place.shown.is_active() {
             return Ok(Applied { changed: false, confirmed: true, observed: place.shown });
         }
         let bodies = [
-            boot_body(None, BootEnabled::Disabled, None),
-            boot_body(Some(&BootTarget::None), BootEnabled::Disabled, None),
+            boot_body(None, Some(BootEnabled::Disabled), None),
+            boot_body(Some(&BootTarget::None), Some(BootEnabled::Disabled), None),
             json!({ "Boot": { "BootSourceOverrideTarget": "None" } }),
         ];
         self.write_boot(OPERATION, &place.resource, &bodies).await?;
-        let observed = self.boot_place(OPERATION, system).await.map_err(after_the_fact)?.shown;
+        let observed = self.read_back(OPERATION, &place).await?;
         Ok(Applied { changed: true, confirmed: !observed.is_active(), observed })
     }
 
-    /// The settings resource where it shows a boot target, else the system.
-    async fn boot_place(&self, operation: Operation, system: &SystemInfo) -> Result<Place, RedfishError> {
-        let resource = self.core.read(operation, &system.uri).await?;
+    /// The settings resource where it shows a boot target, else the system; the profile may say which.
+    async fn boot_place(
+        &self,
+        operation: Operation,
+        system: &SystemInfo,
+        lately: bool,
+    ) -> Result<Place, RedfishError> {
+        let read = async |path: &str| match lately {
+            true => self.core.lately(operation, path).await,
+            false => self.core.read(operation, path).await,
+        };
+        let at = self.core.profile().boot_at;
+        let resource = read(&system.uri).await?;
         let current = BootOverride::of(&resource.fields);
         let settings = json::member(&resource.fields, "@Redfish.Settings")
             .and_then(|settings| json::link(settings, "SettingsObject"))
-            .filter(|settings| *settings != resource.path);
+            .filter(|settings| *settings != resource.path && at != BootAt::System);
         if let Some(settings) = settings {
-            match self.core.read(operation, &settings).await {
+            match read(&settings).await {
                 Ok(resource) => {
-                    let pending =
-                        BootOverride::of(&resource.fields).filter(|pending| pending.target.is_some());
+                    let pending = BootOverride::of(&resource.fields);
+                    let pending = match at {
+                        BootAt::Settings => Some(pending.unwrap_or_default()),
+                        BootAt::Auto | BootAt::System => pending.filter(|pending| pending.target.is_some()),
+                    };
                     if let Some(mut shown) = pending {
                         let current = current.unwrap_or_default();
                         // The lists of values often stand in only one of the two.
@@ -297,6 +330,16 @@ impl Bmc {
         }
     }
 
+    /// What the place that was written shows afterwards.
+    async fn read_back(&self, operation: Operation, place: &Place) -> Result<BootOverride, RedfishError> {
+        let resource = self.core.read(operation, &place.resource.path).await.map_err(after_the_fact)?;
+        let mut shown = BootOverride::of(&resource.fields).unwrap_or_default();
+        if shown.allowed_targets.is_empty() {
+            shown.allowed_targets = place.shown.allowed_targets.clone();
+        }
+        Ok(shown)
+    }
+
     /// PATCHes the first body the BMC takes; the next one follows only a plain 400.
     async fn write_boot(
         &self,
@@ -304,10 +347,10 @@ impl Bmc {
         resource: &Resource,
         bodies: &[Value],
     ) -> Result<(), RedfishError> {
-        let deadline = self.core.profile.mutation_timeout;
+        let deadline = self.core.profile().mutation_timeout;
         let mut first: Option<RedfishError> = None;
         for body in bodies {
-            let answer: Answer = self.core.patch(operation, resource, body, deadline).await?;
+            let answer: Answer = self.core.patch(operation, resource, body, deadline, None).await?;
             if answer.status.is_success() {
                 return self.core.follow(operation, &answer, &[]).await;
             }
@@ -322,12 +365,14 @@ impl Bmc {
     }
 }
 
-fn boot_body(target: Option<&BootTarget>, enabled: BootEnabled, mode: Option<BootMode>) -> Value {
+fn boot_body(target: Option<&BootTarget>, enabled: Option<BootEnabled>, mode: Option<BootMode>) -> Value {
     let mut boot = Map::new();
     if let Some(target) = target {
         boot.insert("BootSourceOverrideTarget".to_owned(), target.as_str().into());
     }
-    boot.insert("BootSourceOverrideEnabled".to_owned(), enabled.as_str().into());
+    if let Some(enabled) = enabled {
+        boot.insert("BootSourceOverrideEnabled".to_owned(), enabled.as_str().into());
+    }
     if let Some(mode) = mode {
         boot.insert("BootSourceOverrideMode".to_owned(), mode.as_str().into());
     }

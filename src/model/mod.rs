@@ -4,6 +4,7 @@ pub mod batch;
 pub mod chain;
 pub mod effect;
 pub mod event;
+pub mod gate;
 pub mod ids;
 pub mod job;
 pub mod recipe;
@@ -11,11 +12,13 @@ pub mod run;
 pub mod server;
 pub mod time;
 pub mod transition;
+pub mod turns;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;
-pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob};
+pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob, TURN, turn};
 pub use event::{Event, Level, NewEvent};
+pub use gate::{Closed, Gate, Pressure};
 pub use ids::{RunId, Serial};
 pub use job::{Job, JobStatus};
 pub use run::{
@@ -25,3 +28,4 @@ pub use run::{
 pub use server::{Server, TlsMode};
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
+pub use turns::{Head, Turns, rank};

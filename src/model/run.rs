@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Run (hot row)  --plan-->  StepInstance*      what is to be made true, in order, then the finish list
-//!       |          --log--->  StepRecord*        intent -> done | failed | skipped | undone, one row per instance
+//!       |          --log--->  StepRecord*        intent -> done | failed | skipped | undone | stuck, one row per instance
 //!       |          <--------  Signal*            durable messages, unique per (run, name, key)
 //!       +-- Wait | Hold | Failure                why it does nothing, who must decide, what went wrong
 //! ```
@@ -163,6 +163,8 @@ pub enum StepPhase {
     Skipped,
     /// Done, then undone.
     Undone,
+    /// Undoing it was given up; it may still be in effect.
+    Stuck,
 }
 
 impl StepPhase {
@@ -174,12 +176,13 @@ impl StepPhase {
             Self::Failed => "failed",
             Self::Skipped => "skipped",
             Self::Undone => "undone",
+            Self::Stuck => "stuck",
         }
     }
 
     /// The phase of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Intent, Self::Done, Self::Failed, Self::Skipped, Self::Undone]
+        [Self::Intent, Self::Done, Self::Failed, Self::Skipped, Self::Undone, Self::Stuck]
             .into_iter()
             .find(|phase| phase.as_str() == name)
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::gate::Closed;
 use super::ids::Serial;
 use super::time::Time;
 
@@ -75,6 +76,8 @@ pub struct Server {
     pub observed: Option<Value>,
     /// What an earlier job could not clean up on it.
     pub debt: Option<Value>,
+    /// Why no job may begin on it.
+    pub maintenance: Option<Closed>,
 }
 
 impl Server {
@@ -99,6 +102,7 @@ impl Server {
             last_seen: None,
             observed: None,
             debt: None,
+            maintenance: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::locks;
 use super::rows::{append_events, execute, find_run, first, to_json};
 use super::{Store, StoreError};
-use crate::model::{Effect, NewJob, NewRun, OnConflict, Run, RunId, Serial};
+use crate::model::{Effect, NewJob, NewRun, OnConflict, Run, RunId, Serial, rank};
 
 const OPERATION: &str = "create a run";
 
@@ -94,6 +94,15 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
     Ok(Created::New(Box::new(run)))
 }
 
+/// The batch a run was ordered with; empty when it was ordered alone.
+pub(super) fn batch_of(new: &NewRun) -> String {
+    let batch = new.effects.iter().find_map(|effect| match effect {
+        Effect::JobCreated(job) => job.batch,
+        _ => None,
+    });
+    batch.map_or_else(String::new, |batch| batch.to_string())
+}
+
 fn replay(connection: &Connection, job: &NewJob) -> Result<Option<Created>, StoreError> {
     let Some(key) = &job.idempotency_key else { return Ok(None) };
     let earlier = first(
@@ -129,8 +138,8 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
         connection,
         OPERATION,
         "INSERT INTO runs (id, kind, kind_version, server, parent, root, phase, queue, priority, next_run_at,
-                           deadline_at, progress_at, created_by, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9)",
+                           deadline_at, progress_at, created_by, created_at, updated_at, batch, rank)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9, ?12, ?13)",
         params![
             new.id.to_string(),
             new.kind,
@@ -142,7 +151,9 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
             new.priority,
             created,
             new.deadline_at.to_string(),
-            new.created_by
+            new.created_by,
+            batch_of(new),
+            rank(new.created_at, new.priority)
         ],
     )?;
     execute(

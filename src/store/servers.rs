@@ -8,7 +8,7 @@ use super::{Store, StoreError};
 use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
-     tls, tls_fingerprint, allow_unverified_serial, media_base_url, revision, created_at, updated_at, observed, debt \
+     tls, tls_fingerprint, allow_unverified_serial, media_base_url, revision, created_at, updated_at, observed, debt, maintenance \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
 
 /// What became of a registration.
@@ -219,7 +219,7 @@ impl Store {
     }
 }
 
-fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
+pub(super) fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
     first(
         connection,
         "read a server",
@@ -257,6 +257,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         last_seen: columns.time_opt("last_seen")?,
         observed: columns.json_opt("observed")?,
         debt: columns.json_opt("debt")?,
+        maintenance: columns.json_opt("maintenance")?,
     })
 }
 

@@ -131,6 +131,7 @@ fn server(name: &str) -> Server {
         last_seen: None,
         observed: None,
         debt: None,
+        maintenance: None,
     }
 }
 

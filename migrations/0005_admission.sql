@@ -33,6 +33,7 @@ CREATE INDEX idx_locks_line ON locks (resource, held, batch, rank, root);
 
 -- Servers nobody may begin to work on: {"since", "by", "reason"}.
 ALTER TABLE servers ADD COLUMN maintenance TEXT;
+CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
 -- 'stuck': undoing it was given up; it may still be in effect.
 CREATE TABLE run_steps_new (

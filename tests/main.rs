@@ -10,11 +10,13 @@
 //!   secrets  what never leaves                  demo    the first command of a new user
 //!   stream   events as they happen                batches  many jobs in one call
 //!   images   what must stay in the registry
+//!   admission  what may begin, and when
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod api;
 mod batches;
 mod bmc;

@@ -14,15 +14,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::class;
+use super::hold;
 use super::kind::{Kind, Step, StepPolicy, StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long};
 use crate::model::run::backoff;
 use crate::model::{
     Change, Effect, Failure, Hold, Level, NewEvent, Outcome, Phase, Plan, Position, Run, Signal, Snapshot,
     Stage, StepInstance, StepPhase, StepRecord, TURN, Time, Trigger, Wait, transition,
 };
-
-/// How often a hold is mentioned again.
-const REMIND: Duration = Duration::from_secs(24 * 3600);
 
 /// The reason of a wait between two tries.
 pub(super) const RETRY: &str = "retry";
@@ -122,6 +120,10 @@ pub(super) fn after(
     let now = circumstances.now;
     let mut record = record.clone();
     record.epoch = snapshot.run.epoch;
+    if snapshot.run.wait.as_ref().is_some_and(|wait| wait.signals.iter().any(|signal| signal == TURN)) {
+        // Standing in line is no part of the step's budget.
+        (record.started_at, record.attempt) = (now, 1);
+    }
     if let Some(evidence) = &report.evidence {
         record.evidence = evidence.clone();
     }
@@ -152,8 +154,6 @@ pub(super) fn after(
             change
         }
         Verdict::Turn(request) => {
-            // Standing in line is no part of the step's budget.
-            (record.started_at, record.attempt) = (now, 1);
             let request = in_line(&mut change, request, snapshot.run.deadline_at.since(now));
             park(&mut change, &record, wait(snapshot, &record, &request, now));
             write(&mut change, &mut ahead, record);
@@ -161,7 +161,7 @@ pub(super) fn after(
         }
         Verdict::Retry(failure) => retry(change, ahead, record, failure, circumstances),
         Verdict::Hold(hold) if snapshot.run.phase.is_forward() => {
-            put_on_hold(&mut change, hold.clone());
+            hold::put_on_hold(&mut change, hold.clone());
             write(&mut change, &mut ahead, record);
             change
         }
@@ -341,53 +341,6 @@ pub(super) fn always(snapshot: &Snapshot, at: Position, kind: &dyn Kind) -> bool
         && instance(snapshot, at)
             .and_then(|instance| kind.step(&instance.name))
             .is_some_and(|step| step.policy().always)
-}
-
-/// The change that stops a run until an operator decides.
-pub(super) fn hold(snapshot: &Snapshot, hold: Hold) -> Change {
-    let mut change = Change::of(Run { wait: None, ..snapshot.run.clone() });
-    put_on_hold(&mut change, hold);
-    change
-}
-
-/// A hold of the engine's own.
-pub(super) fn held(class: &str, detail: String, now: Time) -> Hold {
-    Hold {
-        class: class.to_owned(),
-        since: now,
-        remind_at: now.plus(REMIND),
-        verbs: vec!["resume".to_owned(), "cancel".to_owned()],
-        detail,
-    }
-}
-
-/// The change that lets a held run go on. The time it was held counts neither against its deadline nor against the budget
-/// of the step it was held in: an operator who says "go on" does not mean "fail at once".
-pub(super) fn resume(snapshot: &Snapshot, now: Time) -> Change {
-    let phase = step_to(snapshot.run.phase, Trigger::Resume);
-    let stood = snapshot.run.hold.as_ref().map_or(Duration::ZERO, |hold| now.since(hold.since));
-    let deadline_at = snapshot.run.deadline_at.plus(stood);
-    let mut change =
-        Change::of(Run { phase, hold: None, next_run_at: Some(now), deadline_at, ..snapshot.run.clone() });
-    if let Next::Run(at) = next(snapshot)
-        && let Some(record) = snapshot.record(at)
-    {
-        change.steps.push(StepRecord { attempt: 1, started_at: now, ..record.clone() });
-    }
-    change
-}
-
-fn put_on_hold(change: &mut Change, hold: Hold) {
-    let run = &mut change.run;
-    run.phase = step_to(run.phase, Trigger::Hold);
-    run.wait = None;
-    run.lease = None;
-    run.next_run_at = None;
-    change.events.push(
-        NewEvent::warn("run.held", format!("held until an operator decides: {}", hold.detail))
-            .with(json!({ "class": hold.class, "verbs": hold.verbs })),
-    );
-    run.hold = Some(hold);
 }
 
 fn write(change: &mut Change, ahead: &mut Snapshot, record: StepRecord) {
@@ -608,7 +561,7 @@ fn seconds(duration: Duration) -> String {
 
 /// The next phase by the table. The callers above only pull triggers the table allows in the phases they are reached in;
 /// should one ever not be, the run stays where it is and the next claim decides again.
-fn step_to(phase: Phase, trigger: Trigger) -> Phase {
+pub(super) fn step_to(phase: Phase, trigger: Trigger) -> Phase {
     transition(phase, trigger).unwrap_or_else(|illegal| {
         tracing::error!(%illegal, "a decision pulled a trigger the table does not have");
         phase

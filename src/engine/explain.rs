@@ -228,7 +228,9 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
             true => ("is being interrupted", format!("{doing} being dropped, at once")),
             false => (
                 "may not be interrupted",
-                format!("{doing} answering; after {patience} s it is dropped as soon as the request it has sent is over"),
+                format!(
+                    "{doing} answering; after {patience} s it is dropped as soon as the request it has sent is over"
+                ),
             ),
         };
         return Explanation {
@@ -307,7 +309,8 @@ fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait, standing: &Standing)
 /// The line a family stands in, in words: what is limited by what, who has it, and how far off its turn is.
 fn in_line(kind: Option<&dyn Kind>, line: &StandsInLine) -> String {
     let StandsInLine { resource, places, holder, taken, place, waiting } = line;
-    let limit = kind.and_then(|kind| kind.limit(resource)).map_or(String::new(), |limit| format!(" ({limit})"));
+    let limit =
+        kind.and_then(|kind| kind.limit(resource)).map_or(String::new(), |limit| format!(" ({limit})"));
     let one = if *places == 1 { "place" } else { "places" };
     let by = holder.map_or_else(String::new, |holder| {
         if *taken > 1 { format!(", one by {holder}") } else { format!(", by {holder}") }
@@ -358,7 +361,11 @@ fn gated(run: &Run, gate: &Gate) -> Explanation {
             "`shoal controller undrain` when the reason is gone".to_owned(),
         ),
         Gate::Maintenance(server, closed) => (
-            format!("{server} was put into maintenance by {}{}: no job begins on it", closed.by, why(&closed.reason)),
+            format!(
+                "{server} was put into maintenance by {}{}: no job begins on it",
+                closed.by,
+                why(&closed.reason)
+            ),
             "the end of the maintenance".to_owned(),
             format!("`shoal server maintenance end {server}` when the reason is gone"),
         ),

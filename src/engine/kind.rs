@@ -290,7 +290,9 @@ impl StepReport {
 
 /// The lease was lost, or its run's end was asked for: send nothing, stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lease of this run is no longer ours, ends too soon, or the run is to end; another worker goes on")]
+#[error(
+    "the lease of this run is no longer ours, ends too soon, or the run is to end; another worker goes on"
+)]
 pub struct LeaseLost;
 
 /// Whether the worker may still act, measured with a clock that counts suspension.

@@ -21,6 +21,7 @@ mod decide;
 mod deliver;
 mod dispatcher;
 mod explain;
+mod hold;
 mod interrupt;
 mod kind;
 mod pressure;

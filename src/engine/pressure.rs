@@ -63,7 +63,9 @@ impl Engine {
         }
         let seen = gauge.read().await;
         let seen = match (seen, &before) {
-            (Some(seen), Some(before)) if seen.name == before.name => Some(Pressure { since: before.since, ..seen }),
+            (Some(seen), Some(before)) if seen.name == before.name => {
+                Some(Pressure { since: before.since, ..seen })
+            }
             (seen, _) => seen,
         };
         *pressed.last() = (Some(elapsed), seen.clone());
@@ -72,9 +74,10 @@ impl Engine {
                 let message = format!("no job begins for now: {}", seen.detail);
                 NewEvent::warn("controller.pressure", message).with(serde_json::json!(seen))
             }
-            (Some(before), None) => {
-                NewEvent::info("controller.pressure-over", format!("{} is no longer short: jobs begin again", before.name))
-            }
+            (Some(before), None) => NewEvent::info(
+                "controller.pressure-over",
+                format!("{} is no longer short: jobs begin again", before.name),
+            ),
             _ => return seen,
         };
         if let Err(error) = self.store().append(None, None, vec![event], self.clock().now()).await {

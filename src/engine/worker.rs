@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::class;
 use super::decide::{self, Circumstances, Next};
+use super::hold;
 use super::interrupt::{Interrupt, Interrupts};
 use super::kind::{
     AfterCommit, Foreign, Kind, Kinds, LeaseGuard, LeaseLost, Order, Step, StepContext, StepPolicy,
@@ -154,7 +155,7 @@ impl Worker {
                 run.kind,
                 kind.version()
             );
-            return self.hold(snapshot, lease, decide::held("kind_version", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("kind_version", detail, now)).await;
         }
         let (at, undo) = match decide::next(snapshot) {
             Next::Run(at) => (at, false),
@@ -184,8 +185,8 @@ impl Worker {
         self.clock.now() >= snapshot.run.deadline_at && !waiting_is_over && !always
     }
 
-    async fn hold(&self, snapshot: &Snapshot, lease: &LeaseGuard, hold: Hold) -> Result<Then, StoreError> {
-        self.commit(snapshot, lease, &mut |snapshot| Some(decide::hold(snapshot, hold.clone()))).await
+    async fn hold(&self, snapshot: &Snapshot, lease: &LeaseGuard, held: Hold) -> Result<Then, StoreError> {
+        self.commit(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
     }
 
     /// A run of a workflow this program does not know: an operator decides, and may end it without any cleanup.
@@ -195,7 +196,7 @@ impl Worker {
             let kind = &snapshot.run.kind;
             let detail =
                 format!("this program does not know the workflow {kind:?}; start the one that made it");
-            return self.hold(snapshot, lease, decide::held("unknown_kind", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("unknown_kind", detail, now)).await;
         }
         self.commit(snapshot, lease, &mut |snapshot| {
             let circumstances = self.circumstances(&Foreign, None);
@@ -221,7 +222,7 @@ impl Worker {
         let detail =
             format!("this version does not know the step {name:?} at place {} of the plan", at.index);
         if snapshot.run.phase.is_forward() {
-            return self.hold(snapshot, lease, decide::held("unknown_step", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("unknown_step", detail, now)).await;
         }
         let failure = Failure {
             class: class::INTERNAL.to_owned(),
@@ -411,7 +412,9 @@ impl Worker {
         match self.store.cancelled_children(run).await {
             Ok(children) => children.into_iter().for_each(|child| self.interrupts.ask(child)),
             // They notice at their next commit.
-            Err(error) => tracing::warn!(%run, error = %crate::model::chain(&error), "children were not interrupted"),
+            Err(error) => {
+                tracing::warn!(%run, error = %crate::model::chain(&error), "children were not interrupted")
+            }
         }
     }
 
@@ -440,10 +443,11 @@ impl Worker {
         let run = &snapshot.run;
         if !run.phase.is_forward() {
             let mut change = decide::give_up_finishing(snapshot, &circumstances);
-            let over = NewEvent::warn("run.finish-deadline", "the time for cleaning up is over").with(json!({
-                "deadline": run.deadline_at, "step": run.step, "wait": run.wait,
-                "remaining": decide::left_undone(snapshot),
-            }));
+            let over =
+                NewEvent::warn("run.finish-deadline", "the time for cleaning up is over").with(json!({
+                    "deadline": run.deadline_at, "step": run.step, "wait": run.wait,
+                    "remaining": decide::left_undone(snapshot),
+                }));
             change.events.insert(0, over);
             return change;
         }

@@ -304,6 +304,38 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// A run as it would be the moment it is made.
+    pub fn of_new(new: &NewRun, now: Time) -> Self {
+        let run = Run {
+            id: new.id,
+            kind: new.kind.clone(),
+            kind_version: new.kind_version,
+            server: new.server.clone(),
+            parent: new.parent.map(|(parent, _)| parent),
+            root: new.parent.map_or(new.id, |(_, root)| root),
+            phase: Phase::Queued,
+            outcome: None,
+            step: None,
+            wait: None,
+            hold: None,
+            failure: None,
+            queue: String::new(),
+            priority: new.priority,
+            next_run_at: Some(now),
+            deadline_at: new.deadline_at,
+            progress_at: now,
+            lease: None,
+            epoch: 0,
+            cancel_requested_at: None,
+            created_by: new.created_by.clone(),
+            revision: 1,
+            created_at: now,
+            updated_at: now,
+        };
+        let (input, plan) = (new.input.clone(), new.plan.clone());
+        Self { run, input, plan, steps: Vec::new(), signals: Vec::new() }
+    }
+
     /// The record at a position.
     pub fn record(&self, at: Position) -> Option<&StepRecord> {
         self.steps.iter().find(|record| record.at == at)

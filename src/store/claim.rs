@@ -62,11 +62,11 @@ pub enum TakeOver {
 }
 
 /// Who claims, and for how long.
-struct Claimer {
-    owner: String,
-    now: Time,
-    ttl: Duration,
-    grace: Duration,
+pub(super) struct Claimer {
+    pub(super) owner: String,
+    pub(super) now: Time,
+    pub(super) ttl: Duration,
+    pub(super) grace: Duration,
 }
 
 impl Store {
@@ -101,19 +101,7 @@ impl Store {
         self.writer
             .write(OPERATION, move |connection| {
                 let mut turns = turns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                let drained = gates::drained(connection)?.is_some();
-                let mut claimed = Vec::new();
-                for queue in &queues {
-                    claimer.begun(connection, queue, lanes, limit, &mut claimed)?;
-                    if lanes == Lanes::Ending {
-                        continue;
-                    }
-                    claimer.overdue(connection, queue, limit, &mut claimed)?;
-                    if lanes == Lanes::All && !drained {
-                        claimer.fresh(connection, queue, limit, &mut turns, &mut claimed)?;
-                    }
-                }
-                Ok(claimed)
+                claimer.claim(connection, &queues, lanes, limit, &mut turns)
             })
             .await
     }
@@ -176,7 +164,11 @@ impl Store {
     }
 }
 
-fn one(connection: &Connection, sql: &str, parameters: &[&dyn rusqlite::ToSql]) -> Result<Option<Time>, StoreError> {
+fn one(
+    connection: &Connection,
+    sql: &str,
+    parameters: &[&dyn rusqlite::ToSql],
+) -> Result<Option<Time>, StoreError> {
     const OPERATION: &str = "find the next due run";
     first(connection, OPERATION, sql, parameters, |columns| columns.time_opt("due")).map(Option::flatten)
 }
@@ -257,6 +249,30 @@ fn heads(connection: &Connection, queue: &str, now: Time) -> Result<(Vec<Head>, 
 }
 
 impl Claimer {
+    /// Claims inside the writer's transaction.
+    pub(super) fn claim(
+        &self,
+        connection: &Connection,
+        queues: &[String],
+        lanes: Lanes,
+        limit: usize,
+        turns: &mut Turns,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let drained = gates::drained(connection)?.is_some();
+        let mut claimed = Vec::new();
+        for queue in queues {
+            self.begun(connection, queue, lanes, limit, &mut claimed)?;
+            if lanes == Lanes::Ending {
+                continue;
+            }
+            self.overdue(connection, queue, limit, &mut claimed)?;
+            if lanes == Lanes::All && !drained {
+                self.fresh(connection, queue, limit, turns, &mut claimed)?;
+            }
+        }
+        Ok(claimed)
+    }
+
     fn begun(
         &self,
         connection: &Connection,
@@ -379,7 +395,14 @@ impl Claimer {
         if let Some(previous) = &stolen_from {
             let owner = &self.owner;
             let event = NewEvent::warn("lease.taken-over", format!("{owner} took over from {previous}"));
-            rows::append_events(connection, OPERATION, Some(run.id), run.server.as_ref(), self.now, &[event])?;
+            rows::append_events(
+                connection,
+                OPERATION,
+                Some(run.id),
+                run.server.as_ref(),
+                self.now,
+                &[event],
+            )?;
         }
         Ok(Some(Claimed { snapshot: Snapshot { run, ..before }, stolen_from }))
     }

@@ -10,7 +10,9 @@ use super::create::{Created, create};
 use super::locks;
 use super::rows::{append_events, execute, find_run, snapshot, to_json};
 use super::{Store, StoreError};
-use crate::model::{Change, Effect, JobStatus, NewRun, Outcome, Phase, Run, RunId, Snapshot, Stage, StepRecord, Time};
+use crate::model::{
+    Change, Effect, JobStatus, NewRun, Outcome, Phase, Run, RunId, Snapshot, Stage, StepRecord, Time,
+};
 
 const OPERATION: &str = "commit a change of a run";
 

@@ -41,6 +41,26 @@ impl Store {
     }
 }
 
+impl Store {
+    /// What an order under this key would come to because of an earlier one: a replay, a key that is taken, or nothing.
+    pub async fn earlier(
+        &self,
+        server: &Serial,
+        key: &str,
+        request_sha256: &str,
+    ) -> Result<Option<Created>, StoreError> {
+        let (server, key, request) = (server.clone(), key.to_owned(), request_sha256.to_owned());
+        self.read("find an earlier order", move |connection| keyed(connection, &server, &key, &request)).await
+    }
+
+    /// The unfinished job of a server.
+    pub async fn active_job(&self, server: &Serial) -> Result<Option<RunId>, StoreError> {
+        let server = server.clone();
+        self.read("find the unfinished job of a server", move |connection| active_job(connection, &server))
+            .await
+    }
+}
+
 /// Makes a run inside the writer's transaction.
 pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, StoreError> {
     if let Some(serial) = &new.server {
@@ -104,17 +124,28 @@ pub(super) fn batch_of(new: &NewRun) -> String {
 }
 
 fn replay(connection: &Connection, job: &NewJob) -> Result<Option<Created>, StoreError> {
-    let Some(key) = &job.idempotency_key else { return Ok(None) };
+    match &job.idempotency_key {
+        Some(key) => keyed(connection, &job.server, key, &job.request_sha256),
+        None => Ok(None),
+    }
+}
+
+fn keyed(
+    connection: &Connection,
+    server: &Serial,
+    key: &str,
+    request_sha256: &str,
+) -> Result<Option<Created>, StoreError> {
     let earlier = first(
         connection,
         OPERATION,
         "SELECT id, request_sha256 FROM jobs WHERE server_serial = ?1 AND idempotency_key = ?2",
-        &[&job.server.as_str(), key],
+        &[&server.as_str(), &key],
         |columns| Ok((columns.parse("id", str::parse::<RunId>)?, columns.get::<String>("request_sha256")?)),
     )?;
     Ok(earlier.map(
         |(id, hash)| {
-            if hash == job.request_sha256 { Created::Replay(id) } else { Created::KeyReused(id) }
+            if hash == request_sha256 { Created::Replay(id) } else { Created::KeyReused(id) }
         },
     ))
 }

@@ -16,7 +16,7 @@
 
 use rusqlite::{Connection, params};
 
-use super::rows::{all, execute, first};
+use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError, create};
 use crate::model::{Head, NewRun, Run, RunId, TURN, Time, Turns, rank};
 
@@ -200,15 +200,15 @@ pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result
     if working.is_some() {
         return Ok(());
     }
-    let resources = all(
+    let left = all(
         connection,
         OPERATION,
-        "SELECT resource FROM locks WHERE root = ?1 ORDER BY resource",
+        "SELECT resource, batch, since FROM locks WHERE root = ?1 ORDER BY resource",
         &[&root],
-        |columns| columns.get::<String>("resource"),
+        Left::read,
     )?;
     execute(connection, OPERATION, "DELETE FROM locks WHERE root = ?1", &[&root])?;
-    resources.iter().try_for_each(|resource| hand_over(connection, resource, now))
+    left.iter().try_for_each(|left| hand_over(connection, &left.resource, Some(left), now))
 }
 
 /// A run in the middle of its way asks for a place, or goes on standing in line for it. Having it is told by a signal, so
@@ -249,7 +249,7 @@ pub(super) fn ask_turn(
             run.to_string()
         ],
     )?;
-    hand_over(connection, resource, now)
+    hand_over(connection, resource, None, now)
 }
 
 /// A run gives back a place that it took in the middle of its way.
@@ -259,13 +259,19 @@ pub(super) fn leave_turn(
     resource: &str,
     now: Time,
 ) -> Result<(), StoreError> {
-    let left = execute(
+    const OPERATION: &str = "give a place back";
+    const OURS: &str = "resource = ?1 AND root = (SELECT root FROM runs WHERE id = ?2)";
+    let ours = params![resource, run.to_string()];
+    let left = first(
         connection,
-        "give a place back",
-        "DELETE FROM locks WHERE resource = ?1 AND root = (SELECT root FROM runs WHERE id = ?2)",
-        params![resource, run.to_string()],
+        OPERATION,
+        &format!("SELECT resource, batch, since FROM locks WHERE {OURS}"),
+        ours,
+        Left::read,
     )?;
-    if left == 0 { Ok(()) } else { hand_over(connection, resource, now) }
+    let Some(left) = left else { return Ok(()) };
+    execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {OURS}"), ours)?;
+    hand_over(connection, resource, Some(&left), now)
 }
 
 /// A run has left the way to its goal: what it took on the way is given back.
@@ -280,16 +286,39 @@ pub(super) fn leave_turns(connection: &Connection, run: &Run, now: Time) -> Resu
     turns.iter().try_for_each(|resource| leave_turn(connection, run.id, resource, now))
 }
 
+/// A place that was just left.
+struct Left {
+    resource: String,
+    batch: String,
+    since: Time,
+}
+
+impl Left {
+    fn read(columns: &Columns<'_>) -> Result<Self, StoreError> {
+        let (resource, batch) = (columns.get("resource")?, columns.get("batch")?);
+        Ok(Self { resource, batch, since: columns.time("since")? })
+    }
+}
+
 /// Gives free places of a resource, and all else they wait for, to those first in line that can take everything: by
 /// priority and age, batches in turn.
-fn hand_over(connection: &Connection, resource: &str, now: Time) -> Result<(), StoreError> {
-    while let Some(root) = next_in_line(connection, resource)? {
+fn hand_over(
+    connection: &Connection,
+    resource: &str,
+    left: Option<&Left>,
+    now: Time,
+) -> Result<(), StoreError> {
+    while let Some(root) = next_in_line(connection, resource, left)? {
         grant(connection, &root, now)?;
     }
     Ok(())
 }
 
-fn next_in_line(connection: &Connection, resource: &str) -> Result<Option<String>, StoreError> {
+fn next_in_line(
+    connection: &Connection,
+    resource: &str,
+    left: Option<&Left>,
+) -> Result<Option<String>, StoreError> {
     const OPERATION: &str = "hand over a lock";
     let (mut heads, mut roots): (Vec<Head>, Vec<String>) = (Vec::new(), Vec::new());
     let mut batch = first(
@@ -336,8 +365,9 @@ fn next_in_line(connection: &Connection, resource: &str) -> Result<Option<String
         .flatten();
     }
     let mut turns = Turns::default();
+    left.iter().for_each(|left| turns.served(&left.batch, left.since));
     if heads.len() > 1 {
-        // Who holds a place had its turn when it got it.
+        // Who holds a place, or has just left one, had its turn when it got it.
         let served = all(
             connection,
             OPERATION,
@@ -356,7 +386,9 @@ fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreErro
     let turns = all(
         connection,
         OPERATION,
-        &format!("SELECT resource, asker FROM locks WHERE root = ?1 AND held = 0 AND {TURNS} AND asker IS NOT NULL"),
+        &format!(
+            "SELECT resource, asker FROM locks WHERE root = ?1 AND held = 0 AND {TURNS} AND asker IS NOT NULL"
+        ),
         &[&root],
         |columns| Ok((columns.get::<String>("resource")?, columns.parse("asker", str::parse::<RunId>)?)),
     )?;

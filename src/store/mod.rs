@@ -45,6 +45,6 @@ pub use identity::{StoredToken, StoredUser};
 pub use jobs::{JobFilter, JobPage};
 pub use locks::StandsInLine;
 pub use migrate::MigrateError;
-pub use servers::{DeletedServer, ServerChange, UpdatedServer};
+pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};
 pub use signals::{CANCEL, Delivered};
 pub use unreadable::{UNREADABLE, Unreadable};

@@ -1,6 +1,7 @@
 //! Jobs: create, list, show, explain, events, verbs, retry.
 
 mod create;
+mod dry_run;
 mod events;
 mod explain;
 mod list;
@@ -9,10 +10,10 @@ mod show;
 mod verbs;
 mod view;
 
-pub(super) use create::{JobRequest, create, idempotency_key, made, refused};
+pub(super) use create::{JobRequest, create, earlier, idempotency_key, made, placed, refused};
 pub(super) use events::events;
 pub(super) use explain::explain;
 pub(super) use list::list;
 pub(super) use retry::retry;
 pub(super) use show::show;
-pub(super) use verbs::{cancel, hold, resume};
+pub(super) use verbs::{cancel, hold, reason, resume};

@@ -24,6 +24,7 @@ pub(super) fn server(server: &Server) -> Value {
         "last_seen": server.last_seen,
         "observed": server.observed,
         "debt": server.debt,
+        "maintenance": server.maintenance,
     })
 }
 

@@ -18,8 +18,8 @@ use super::hold;
 use super::kind::{Kind, Step, StepPolicy, StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long};
 use crate::model::run::backoff;
 use crate::model::{
-    Change, Effect, Failure, Hold, Level, NewEvent, Outcome, Phase, Plan, Position, Run, Signal, Snapshot,
-    Stage, StepInstance, StepPhase, StepRecord, TURN, Time, Trigger, Wait, transition,
+    Change, Effect, Failure, Level, NewEvent, Outcome, Phase, Plan, Position, Run, Signal, Snapshot, Stage,
+    StepInstance, StepPhase, StepRecord, TURN, Time, Trigger, Wait, transition,
 };
 
 /// The reason of a wait between two tries.

@@ -103,8 +103,12 @@ fn second(time: Time) -> String {
 }
 
 fn without_ids(text: &str) -> String {
-    let id = |word: &str| word.trim_end_matches([',', ';']).parse::<RunId>().is_ok();
-    text.split(' ').map(|word| if id(word) { "RUN" } else { word }).collect::<Vec<_>>().join(" ")
+    let shown = |word: &str| {
+        let bare = word.trim_end_matches([',', ';']);
+        let rest = word.strip_prefix(bare).unwrap_or_default();
+        if bare.parse::<RunId>().is_ok() { format!("RUN{rest}") } else { word.to_owned() }
+    };
+    text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// What must hold of every explanation.

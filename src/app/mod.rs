@@ -203,7 +203,8 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             queues: vec![QUEUE.to_owned()],
             concurrency: settings.worker_concurrency,
             lease: settings.job_lease_ttl,
-            grace: settings.redfish_timeout,
+            // Long enough for the last request of a lost worker, and for a clock that is followed a tenth faster.
+            grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
         },
     );
     engine.gauge(Arc::new(pressure::Gauge {

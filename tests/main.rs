@@ -11,11 +11,13 @@
 //!   stream   events as they happen                batches  many jobs in one call
 //!   images   what must stay in the registry       requests   how much a job asks of a BMC
 //!   registry who may do what with images, and what an operator asks of the registry
+//!   admission  what may begin, and when
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod api;
 mod batches;
 mod bmc;

@@ -9,6 +9,7 @@
 //! health, readiness and media grants answer (and reports, which carry their own secret).
 
 mod batches;
+mod drain;
 mod error;
 mod events;
 mod extract;
@@ -105,6 +106,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
+        ("/api/v1/drain", post(drain::begin).get(drain::show).delete(drain::end)),
         ("/api/v1/events", get(events::events)),
         ("/api/v1/registry", get(images::show)),
         ("/api/v1/registry/gc", post(images::collect)),
@@ -113,6 +115,10 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/scrub", post(images::scrub)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
+        (
+            "/api/v1/servers/{serial}/maintenance",
+            post(servers::begin_maintenance).delete(servers::end_maintenance),
+        ),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
         ("/healthz", get(health::healthz)),

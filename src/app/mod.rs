@@ -12,6 +12,7 @@ mod adapters;
 mod images;
 mod listen;
 mod lock;
+mod pressure;
 mod retention;
 
 pub use images::Offline;
@@ -34,7 +35,7 @@ use crate::engine::{Engine, EngineConfig, Kinds};
 use crate::media::{Grants, Library, LibraryOptions};
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{Clock, Time};
-use crate::provision::{Addresses, Bmcs, Provision, QUEUE, Site, SiteSettings};
+use crate::provision::{Addresses, Bmcs, Limits, Provision, QUEUE, Site, SiteSettings, step_names};
 use crate::secrets::{JobTokens, MasterKey, Resolver, SecretSource, token_hash};
 use crate::store::{Store, StoreError, TakeOver};
 use crate::telemetry::Metrics;
@@ -213,6 +214,11 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
         },
     );
+    engine.gauge(Arc::new(pressure::Gauge {
+        storage: settings.storage_root.clone(),
+        registry: registry.clone(),
+        clock: Arc::clone(&clock),
+    }));
     let auth = Arc::new(authenticator(&settings, &store)?);
     let (stop_work, stop_api, stop_media) =
         (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
@@ -396,7 +402,24 @@ fn make_site(
                 .then(|| settings.task_iso_dir.clone()),
             controller_ca,
             registry: registry.is_some(),
+            limits: limits(settings)?,
         },
+    })
+}
+
+/// The limits of the settings; a step that does not exist is a setting that means nothing.
+fn limits(settings: &Settings) -> Result<Limits, StartError> {
+    let unknown = settings.step_timeouts.iter().find(|(step, _)| !step_names().any(|known| known == step));
+    if let Some((step, _)) = unknown {
+        let known = step_names().collect::<Vec<_>>().join(", ");
+        return Err(setting("use STEP_TIMEOUTS")(format!("there is no step {step}; the steps are {known}")));
+    }
+    let some = |limit: u32| (limit > 0).then_some(limit);
+    Ok(Limits {
+        power_ons: some(settings.max_power_ons),
+        power_on_settle: settings.power_on_settle,
+        per_site: some(settings.site_limit),
+        steps: settings.step_timeouts.iter().cloned().collect(),
     })
 }
 

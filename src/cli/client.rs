@@ -106,6 +106,17 @@ impl Client {
         self.send(Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
+    /// The same with a query.
+    pub(super) async fn post_query(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<Answer, CliError> {
+        self.send(Method::POST, path, query, Some(body), headers).await
+    }
+
     pub(super) async fn patch(
         &self,
         path: &[&str],

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! serve, demo, sim          run something here, on a multi-threaded runtime
-//! server …, job …, batch …  ask a running controller over HTTP; they never open its database
+//! server …, job …, batch …, controller …  ask a running controller over HTTP; they never open its database
 //! recipe, config, iso       local
 //! registry …                local, refused while a controller runs
 //! ```
@@ -17,6 +17,7 @@ pub mod args;
 mod batch;
 mod client;
 mod config;
+mod controller;
 mod demo;
 mod error;
 mod exit;
@@ -87,6 +88,13 @@ enum Command {
         #[command(subcommand)]
         command: Box<batch::Command>,
     },
+    /// Keep jobs from beginning, and let them begin again
+    Controller {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: controller::Command,
+    },
     /// Work on the images of a data directory, or ask the controller that runs on it
     Registry {
         #[command(flatten)]
@@ -143,6 +151,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
+        }
+        Command::Controller { connection, command } => {
+            let client = Client::new(&connection)?;
+            asking()?.block_on(Box::pin(controller::run(command, &client, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {

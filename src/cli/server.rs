@@ -35,8 +35,29 @@ pub(super) enum Command {
     },
     /// Change a server; what is not named stays
     Update(Update),
+    /// Keep jobs from beginning on a server, or let them begin again
+    #[command(subcommand)]
+    Maintenance(Maintenance),
     /// Forget a server
     Remove {
+        /// Its serial number
+        serial: String,
+    },
+}
+
+/// The maintenance of a server. A job that has begun on it goes on to its end.
+#[derive(Debug, Subcommand)]
+pub(super) enum Maintenance {
+    /// Keep jobs from beginning on it
+    Begin {
+        /// Its serial number
+        serial: String,
+        /// Why, for those who wait
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Let jobs begin on it again
+    End {
         /// Its serial number
         serial: String,
     },
@@ -138,11 +159,30 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
             show(&server, output)
         }
         Command::Update(update) => update.run(client, output).await,
+        Command::Maintenance(maintenance) => maintenance.run(client, output).await,
         Command::Remove { serial } => {
             client.delete(&["servers", &serial], HeaderMap::new()).await?;
             output.note(format!("server {serial} removed"));
             Ok(())
         }
+    }
+}
+
+impl Maintenance {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let (serial, server, now) = match self {
+            Self::Begin { serial, reason } => {
+                let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
+                let path = ["servers", &*serial, "maintenance"];
+                let answer = client.post(&path, &body, HeaderMap::new()).await?;
+                (serial, answer.body, "is in maintenance; no job begins on it")
+            }
+            Self::End { serial } => {
+                let answer = client.delete(&["servers", &serial, "maintenance"], HeaderMap::new()).await?;
+                (serial, answer.body, "is out of maintenance; jobs begin on it")
+            }
+        };
+        if output.json { output.document(&server) } else { output.line(format!("server {serial} {now}")) }
     }
 }
 
@@ -324,6 +364,17 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("observed", text(server, "/observed")),
         ("learned", text(server, "/learned")),
         ("left to clean up", text(server, "/debt")),
+        (
+            "maintenance",
+            join(
+                &[
+                    text(server, "/maintenance/since"),
+                    text(server, "/maintenance/by"),
+                    text(server, "/maintenance/reason"),
+                ],
+                ", ",
+            ),
+        ),
     ])
 }
 

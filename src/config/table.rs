@@ -372,6 +372,42 @@ pub(super) static WORKER_CONCURRENCY: Setting<usize> = Setting {
     ),
     parse: values::count,
 };
+pub(super) static MAX_POWER_ONS: Setting<u32> = Setting {
+    definition: row(
+        "MAX_POWER_ONS",
+        Kind::Count { min: 0, max: 100_000 },
+        Fallback::Text("0"),
+        "How many hosts may be powering on at once, from the request until they boot or POWER_ON_SETTLE; 0 is no limit.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static POWER_ON_SETTLE: Setting<Duration> = Setting {
+    definition: row(
+        "POWER_ON_SETTLE",
+        Kind::Duration { min: seconds(1), max: seconds(3600) },
+        Fallback::Text("2m"),
+        "How long a host counts for MAX_POWER_ONS after it was powered on, unless it reads its boot image earlier.",
+    ),
+    parse: values::duration,
+};
+pub(super) static SITE_LIMIT: Setting<u32> = Setting {
+    definition: row(
+        "SITE_LIMIT",
+        Kind::Count { min: 0, max: 100_000 },
+        Fallback::Text("0"),
+        "How many jobs may be under way at once among servers with the same label site; 0 is no limit.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static STEP_TIMEOUTS: Setting<Vec<(String, Duration)>> = Setting {
+    definition: row(
+        "STEP_TIMEOUTS",
+        Kind::StepTimes,
+        Fallback::Unset,
+        "How long steps may take, waiting included, if not as usual: webhook.wait=90m,redfish.mount.task=5m.",
+    ),
+    parse: values::step_times,
+};
 pub(super) static REDFISH_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "REDFISH_TIMEOUT",
@@ -455,7 +491,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 47] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 51] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -494,6 +530,10 @@ pub(super) static SETTINGS: [&dyn AnySetting; 47] = [
     &METRICS_ANONYMOUS,
     &MAX_BODY_BYTES,
     &WORKER_CONCURRENCY,
+    &MAX_POWER_ONS,
+    &POWER_ON_SETTLE,
+    &SITE_LIMIT,
+    &STEP_TIMEOUTS,
     &REDFISH_TIMEOUT,
     &REDFISH_RETRIES,
     &REDFISH_CA_FILE,

@@ -4,6 +4,7 @@ pub mod batch;
 pub mod chain;
 pub mod effect;
 pub mod event;
+pub mod gate;
 pub mod ids;
 pub mod job;
 pub mod recipe;
@@ -12,11 +13,13 @@ pub mod server;
 mod steady;
 pub mod time;
 pub mod transition;
+pub mod turns;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;
-pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob};
+pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob, TURN, turn};
 pub use event::{Event, Level, NewEvent};
+pub use gate::{Closed, Gate, Pressure};
 pub use ids::{RunId, Serial};
 pub use job::{Job, JobStatus};
 pub use run::{
@@ -27,3 +30,4 @@ pub use server::{Server, TlsMode};
 pub use steady::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
+pub use turns::{Head, Turns, rank};

@@ -94,6 +94,9 @@ impl Images for Nothing {
     async fn hold(&self, _: &str, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)
     }
+    async fn holds(&self, _: &str, _: &str) -> Result<bool, Unavailable> {
+        Ok(false)
+    }
     async fn release(&self, _: &str) -> Result<(), Unavailable> {
         Ok(())
     }
@@ -175,6 +178,7 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> 
             task_iso_dir: None,
             controller_ca: None,
             registry: true,
+            limits: Limits::default(),
         },
     })
 }

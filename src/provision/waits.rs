@@ -65,6 +65,14 @@ pub(super) const BOOT_OVERRIDE: Reason = Reason {
     next_action: "look in the BMC's own interface for a pending BIOS job that keeps boot settings locked",
 };
 
+/// Other hosts are powering on.
+pub(super) const POWER_TURN: Reason = Reason {
+    name: "power_turn",
+    means: "its turn to power on",
+    ends_by: "a host before it that boots, or has been on for POWER_ON_SETTLE",
+    next_action: "nothing: hosts take turns so that power and network hold; MAX_POWER_ONS says how many at once",
+};
+
 /// A power-on does not show yet.
 pub(super) const POWER_ON: Reason = Reason {
     name: "power_on",
@@ -82,8 +90,18 @@ pub(super) const REPORT: Reason = Reason {
 };
 
 /// All of them.
-pub(super) const ALL: [&Reason; 9] =
-    [&MEDIA_IMPORT, &POWER_OFF, &SHUTDOWN, &EJECT, &MOUNT, &SETTLE, &BOOT_OVERRIDE, &POWER_ON, &REPORT];
+pub(super) const ALL: [&Reason; 10] = [
+    &MEDIA_IMPORT,
+    &POWER_OFF,
+    &SHUTDOWN,
+    &EJECT,
+    &MOUNT,
+    &SETTLE,
+    &BOOT_OVERRIDE,
+    &POWER_TURN,
+    &POWER_ON,
+    &REPORT,
+];
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,7 @@ mod commit;
 mod create;
 mod db;
 mod events;
+mod gates;
 mod grants;
 mod identity;
 mod jobs;
@@ -26,21 +27,24 @@ mod retention;
 mod rows;
 mod servers;
 mod signals;
+mod unreadable;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
 pub use batches::{BatchCount, CreatedBatch};
-pub use claim::{Claimed, TakeOver};
+pub use claim::{Claimed, Lanes, TakeOver};
 pub use commit::Committed;
 pub use create::{Created, Creation};
 pub use db::{Store, StoreError};
 pub use events::EventFilter;
+pub use gates::MaintainedServer;
 pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
 pub use jobs::{JobFilter, JobPage};
 pub use locks::StandsInLine;
 pub use migrate::MigrateError;
-pub use servers::{DeletedServer, ServerChange, UpdatedServer};
+pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};
 pub use signals::{CANCEL, Delivered};
+pub use unreadable::{UNREADABLE, Unreadable};

@@ -81,17 +81,28 @@ pub(super) fn task_of(
     context: &StepContext,
     validated: &Validated,
 ) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
-    let asked = input(STEP, context)?;
+    let run = &context.snapshot.run;
+    task_image(site, run.id, run.created_at, &input(STEP, context)?, validated)
+}
+
+/// The same for any job, also one that is only thought of.
+pub(in crate::provision) fn task_image(
+    site: &Site,
+    id: RunId,
+    created_at: Time,
+    asked: &JobInput,
+    validated: &Validated,
+) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
     let recipe = site.schemas.validate(&asked.recipe).map_err(|_| broken("the recipe no longer holds"))?;
     let pull = recipe
         .oci_url
         .as_deref()
         .filter(|_| validated.own_registry)
         .and_then(ImageName::parse)
-        .map(|image| (image.repository, site.tokens.pull_password(&context.snapshot.run.id.to_string())));
-    let document =
-        document(site, context, &asked, &recipe, validated, pull.as_ref().map(|(_, secret)| secret));
-    Ok((freeze(site, context, &recipe, &document)?, pull))
+        .map(|image| (image.repository, site.tokens.pull_password(&id.to_string())));
+    let password = pull.as_ref().map(|(_, secret)| secret);
+    let document = document(site, (id, created_at), asked, &recipe, validated, password);
+    Ok((freeze(site, (id, created_at), &recipe, &document)?, pull))
 }
 
 /// The right to read one image of this job; what was frozen of it is sealed here.
@@ -138,35 +149,34 @@ fn broken(why: impl std::fmt::Display) -> StepReport {
 
 fn document(
     site: &Site,
-    context: &StepContext,
+    (id, created_at): (RunId, Time),
     asked: &JobInput,
     recipe: &Recipe,
     validated: &Validated,
     pull_password: Option<&secrecy::SecretString>,
 ) -> JobDocument {
-    let run = &context.snapshot.run;
     let base = &validated.controller_url;
     JobDocument {
-        job_id: run.id.0,
+        job_id: id.0,
         server_serial: asked.server.to_string(),
         controller_url: base.clone(),
         controller_ca: site.settings.controller_ca.clone(),
         webhook_url: format!("{base}/api/v1/status-webhook/{}", asked.server),
-        webhook_token: site.tokens.webhook_token(&run.id.to_string()).expose_secret().to_owned(),
+        webhook_token: site.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
         registry: pull_password.map(|password| RegistryAccess {
             url: base.clone(),
             username: JOB_USERNAME.to_owned(),
             password: password.expose_secret().to_owned(),
         }),
         recipe_schema_id: recipe.schema_id.clone(),
-        created_at: run.created_at.timestamp(),
+        created_at: created_at.timestamp(),
         shoal_version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 
 fn freeze(
     site: &Site,
-    context: &StepContext,
+    (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
 ) -> Result<FrozenTask, StepReport> {
@@ -187,8 +197,8 @@ fn freeze(
     })
     .map_err(broken)?;
     media::freeze(&TaskImageInput {
-        job_id: context.snapshot.run.id.0,
-        created_at: context.snapshot.run.created_at.timestamp(),
+        job_id: id.0,
+        created_at: created_at.timestamp(),
         files,
         volume_id: recipe.media_label.map(|label| label.as_str().to_owned()),
     })

@@ -27,8 +27,11 @@ pub(super) use discover::Discover;
 pub(super) use eject::Eject;
 pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
+pub(super) use iso_build::task_image;
 pub(super) use mount::{MountMaintenance, MountTask};
+pub use power::power_on_turn;
 pub(super) use power::{PowerOff, PowerOn};
+pub(super) use validate::ImageName;
 pub(super) use validate::Validate;
 
 use super::bmc::ConnectError;
@@ -74,6 +77,7 @@ fn bmc_policy(site: &Site) -> StepPolicy {
         attempts: site.settings.bmc_tries,
         backoff: Duration::from_millis(500),
         backoff_cap: Duration::from_secs(8),
+        wait: None,
         interruptible: false,
         always: false,
     }
@@ -202,7 +206,7 @@ fn settling(reason: &'static Reason, within: Duration, detail: impl Into<String>
 }
 
 /// The address a BMC is reached at, to find out how it reaches us.
-async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
+pub(super) async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
     let endpoint: redfish::Endpoint =
         server.bmc_address.parse().map_err(|why| format!("the BMC address is unusable: {why}"))?;
     let (host, port) = (endpoint.host(), endpoint.port());

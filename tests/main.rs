@@ -28,4 +28,5 @@ mod media;
 mod operators;
 mod reports;
 mod secrets;
+mod slots;
 mod stream;

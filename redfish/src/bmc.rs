@@ -19,6 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::error::RedfishError;
 use crate::exchange::Core;
 use crate::http_transport::{HttpOptions, HttpTransport};
+use crate::limits::Limits;
 use crate::observe::{Fence, Nobody, Observer, SessionKeeper};
 use crate::profile::Profile;
 use crate::session::{Credentials, SessionHandle};
@@ -82,6 +83,7 @@ pub struct BmcBuilder {
     observer: Arc<dyn Observer>,
     fence: Arc<dyn Fence>,
     keeper: Arc<dyn SessionKeeper>,
+    limits: Limits,
 }
 
 impl BmcBuilder {
@@ -109,10 +111,27 @@ impl BmcBuilder {
         self
     }
 
+    /// Sets the limits of this BMC, shared with its other handles.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// The handle; nothing is sent yet.
     pub fn build(self) -> Bmc {
-        let BmcBuilder { endpoint, credentials, transport, profile, options, observer, fence, keeper } = self;
-        let core = Core::new(endpoint, credentials, transport, profile, options, observer, fence, keeper);
+        let BmcBuilder {
+            endpoint,
+            credentials,
+            transport,
+            profile,
+            options,
+            observer,
+            fence,
+            keeper,
+            limits,
+        } = self;
+        let mut core = Core::new(endpoint, credentials, transport, profile, options, observer, fence, keeper);
+        core.limits = limits;
         Bmc { core: Arc::new(core) }
     }
 }
@@ -155,6 +174,7 @@ impl Bmc {
             observer: Arc::new(Nobody),
             fence: Arc::new(Nobody),
             keeper: Arc::new(Nobody),
+            limits: Limits::default(),
         }
     }
 

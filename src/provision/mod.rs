@@ -20,6 +20,7 @@ mod fault;
 mod order;
 mod report;
 mod site;
+mod slots;
 mod steps;
 mod waits;
 
@@ -39,7 +40,7 @@ pub use site::{
     Addresses, Directory, Images, Meter, Site, SiteSettings, Unavailable, checked_base_url,
     checked_bmc_address, checked_fingerprint,
 };
-pub use steps::grant_context;
+pub use steps::{grant_context, slot_plan};
 
 /// The workflow's name.
 pub const KIND: &str = "provision";

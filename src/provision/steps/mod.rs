@@ -13,6 +13,7 @@ mod eject;
 mod iso_build;
 mod mount;
 mod power;
+mod replan;
 mod validate;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -29,6 +30,7 @@ pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
 pub(super) use mount::{MountMaintenance, MountTask};
 pub(super) use power::{PowerOff, PowerOn};
+pub use replan::slot_plan;
 pub(super) use validate::Validate;
 
 use super::bmc::ConnectError;
@@ -129,6 +131,8 @@ async fn server(step: &str, site: &Site, serial: &Serial) -> Result<Server, Step
 struct Host {
     server: Server,
     bmc: Bmc,
+    /// How often a step that talks to it is tried.
+    tries: u32,
     /// A certificate that was met for the first time and is to be remembered.
     learned: Option<Effect>,
 }
@@ -164,7 +168,7 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
     let learned = connected
         .learned_fingerprint
         .map(|fingerprint| Effect::ServerPinned { serial: serial.clone(), fingerprint });
-    Ok(Host { server, bmc: connected.bmc, learned })
+    Ok(Host { server, bmc: connected.bmc, tries: site.settings.bmc_tries, learned })
 }
 
 /// The BMC and what was discovered of it.
@@ -187,6 +191,7 @@ async fn known_host(
             "look at the machine behind the old address: media and power may be as this job left them",
         )));
     }
+    let found = replan::in_force(&context.snapshot, found);
     Ok((host, found))
 }
 

@@ -24,6 +24,7 @@ mod guards;
 mod images;
 mod jobs;
 mod kit;
+mod limits;
 mod media;
 mod operators;
 mod reports;

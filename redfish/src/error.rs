@@ -25,12 +25,16 @@ use crate::transport::{TransportError, TransportErrorKind};
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
+    /// Reaching the BMC at all.
+    Connect,
     /// Opening a session.
     Login,
     /// Deleting a session.
     Logout,
     /// Finding the host, its manager and its slots.
     Discover,
+    /// Reading what else there is: update service, firmware, account.
+    Inventory,
     /// Reading the power state.
     PowerState,
     /// Switching power.
@@ -53,9 +57,11 @@ impl Operation {
     /// A short stable name.
     pub fn as_str(self) -> &'static str {
         match self {
+            Operation::Connect => "connect",
             Operation::Login => "login",
             Operation::Logout => "logout",
             Operation::Discover => "discover",
+            Operation::Inventory => "inventory",
             Operation::PowerState => "power_state",
             Operation::Reset => "reset",
             Operation::Slot => "slot",
@@ -235,6 +241,16 @@ pub enum ErrorKind {
 impl RedfishError {
     pub(crate) fn new(operation: Operation, kind: ErrorKind) -> Self {
         RedfishError { operation, request: None, kind, maybe_applied: false }
+    }
+
+    /// What a failure before the first request means: the first look at a certificate, or unusable TLS settings.
+    pub fn connecting(error: TransportError) -> Self {
+        RedfishError::new(Operation::Connect, from_transport(error))
+    }
+
+    /// Nothing is sent for now.
+    pub fn resting(resting: Resting) -> Self {
+        RedfishError::new(Operation::Connect, ErrorKind::Resting(resting))
     }
 
     pub(crate) fn at(mut self, method: &Method, path: &str) -> Self {

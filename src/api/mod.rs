@@ -102,6 +102,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/events", get(events::events)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
+        ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
+        ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
         ("/healthz", get(health::healthz)),

@@ -33,7 +33,7 @@ pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Condition, Explanation, explain};
 pub use kind::{
     AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Reason, Refusal, Step, StepContext, StepPolicy,
-    StepReport, Verdict, WaitRequest,
+    StepReport, Verdict, WaitRequest, waited_too_long,
 };
 pub use verbs::{Verb, VerbError};
 

@@ -101,6 +101,9 @@ pub(super) struct Mounted {
     pub(super) slot: String,
     /// When the insert was sent.
     pub(super) sent_at: Time,
+    /// Whether it was refused in so many words, so that nothing can come of it any more.
+    #[serde(default)]
+    pub(super) refused: bool,
     /// The plan taken instead, when the slot refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) replanned: Option<Box<Replanned>>,

@@ -15,9 +15,12 @@
 //! - Cleanup undoes what the job's own intents record, and nothing else.
 
 mod bmc;
+mod checkup;
 mod evidence;
 mod fault;
+mod gates;
 mod order;
+pub mod probe;
 mod report;
 mod site;
 mod slots;
@@ -33,7 +36,8 @@ use std::time::Duration;
 use crate::engine::{Kind, Order, Reason, Refusal, Step};
 use crate::model::{NewRun, Plan, StepInstance};
 
-pub use bmc::{Bmcs, KeptSession, Sessions};
+pub use bmc::{BmcLimits, Bmcs, KeptSession, Sessions};
+pub use checkup::{Checkup, examination, findings};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
 pub use site::{

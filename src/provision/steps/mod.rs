@@ -30,13 +30,14 @@ pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
 pub(super) use mount::{MountMaintenance, MountTask};
 pub(super) use power::{PowerOff, PowerOn};
+pub(super) use replan::plans_for;
 pub use replan::slot_plan;
 pub(super) use validate::Validate;
 
 use super::bmc::ConnectError;
 use super::class;
 use super::evidence::Discovered;
-use super::fault::{failure, unavailable};
+use super::fault::{failure, of_redfish, unavailable};
 use super::order::JobInput;
 use super::site::Site;
 use crate::engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
@@ -158,12 +159,7 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
             why.to_string(),
             format!("correct it with `shoal server update {serial}`"),
         )),
-        ConnectError::Unreachable(_) => StepReport::new(Verdict::Retry(failure(
-            class::BMC_UNREACHABLE,
-            step,
-            why.to_string(),
-            "check the BMC's address, its cable and whether it answers on HTTPS",
-        ))),
+        ConnectError::Bmc(why) => of_redfish(step, &why),
     })?;
     let learned = connected
         .learned_fingerprint
@@ -207,7 +203,7 @@ fn settling(reason: &'static Reason, within: Duration, detail: impl Into<String>
 }
 
 /// The address a BMC is reached at, to find out how it reaches us.
-async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
+pub(super) async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
     let endpoint: redfish::Endpoint =
         server.bmc_address.parse().map_err(|why| format!("the BMC address is unusable: {why}"))?;
     let (host, port) = (endpoint.host(), endpoint.port());
@@ -223,7 +219,7 @@ async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
 }
 
 /// The `run` of a step, written with `?`: an early return is a report too.
-fn settled(result: Result<StepReport, StepReport>) -> StepReport {
+pub(super) fn settled(result: Result<StepReport, StepReport>) -> StepReport {
     result.unwrap_or_else(|report| report)
 }
 
@@ -240,7 +236,11 @@ macro_rules! step {
             }
 
             async fn run(&self, context: &crate::engine::StepContext) -> crate::engine::StepReport {
-                settled($run(&self.0, context).await)
+                crate::provision::fault::naming(settled($run(&self.0, context).await), context)
+            }
+
+            fn overdue(&self, _: &crate::model::Snapshot, wait: &crate::model::Wait) -> crate::engine::StepReport {
+                crate::provision::fault::overdue(wait)
             }
         }
     };

@@ -131,10 +131,10 @@ async fn mount_into(
 ) -> Result<StepReport, Refused> {
     let failed = |error: &redfish::RedfishError| Refused::Report(Box::new(of_redfish(step, error)));
     let slot = host.bmc.slot(uri).await.map_err(|error| failed(&error))?;
-    let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri);
+    let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri && !mounted.refused);
     if slot.holds(url) {
         let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
-        let mounted = Mounted { slot: uri.to_owned(), sent_at, replanned: None };
+        let mounted = Mounted { slot: uri.to_owned(), sent_at, refused: false, replanned: None };
         return Ok(StepReport::done()
             .leaving(json!(mounted))
             .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
@@ -148,13 +148,17 @@ async fn mount_into(
         host.bmc.eject(uri).await.map_err(|error| failed(&error))?;
     }
     // The intent names the slot before the insert is sent, so that cleanup knows it after a crash.
-    let mounted = Mounted { slot: uri.to_owned(), sent_at: context.now(), replanned: None };
+    let mounted = Mounted { slot: uri.to_owned(), sent_at: context.now(), refused: false, replanned: None };
     context.checkpoint(json!(mounted)).await.map_err(|_lost| Refused::Report(Box::new(lost(step))))?;
     let inserted = host.bmc.insert(uri, url, InsertOptions::default()).await;
     let patient = context.record.attempt < host.tries;
     let inserted = inserted.map_err(|error| match refusal(&error, &slot, patient) {
         Some(refusal) => Refused::Definitely(Box::new(refusal)),
-        None => failed(&error),
+        // A definite no leaves nothing to wait for: the next try sends it again at once.
+        None => {
+            let refused = Mounted { refused: !error.maybe_applied(), ..mounted.clone() };
+            Refused::Report(Box::new(of_redfish(step, &error).leaving(json!(refused))))
+        }
     })?;
     if inserted.confirmed {
         return Ok(StepReport::done()

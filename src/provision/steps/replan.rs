@@ -124,6 +124,16 @@ pub(super) fn plans(
     })
 }
 
+/// All plans for what a probe has seen.
+pub(in crate::provision) fn plans_for(
+    slots: &[redfish::Slot],
+    bmc: &redfish::Bmc,
+    media_base: &str,
+    learned: &Learned,
+) -> Result<Plans, NoPlan> {
+    plans(slots, bmc.profile(), media_base, learned, None)
+}
+
 /// Scheme and port of a base URL.
 fn offered(base: &str) -> (String, u16) {
     let url = url::Url::parse(base).ok();
@@ -258,8 +268,12 @@ pub(super) async fn take_next(
         choice.plan.as_str(),
         choice.ids.join(" and "),
     );
-    let mounted =
-        Mounted { slot: refusal.slot.clone(), sent_at: context.now(), replanned: Some(Box::new(replanned)) };
+    let mounted = Mounted {
+        slot: refusal.slot.clone(),
+        sent_at: context.now(),
+        refused: true,
+        replanned: Some(Box::new(replanned)),
+    };
     let mut report = StepReport::done()
         .leaving(json!(mounted))
         .event(NewEvent::warn("redfish.replanned", message).with(

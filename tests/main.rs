@@ -27,6 +27,7 @@ mod kit;
 mod limits;
 mod media;
 mod operators;
+mod probe;
 mod reports;
 mod secrets;
 mod slots;

@@ -10,6 +10,7 @@
 //!   secrets  what never leaves                  demo    the first command of a new user
 //!   stream   events as they happen                batches  many jobs in one call
 //!   images   what must stay in the registry
+//!   registry who may do what with images, and what an operator asks of the registry
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
@@ -20,6 +21,7 @@ mod batches;
 mod bmc;
 mod crash;
 mod demo;
+mod emulator;
 mod guards;
 mod images;
 mod jobs;
@@ -28,6 +30,7 @@ mod limits;
 mod media;
 mod operators;
 mod probe;
+mod registry;
 mod reports;
 mod secrets;
 mod slots;

@@ -1,6 +1,8 @@
 //! The parsers of what clients send before they are known, driven with arbitrary bytes. Thin fuzz targets and
 //! the tests call the same function.
 
+mod import;
+
 use std::hint::black_box;
 
 use crate::access::{Credentials, read_htpasswd};
@@ -107,9 +109,19 @@ pub fn credentials(data: &[u8]) {
     assert!(file.problems.iter().all(|(line, _)| (1..=text.lines().count()).contains(line)));
 }
 
+/// Imports what `data` describes: an archive or a directory, described by lines, or the bytes of an archive. See the head
+/// of `fuzz::import` for what must hold. Works on a disk; quick where the temporary directory is in memory.
+///
+/// # Panics
+///
+/// When one of these does not hold.
+pub fn import(data: &[u8]) {
+    import::import_by(data, &|store, source, name| store.import(source, name));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{credentials, manifest, request_path};
+    use super::{credentials, import, manifest, request_path};
     use proptest::prelude::*;
     use std::path::Path;
 
@@ -139,6 +151,14 @@ mod tests {
         }
 
         #[test]
+        fn nearly_right_imports_break_nothing(
+            seed in 0usize..20,
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            import(&changed("registry_import", seed, changes));
+        }
+
+        #[test]
         fn nearly_right_credentials_break_nothing(
             data in "((Basic|bearer) +[A-Za-z0-9+/._=-]{0,40})|([a-z:#]{0,6}(:\\$2[ayb]\\$[0-9]{2}\\$[A-Za-z0-9./]{50,55})?\r?\n?){0,4}"
         ) {
@@ -157,15 +177,21 @@ mod tests {
             seed in 0usize..8,
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         ) {
-            let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/registry_manifest");
-            let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
-            files.sort();
-            let mut data = std::fs::read(&files[seed]).unwrap();
-            for (place, byte) in changes {
-                let place = place.index(data.len());
-                data[place] = byte;
-            }
-            manifest(&data);
+            manifest(&changed("registry_manifest", seed, changes));
         }
+    }
+
+    /// A seed with some of its bytes replaced.
+    fn changed(corpus: &str, seed: usize, changes: Vec<(prop::sample::Index, u8)>) -> Vec<u8> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(corpus);
+        let mut files: Vec<_> =
+            std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort();
+        let mut data = std::fs::read(&files[seed % files.len()]).unwrap();
+        for (place, byte) in changes {
+            let place = place.index(data.len());
+            data[place] = byte;
+        }
+        data
     }
 }

@@ -2,8 +2,9 @@
 
 use redfish::sim::{Effect, Fault, Power, ResetType, SlotConfig, When};
 use serde_json::{Value, json};
+use shoal::model::{Clock, SystemClock};
 
-use crate::kit::{BMC_PASSWORD, Scene, honest, silent, with_twin};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, silent, start_farm, with_twin};
 
 async fn doctor(scene: &Scene, serial: &str, query: &str) -> Value {
     scene.admin.post(&format!("/api/v1/servers/{serial}/doctor{query}"), &json!({})).await.expect(200)
@@ -139,4 +140,38 @@ async fn what_stands_in_the_way_is_said_in_the_same_words_everywhere() {
         assert_eq!(scene.twin("WAY-1").mutations(), []);
     }
     scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_nobody_has_registered_is_probed_and_examined_without_a_controller() {
+    use shoal::provision::probe::direct::{Target, doctor, probe};
+    use shoal::provision::probe::doctor::Mark;
+
+    let folder = tempfile::tempdir().unwrap();
+    let farm = start_farm(vec![honest("DIR-1")], folder.path()).await;
+    let server = farm.server("DIR-1").unwrap();
+    let target = |password: &str| Target {
+        address: server.bmc_url.clone(),
+        username: BMC_USER.to_owned(),
+        password: password.into(),
+        fingerprint: None,
+        insecure: false,
+        serial: None,
+    };
+    let now = SystemClock.now();
+    let probed = probe(&target(BMC_PASSWORD), true, now).await.unwrap();
+    assert_eq!(probed.card["slot_plan"]["plan"], "dual", "{:#}", probed.card);
+    assert!(!probed.capture.unwrap().to_string().contains("DIR-1"));
+    let found = doctor(&target(BMC_PASSWORD), true, None, now).await.unwrap();
+    assert_ne!(found.verdict(), Mark::Fail, "{found:#?}");
+    let media = found.checks.iter().find(|check| check.name == "media").unwrap();
+    assert_eq!(media.mark, Mark::Pass, "{found:#?}");
+    let machine = server.twin.snapshot();
+    assert!(
+        machine.slots.iter().all(|slot| slot.image.is_none()) && machine.open_sessions == 0,
+        "{machine:?}"
+    );
+    let wrong = probe(&target("wrong"), false, now).await.unwrap_err();
+    assert!(wrong.sentence.contains("user name or password are wrong"), "{wrong:?}");
+    farm.shutdown().await;
 }

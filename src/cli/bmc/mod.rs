@@ -124,7 +124,7 @@ pub(super) async fn run(
 
 impl Probe {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
-        let (mut card, capture) = if self.target.is_address() {
+        let (card, capture) = if self.target.is_address() {
             let now = SystemClock.now();
             let probed = direct::probe(&self.target.target()?, self.capture.is_some(), now).await;
             let probed = probed.map_err(troubled)?;
@@ -144,7 +144,7 @@ impl Probe {
         if output.json {
             output.document(&card)?;
         } else {
-            show::card(&mut card, output)?;
+            show::card(&card, output)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,8 +6,7 @@ use super::super::error::CliError;
 use super::super::output::{Output, join, plain, text};
 
 /// What a BMC is and can.
-pub(super) fn card(card: &mut Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    let card = &*card;
+pub(super) fn card(card: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let of = |pointer: &str| text(card, pointer);
     let firmware = [of("/identity/bmc_model"), of("/identity/bmc_firmware")];
     let redfish = of("/identity/redfish_version");

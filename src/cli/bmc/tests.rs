@@ -46,12 +46,12 @@ fn example() -> Value {
 
 #[test]
 fn a_card_is_the_golden_one() {
-    golden("bmc-card", &shown(|output| show::card(&mut example(), output)));
+    golden("bmc-card", &shown(|output| show::card(&example(), output)));
 }
 
 #[test]
 fn a_card_without_anything_is_still_a_card() {
-    let text = shown(|output| show::card(&mut json!({}), output));
+    let text = shown(|output| show::card(&json!({}), output));
     assert!(text.contains("SLOT") && text.contains("slot plan"), "{text}");
 }
 

@@ -189,7 +189,8 @@ impl Plans {
         self.list.iter().find(|choice| {
             let uses = |slot: &String| choice.boot == *slot || choice.task.as_ref() == Some(slot);
             let refused = refusals.iter().any(|refusal| !refusal.one_image && uses(&refusal.slot));
-            !refused && !(one_image && choice.task.is_some())
+            let two = one_image && choice.task.is_some();
+            !(refused || two)
         })
     }
 }

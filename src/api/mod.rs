@@ -119,6 +119,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
             "/api/v1/servers/{serial}/maintenance",
             post(servers::begin_maintenance).delete(servers::end_maintenance),
         ),
+        ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
+        ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
         ("/healthz", get(health::healthz)),

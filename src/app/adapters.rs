@@ -74,6 +74,10 @@ impl Sessions for StoreDirectory {
     async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable> {
         self.0.kept_session(server).await.map_err(|error| Unavailable(chain(&error).to_string()))
     }
+
+    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+        self.0.kept_sessions().await.map_err(|error| Unavailable(chain(&error).to_string()))
+    }
 }
 
 /// OS images in our registry.

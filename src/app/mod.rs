@@ -35,7 +35,9 @@ use crate::engine::{Engine, EngineConfig, Kinds};
 use crate::media::{Grants, Library, LibraryOptions};
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{Clock, Time};
-use crate::provision::{Addresses, Bmcs, Limits, Provision, QUEUE, Site, SiteSettings, step_names};
+use crate::provision::{
+    Addresses, BmcLimits, Bmcs, Checkup, Limits, Provision, QUEUE, Site, SiteSettings, step_names,
+};
 use crate::secrets::{JobTokens, MasterKey, Resolver, SecretSource, token_hash};
 use crate::store::{Store, StoreError, TakeOver};
 use crate::telemetry::Metrics;
@@ -121,6 +123,7 @@ pub struct Running {
 struct Parts {
     incarnation: String,
     clock: Arc<dyn Clock>,
+    site: Arc<Site>,
     grants: Grants,
     stop_work: CancellationToken,
     stop_api: CancellationToken,
@@ -142,6 +145,8 @@ impl Running {
             tracing::warn!("a worker did not stop in time; its lease decides");
         }
         parts.stop_api.cancel();
+        // Nobody works any more; what a job was in the middle of logs in again at the next start.
+        parts.site.bmcs.close_all().await;
         parts.grants.flush().await;
         parts.stop_media.cancel();
         parts.connections.close();
@@ -198,7 +203,9 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         media_base_url: settings.media_base_url.clone(),
     };
     let site = Arc::new(make_site(&settings, &key, &store, &registry, &metrics, addresses, &clock)?);
-    let kinds = Kinds::default().with(Arc::new(Provision::new(Arc::clone(&site))));
+    let kinds = Kinds::default()
+        .with(Arc::new(Provision::new(Arc::clone(&site))))
+        .with(Arc::new(Checkup::new(Arc::clone(&site))));
     let incarnation = Uuid::now_v7().to_string();
     store.begin_incarnation(incarnation.clone(), clock.now()).await?;
     let engine = Engine::new(
@@ -279,6 +286,12 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    {
+        let (site, stop) = (Arc::clone(&site), stop_work.clone());
+        work.spawn(async move {
+            stop.run_until_cancelled(site.bmcs.close_left_behind(site.directory.as_ref())).await;
+        });
+    }
     if settings.job_retention_days > 0 {
         let keep = std::time::Duration::from_secs(u64::from(settings.job_retention_days) * 86_400);
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
@@ -303,6 +316,7 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             incarnation,
             clock,
             grants: site.grants.clone(),
+            site: Arc::clone(&site),
             stop_work,
             stop_api,
             stop_media,
@@ -379,6 +393,15 @@ fn make_site(
             // The engine tries again too, durably and visibly; here only what a lost packet costs is bridged.
             read_attempts: 2,
             ..redfish::Options::default()
+        },
+        BmcLimits {
+            each: redfish::LimitOptions {
+                rate: settings.redfish_rate,
+                burst: settings.redfish_rate.saturating_mul(4),
+                breaker_failures: settings.redfish_breaker,
+                breaker_rest: settings.redfish_breaker_rest,
+            },
+            in_flight: settings.redfish_max_in_flight,
         },
         ca,
     );

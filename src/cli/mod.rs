@@ -3,6 +3,7 @@
 //! ```text
 //! serve, demo, sim          run something here, on a multi-threaded runtime
 //! server …, job …, batch …, controller …  ask a running controller over HTTP; they never open its database
+//! bmc …                     ask a running controller, or a BMC straight from here
 //! recipe, config, iso       local
 //! registry …                local, refused while a controller runs
 //! ```
@@ -15,6 +16,7 @@
 
 pub mod args;
 mod batch;
+mod bmc;
 mod client;
 mod config;
 mod controller;
@@ -88,6 +90,13 @@ enum Command {
         #[command(subcommand)]
         command: Box<batch::Command>,
     },
+    /// Look at a BMC before the first job
+    Bmc {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<bmc::Command>,
+    },
     /// Keep jobs from beginning, and let them begin again
     Controller {
         #[command(flatten)]
@@ -151,6 +160,9 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
+        }
+        Command::Bmc { connection, command } => {
+            return asking()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
         }
         Command::Controller { connection, command } => {
             let client = Client::new(&connection)?;

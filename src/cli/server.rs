@@ -85,7 +85,7 @@ pub(super) struct Add {
 
 /// Where a BMC's password is read. Never an argument: those are visible to everybody on this machine.
 #[derive(Args, Debug)]
-struct Password {
+pub(super) struct Password {
     /// A file with the BMC's password [for a new server also: variable SHOAL_BMC_PASSWORD]
     #[arg(long, value_name = "FILE", conflicts_with = "bmc_password_stdin")]
     bmc_password_file: Option<PathBuf>,
@@ -190,7 +190,7 @@ impl Add {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let password = match self.password.read()? {
             Some(password) => password,
-            None => from_variable()?,
+            None => password_from_variable()?,
         };
         let mut body = Map::new();
         body.insert("serial".to_owned(), json!(self.serial));
@@ -259,7 +259,7 @@ impl Update {
 }
 
 impl Password {
-    fn read(&self) -> Result<Option<SecretString>, CliError> {
+    pub(super) fn read(&self) -> Result<Option<SecretString>, CliError> {
         match &self.bmc_password_file {
             Some(path) => input::password_file(path).map(Some),
             None if self.bmc_password_stdin => input::password_stdin().map(Some),
@@ -292,7 +292,7 @@ impl Traits {
     }
 }
 
-fn from_variable() -> Result<SecretString, CliError> {
+pub(super) fn password_from_variable() -> Result<SecretString, CliError> {
     match std::env::var(PASSWORD_VARIABLE) {
         Ok(password) if !password.is_empty() => Ok(SecretString::from(password)),
         _ => Err(CliError::Usage(format!(

@@ -141,6 +141,14 @@ pub struct Settings {
     pub redfish_timeout: Duration,
     /// How often a failed read from a BMC is repeated.
     pub redfish_retries: u32,
+    /// Requests a second to one BMC; 0 for no limit.
+    pub redfish_rate: u32,
+    /// Requests in flight to all BMCs together.
+    pub redfish_max_in_flight: usize,
+    /// Failures in a row after which a BMC is left alone; 0 for never.
+    pub redfish_breaker: u32,
+    /// How long such a BMC is left alone.
+    pub redfish_breaker_rest: Duration,
     /// The CA of BMC certificates.
     pub redfish_ca_file: Option<PathBuf>,
     /// How long a lease lasts without progress.

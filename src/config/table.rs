@@ -426,6 +426,42 @@ pub(super) static REDFISH_RETRIES: Setting<u32> = Setting {
     ),
     parse: values::small_count,
 };
+pub(super) static REDFISH_RATE: Setting<u32> = Setting {
+    definition: row(
+        "REDFISH_RATE",
+        Kind::Count { min: 0, max: 1000 },
+        Fallback::Text("10"),
+        "Requests a second to one BMC in the long run; four times as many at once after a pause. 0 sets no limit.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static REDFISH_MAX_IN_FLIGHT: Setting<usize> = Setting {
+    definition: row(
+        "REDFISH_MAX_IN_FLIGHT",
+        Kind::Count { min: 1, max: 65_536 },
+        Fallback::Text("256"),
+        "Requests in flight to all BMCs together; to one there are at most two, one of them changing something.",
+    ),
+    parse: values::count,
+};
+pub(super) static REDFISH_BREAKER: Setting<u32> = Setting {
+    definition: row(
+        "REDFISH_BREAKER",
+        Kind::Count { min: 0, max: 1000 },
+        Fallback::Text("5"),
+        "After so many requests in a row without an answer a BMC is left alone, and its jobs wait. 0: never.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static REDFISH_BREAKER_REST: Setting<Duration> = Setting {
+    definition: row(
+        "REDFISH_BREAKER_REST",
+        Kind::Duration { min: seconds(1), max: seconds(3600) },
+        Fallback::Text("30s"),
+        "How long such a BMC is left alone before one request is tried.",
+    ),
+    parse: values::duration,
+};
 pub(super) static REDFISH_CA_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REDFISH_CA_FILE",
@@ -491,7 +527,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 51] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 55] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -536,6 +572,10 @@ pub(super) static SETTINGS: [&dyn AnySetting; 51] = [
     &STEP_TIMEOUTS,
     &REDFISH_TIMEOUT,
     &REDFISH_RETRIES,
+    &REDFISH_RATE,
+    &REDFISH_MAX_IN_FLIGHT,
+    &REDFISH_BREAKER,
+    &REDFISH_BREAKER_REST,
     &REDFISH_CA_FILE,
     &JOB_LEASE_TTL,
     &JOB_STUCK_TIMEOUT,

@@ -104,7 +104,7 @@ pub trait Step: Send + Sync {
 }
 
 /// What passing a wait's deadline means unless a step says otherwise.
-pub(super) fn waited_too_long(wait: &Wait) -> Failure {
+pub fn waited_too_long(wait: &Wait) -> Failure {
     Failure {
         class: super::class::DEADLINE.to_owned(),
         step: wait.step.clone(),

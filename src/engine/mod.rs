@@ -36,7 +36,7 @@ pub use dispatcher::{Engine, EngineConfig};
 pub use explain::{Condition, Explanation, Standing, explain, unreadable};
 pub use kind::{
     AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Reason, Refusal, Step, StepContext, StepPolicy,
-    StepReport, TurnRequest, Verdict, WaitRequest,
+    StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long,
 };
 pub use pressure::PressureGauge;
 pub use verbs::{Verb, VerbError};

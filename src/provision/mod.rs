@@ -15,13 +15,17 @@
 //! - Cleanup undoes what the job's own intents record, and nothing else.
 
 mod bmc;
+mod checkup;
 mod evidence;
 mod fault;
+mod gates;
 mod order;
+pub mod probe;
 mod profiles;
 mod rehearsal;
 mod report;
 mod site;
+mod slots;
 mod steps;
 mod waits;
 
@@ -34,7 +38,8 @@ use std::time::Duration;
 use crate::engine::{Kind, Order, Reason, Refusal, Step, StepPolicy};
 use crate::model::{NewRun, Plan, Snapshot, StepInstance};
 
-pub use bmc::{Bmcs, KeptSession, Sessions};
+pub use bmc::{BmcLimits, Bmcs, KeptSession, Sessions};
+pub use checkup::{Checkup, examination, findings};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use profiles::{checked_profile, checked_quirks};
 pub use rehearsal::Rehearsal;
@@ -43,7 +48,7 @@ pub use site::{
     Addresses, Directory, Images, Limits, Meter, Site, SiteSettings, Unavailable, checked_base_url,
     checked_bmc_address, checked_fingerprint,
 };
-pub use steps::{grant_context, power_on_turn};
+pub use steps::{grant_context, power_on_turn, slot_plan};
 
 /// The workflow's name.
 pub const KIND: &str = "provision";

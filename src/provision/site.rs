@@ -124,6 +124,11 @@ fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String
     Ok(format!("http://{}", SocketAddr::new(ours, listen.port())))
 }
 
+/// The base URL under which a BMC reaches a listener of ours.
+pub(super) fn base_url_towards(listen: SocketAddr, bmc: SocketAddr) -> Result<String, String> {
+    base_url(listen, bmc, "--listen")
+}
+
 /// A BMC's address as it is registered: a host, host:port or URL; https unless it says otherwise.
 pub fn checked_bmc_address(text: &str) -> Result<String, String> {
     text.parse::<redfish::Endpoint>().map(|endpoint| endpoint.to_string()).map_err(|why| why.to_string())

@@ -113,6 +113,9 @@ impl Sessions for Nothing {
     async fn kept(&self, _: &Serial) -> Result<Option<KeptSession>, Unavailable> {
         Ok(None)
     }
+    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+        Ok(Vec::new())
+    }
 }
 
 #[async_trait]
@@ -162,6 +165,7 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> 
             Arc::new(Nothing),
             Arc::new(Nothing),
             redfish::Options { read_attempts: 1, ..redfish::Options::default() },
+            BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
             None,
         ),
         grants: Grants::new(Arc::new(Nothing), library.clone(), Arc::new(jiff::Timestamp::now)),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  media_import ... mount, settle .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
+//!                    bmc_silent                                                   the BMC answers: one request at a time
 //!                                                     report                         the machine installs: a signal ends it
 //! ```
 //!
@@ -81,6 +82,14 @@ pub(super) const POWER_ON: Reason = Reason {
     next_action: "look at the machine: a power supply, a chassis interlock or a power cap can keep it off",
 };
 
+/// The BMC has not answered so often that it is left alone.
+pub(super) const BMC_SILENT: Reason = Reason {
+    name: "bmc_silent",
+    means: "the BMC to answer again",
+    ends_by: "the answer to one request that is tried from time to time (REDFISH_BREAKER_REST)",
+    next_action: "look whether the BMC has power and network, and whether its address is still the registered one",
+};
+
 /// The machine installs itself.
 pub(super) const REPORT: Reason = Reason {
     name: "report",
@@ -90,7 +99,7 @@ pub(super) const REPORT: Reason = Reason {
 };
 
 /// All of them.
-pub(super) const ALL: [&Reason; 10] = [
+pub(super) const ALL: [&Reason; 11] = [
     &MEDIA_IMPORT,
     &POWER_OFF,
     &SHUTDOWN,
@@ -100,6 +109,7 @@ pub(super) const ALL: [&Reason; 10] = [
     &BOOT_OVERRIDE,
     &POWER_TURN,
     &POWER_ON,
+    &BMC_SILENT,
     &REPORT,
 ];
 

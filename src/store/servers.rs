@@ -246,6 +246,17 @@ impl Store {
             .await
     }
 
+    /// The servers for which a session is kept.
+    pub async fn kept_sessions(&self) -> Result<Vec<Serial>, StoreError> {
+        const OPERATION: &str = "list kept BMC sessions";
+        self.read(OPERATION, move |connection| {
+            all(connection, OPERATION, "SELECT server FROM bmc_sessions ORDER BY server", &[], |columns| {
+                columns.parse("server", str::parse)
+            })
+        })
+        .await
+    }
+
     /// The session kept for a server, sealed.
     pub async fn kept_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "read a kept BMC session";

@@ -33,9 +33,9 @@ pub(super) fn job(job: &Job) -> Value {
 }
 
 /// The same with its steps and its latest events.
-pub(super) fn whole(of: &Job, steps: &[StepRecord], events: &[Event]) -> Value {
+pub(super) fn whole(of: &Job, records: &[StepRecord], events: &[Event]) -> Value {
     let mut value = job(of);
-    let steps: Vec<Value> = steps
+    let steps: Vec<Value> = records
         .iter()
         .map(|record| {
             json!({
@@ -44,6 +44,7 @@ pub(super) fn whole(of: &Job, steps: &[StepRecord], events: &[Event]) -> Value {
             })
         })
         .collect();
+    value["slot_plan"] = json!(crate::provision::slot_plan(records));
     value["steps"] = json!(steps);
     value["events"] = json!(events);
     value

@@ -118,6 +118,7 @@ impl AwaitReport {
 fn unseen(verdict: &Verdict) -> NewEvent {
     let why = match verdict {
         Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary.clone(),
+        Verdict::Wait(wait) => wait.detail.clone(),
         _ => "the BMC could not be looked at".to_owned(),
     };
     NewEvent::warn("redfish.unseen", why)

@@ -211,7 +211,7 @@ async fn started(
     }
     let built: Built = left(step, context, "iso.build")?;
     let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
-    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced) {
+    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced).chain(&found.grants) {
         let reads = site.grants.evidence(grant).await.map_err(|why| {
             StepReport::new(crate::engine::Verdict::Retry(failure(
                 class::TRANSIENT,

@@ -11,26 +11,47 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use http::Method;
-
-use super::twin::{Severed, Twin};
+use super::{
+    mangle::Delivery,
+    twin::{Connection, Severed, Twin},
+};
 use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError, TransportErrorKind};
+use async_trait::async_trait;
 
 /// A [`Transport`] to a twin in this process.
 #[derive(Clone, Debug)]
 pub struct InProcess {
     twin: Twin,
+    /// The revision of the certificate that was there first: what a client would have pinned.
+    pinned: u64,
 }
 
 impl InProcess {
-    /// A transport to this twin; any number of them may lead to the same one.
+    /// A transport to this twin; any number of them may lead to the same one. It stands for a connection over TLS whose
+    /// certificate is pinned as it is now.
     pub fn new(twin: Twin) -> Self {
-        Self { twin }
+        let pinned = twin.state().certificate;
+        Self { twin, pinned }
+    }
+
+    /// A connection of its own for each request.
+    fn connect(&self) -> Result<(), TransportError> {
+        match self.twin.connect() {
+            Ok(()) => {}
+            Err(Connection::Cut) => return Err(failure(Severed::Refused)),
+            Err(Connection::FailHandshake | Connection::LegacyTls) => {
+                return Err(failure(Severed::Handshake));
+            }
+        }
+        if self.twin.state().certificate != self.pinned {
+            let detail = "the certificate of the twin is not the one that was pinned";
+            return Err(TransportError::not_sent(TransportErrorKind::PinMismatch, detail));
+        }
+        Ok(())
     }
 
     async fn exchange(&self, request: Request) -> Result<Response, TransportError> {
-        let is_head = request.method == Method::HEAD;
+        self.connect()?;
         let mut told = http::Request::new(request.body.unwrap_or_default());
         *told.method_mut() = request.method;
         *told.headers_mut() = request.headers;
@@ -38,9 +59,17 @@ impl InProcess {
             TransportError::not_sent(TransportErrorKind::Config, error.to_string())
         })?;
         let (parts, body) = self.twin.handle(told).await.map_err(failure)?.into_parts();
-        if !is_head && body.len() > MAX_BODY {
-            let detail = format!("the answer has more than {MAX_BODY} bytes");
-            return Err(TransportError::maybe_sent(TransportErrorKind::BodyTooLarge, detail));
+        match parts.extensions.get::<Delivery>() {
+            Some(Delivery::Cut(_)) => return Err(failure(Severed::Reset)),
+            Some(Delivery::Padded(length)) if *length > MAX_BODY as u64 => {
+                let detail = format!("the answer has more than {MAX_BODY} bytes");
+                return Err(TransportError::maybe_sent(TransportErrorKind::BodyTooLarge, detail));
+            }
+            Some(Delivery::Trickle(pause)) => {
+                let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+                tokio::time::sleep(pause.saturating_mul(bytes)).await;
+            }
+            Some(Delivery::Padded(_) | Delivery::Chunked) | None => {}
         }
         Ok(Response { status: parts.status, headers: parts.headers, body })
     }
@@ -63,6 +92,7 @@ fn failure(severed: Severed) -> TransportError {
     let detail = severed.to_string();
     match severed {
         Severed::Refused => TransportError::not_sent(TransportErrorKind::Connect, detail),
-        Severed::Closed => TransportError::maybe_sent(TransportErrorKind::Lost, detail),
+        Severed::Handshake => TransportError::not_sent(TransportErrorKind::TlsHandshake, detail),
+        Severed::Closed | Severed::Reset => TransportError::maybe_sent(TransportErrorKind::Lost, detail),
     }
 }

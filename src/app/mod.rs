@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::api::{Api, ApiSettings, Feed};
+use crate::api::{Api, ApiSettings, Feed, ImageCare};
 use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, WebhookSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::engine::{Engine, EngineConfig, Kinds};
@@ -126,6 +126,8 @@ struct Parts {
     stop_media: CancellationToken,
     work: TaskTracker,
     connections: TaskTracker,
+    stop_audit: CancellationToken,
+    audit: TaskTracker,
     _lock: lock::DataLock,
 }
 
@@ -144,6 +146,11 @@ impl Running {
         parts.connections.close();
         if tokio::time::timeout(DRAIN, parts.connections.wait()).await.is_err() {
             tracing::info!("connections still open at the end are cut");
+        }
+        // After the last request: what it did is written down too.
+        parts.stop_audit.cancel();
+        if tokio::time::timeout(DRAIN, parts.audit.wait()).await.is_err() {
+            tracing::warn!("what happened last in the registry is in this log only");
         }
         let ended = self.engine.store().end_incarnation(parts.incarnation, parts.clock.now()).await;
         if let Err(error) = ended {
@@ -202,14 +209,38 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             queues: vec![QUEUE.to_owned()],
             concurrency: settings.worker_concurrency,
             lease: settings.job_lease_ttl,
-            grace: settings.redfish_timeout,
+            // Long enough for the last request of a lost worker, and for a clock that is followed a tenth faster.
+            grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
         },
     );
     let auth = Arc::new(authenticator(&settings, &store)?);
     let (stop_work, stop_api, stop_media) =
         (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let feed = Feed::new(store.clone(), stop_work.clone());
+    let caretaker = match &registry {
+        Some(registry) => {
+            let care = images::Care::of(&settings);
+            Some(images::Caretaker::new(registry.clone(), store.clone(), Arc::clone(&clock), care).await?)
+        }
+        None => None,
+    };
+    let (recorder, heard) = images::Recorder::new(Arc::clone(&metrics));
+    let doors = match &registry {
+        Some(registry) => {
+            let entrance = images::Entrance {
+                settings: &settings,
+                auth: Arc::clone(&auth),
+                store: store.clone(),
+                clock: Arc::clone(&clock),
+                token_key: key.derive("registry-tokens"),
+                audit: recorder,
+            };
+            Some(entrance.open(registry).await?)
+        }
+        None => None,
+    };
     let api = Api {
+        images: caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn ImageCare>),
         feed: feed.clone(),
         engine: engine.clone(),
         site: Arc::clone(&site),
@@ -232,9 +263,7 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         let router = crate::api::media_router(api.clone());
         connections.spawn(listen::serve(listener, router, stop_media.clone(), connections.clone()));
     }
-    let registry_router = registry
-        .as_ref()
-        .map(|registry| registry.router(Arc::new(adapters::RegistryAccess::new(auth, Arc::clone(&clock)))));
+    let (registry_router, rules) = doors.map_or((None, None), |doors| (Some(doors.router), doors.rules));
     let router = crate::api::router(api, registry_router);
     let stop_main = if media_address == api_address { stop_media.clone() } else { stop_api.clone() };
     connections.spawn(listen::serve(listener, router, stop_main, connections.clone()));
@@ -249,9 +278,16 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
         work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
     }
-    if let Some(registry) = registry {
-        work.spawn(images::keep(registry, images::Care::of(&settings), stop_work.clone()));
+    if let Some(caretaker) = caretaker {
+        work.spawn(caretaker.clone().keep(stop_work.clone()));
+        work.spawn(caretaker.keep_verified(stop_work.clone()));
     }
+    if let Some(rules) = rules {
+        work.spawn(rules.follow(stop_work.clone()));
+    }
+    let (stop_audit, audit) = (CancellationToken::new(), TaskTracker::new());
+    audit.spawn(images::write_audit(heard, store.clone(), Arc::clone(&clock), stop_audit.clone()));
+    audit.close();
     Ok(Running {
         api: api_address,
         media: media_address,
@@ -266,6 +302,8 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             stop_media,
             work,
             connections,
+            stop_audit,
+            audit,
             _lock: lock,
         },
     })

@@ -335,12 +335,15 @@ impl Refused {
             (true, _) | (false, "") => id.to_owned(),
             (false, registry) => format!("{registry}.{id}"),
         };
+        let severity = if refused.status.is_server_error() { "Critical" } else { "Warning" };
         let mut info = json!({
             "@odata.type": "#Message.v1_2_0.Message",
             "MessageId": named(&refused.id),
             "Message": refused.text,
             "MessageArgs": refused.args,
-            "MessageSeverity": if refused.status.is_server_error() { "Critical" } else { "Warning" },
+            // The old name beside the new one, as most BMCs have it.
+            "Severity": severity,
+            "MessageSeverity": severity,
             "Resolution": refused.resolution,
         });
         if let Some(related) = &refused.related {

@@ -239,11 +239,8 @@ async fn gb200_lists_the_baseboard_first_and_takes_the_override_at_its_settings(
     let info = bmc.get(reset["@Redfish.ActionInfo"].as_str().unwrap()).await;
     assert!(info.body["Parameters"][0]["AllowableValues"].as_array().unwrap().contains(&json!("ForceOff")));
     let slots = bmc.slots().await;
-    assert_eq!(
-        bmc.insert(&slots[0], json!({ "Image": IMAGE })).await.status,
-        400,
-        "TransferMethod is missing"
-    );
+    let upload = json!({ "Image": IMAGE, "TransferMethod": "Upload" });
+    assert_eq!(bmc.insert(&slots[0], upload).await.status, 400, "it streams");
     let body = json!({ "Image": IMAGE, "TransferMethod": "Stream" });
     assert_eq!(bmc.insert(&slots[0], body).await.status, 202);
     bmc.until(|now| now.slots[0].image.is_some()).await;

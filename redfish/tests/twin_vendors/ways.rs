@@ -27,8 +27,7 @@ async fn reads(vendor: &str, path: &str, method: Method, body: serde_json::Value
     let twin = Twin::new(config(vendor), Arc::new(NullHost), Arc::clone(&noted) as Arc<dyn MediaReader>);
     let done = ask(&twin, method, path, Some(body), &[]).await.unwrap();
     assert!(done.status < 300, "{vendor}: {done:?}");
-    let reads = noted.1.lock().unwrap().clone();
-    reads
+    noted.1.lock().unwrap().clone()
 }
 
 #[tokio::test(start_paused = true)]

@@ -233,7 +233,7 @@ CREATE TABLE servers (
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL
-, bmc_profile TEXT, quirks TEXT, maintenance TEXT) STRICT;
+, maintenance TEXT, bmc_profile TEXT, quirks TEXT) STRICT;
 
 CREATE TABLE settings (
     key   TEXT PRIMARY KEY,

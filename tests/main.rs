@@ -38,3 +38,4 @@ mod requests;
 mod secrets;
 mod slots;
 mod stream;
+mod vendors;

@@ -23,17 +23,20 @@ impl DemoApi {
         Ok(Self { base: format!("http://{address}"), http: api_client(None)?, token })
     }
 
+    /// Registers a server; `record` holds what is to be said of it besides.
     pub(super) async fn register(
         &self,
         serial: &str,
         address: &str,
         user: &str,
         password: &SecretString,
+        record: Value,
     ) -> anyhow::Result<()> {
-        let body = json!({
-            "serial": serial, "bmc_address": address, "bmc_username": user,
-            "bmc_password": password.expose_secret(),
-        });
+        let mut body = record;
+        body["serial"] = json!(serial);
+        body["bmc_address"] = json!(address);
+        body["bmc_username"] = json!(user);
+        body["bmc_password"] = json!(password.expose_secret());
         self.send(self.request(Method::POST, "/api/v1/servers").json(&body), "register a server")
             .await
             .map(drop)

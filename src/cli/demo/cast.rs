@@ -7,8 +7,9 @@
 //!   --twins all                every vendor there is; those that take no plain HTTP are refused
 //! ```
 
-use redfish::sim::{TwinConfig, VENDORS, Vendor};
+use redfish::sim::{SerialShown, TwinConfig, VENDORS, Vendor};
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
 
 use super::super::args::DemoArgs;
 use super::super::sim::numbered;
@@ -64,6 +65,17 @@ impl Part {
         let Some(vendor) = self.vendor else { return Ok(None) };
         let twin = TwinConfig::vendor(vendor.name, &self.serial, user, password.expose_secret())?;
         Ok(Some(twin.in_time(TIME)))
+    }
+}
+
+impl Part {
+    /// What its record says besides address and account: whose serial number cannot be read is trusted, and a BMC whose time
+    /// is short is not given minutes.
+    pub(super) fn record(&self) -> anyhow::Result<Value> {
+        let Some(vendor) = self.vendor else { return Ok(json!({})) };
+        let shown = TwinConfig::vendor(vendor.name, "", "", "")?.identity.serial;
+        let hidden = matches!(shown, SerialShown::Chassis | SerialShown::Nowhere);
+        Ok(json!({ "allow_unverified_serial": hidden, "quirks": { "settle_after_mount_s": 0 } }))
     }
 }
 

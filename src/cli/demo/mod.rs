@@ -146,8 +146,8 @@ async fn provision(
 ) -> anyhow::Result<bool> {
     let token = running.first_token.as_ref().context("the controller made no admin token")?;
     let api = DemoApi::new(running.api, token)?;
-    for server in farm.servers() {
-        api.register(&server.serial, &server.bmc_url, BMC_USER, password).await?;
+    for (part, server) in cast.servers.iter().zip(farm.servers()) {
+        api.register(&server.serial, &server.bmc_url, BMC_USER, password, part.record()?).await?;
     }
     timeline.note("api", &format!("{} servers registered", cast.servers.len()));
     let image = images::rootfs_image(&images::RootfsSpec::default())?;

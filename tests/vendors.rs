@@ -1,0 +1,94 @@
+//! Every vendor's BMC as its twin plays it, and the whole job on each: installed where it can read our media, one sentence
+//! before anything is touched where it cannot.
+
+use redfish::sim::{Power, SerialShown, TwinConfig};
+use serde_json::{Value, json};
+
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest};
+
+/// What share of its time everything in a BMC takes. What the controller waits for is skipped.
+const TIME: f64 = 0.01;
+
+/// A job on this vendor's BMC, and how it ended.
+async fn job_on(vendor: &str) -> (Scene, Value) {
+    let serial = "VENDOR-1";
+    let twin = TwinConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
+    let hidden = matches!(twin.identity.serial, SerialShown::Chassis | SerialShown::Nowhere);
+    let mut spec = honest(serial);
+    spec.twin = Some(Box::new(twin.in_time(TIME)));
+    let scene = Scene::start(vec![spec]).await;
+    let allow = json!({ "allow_unverified_serial": hidden });
+    scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
+    let id = scene.admin.create_job(serial).await;
+    let job = scene.complete_skipping(&id).await;
+    (scene, job)
+}
+
+async fn installs(vendor: &str, plan: &str) {
+    let (scene, job) = job_on(vendor).await;
+    let story = scene.admin.story(job["job_id"].as_str().unwrap()).await;
+    assert_eq!(job["outcome"], "succeeded", "{story}");
+    assert_eq!(job["cleanup"]["state"], "done", "{story}");
+    assert_eq!(job["slot_plan"]["plan"], plan, "{story}");
+    let machine = scene.twin("VENDOR-1").snapshot();
+    assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{story}");
+    assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{story}");
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{story}");
+    assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
+    scene.end().await;
+}
+
+async fn refused(vendor: &str, because: &str) {
+    let (scene, job) = job_on(vendor).await;
+    let story = scene.admin.story(job["job_id"].as_str().unwrap()).await;
+    assert_eq!(
+        (&job["outcome"], &job["failed_step"]),
+        (&json!("failed"), &json!("redfish.discover")),
+        "{story}"
+    );
+    let summary = job["failure"]["summary"].as_str().unwrap();
+    assert!(summary.contains(because), "{summary}");
+    assert!(job["failure"]["next_action"].as_str().is_some_and(|next| !next.is_empty()), "{job:#}");
+    assert_eq!(scene.twin("VENDOR-1").mutations(), [], "{story}");
+    scene.end().await;
+}
+
+macro_rules! vendors {
+    ($($test:ident $vendor:literal $ending:ident $what:literal;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")]
+        async fn $test() {
+            $ending($vendor, $what).await;
+        })*
+
+        #[test]
+        fn every_vendor_has_its_job() {
+            let tested = [$($vendor),*];
+            let all: Vec<&str> = redfish::sim::VENDORS.iter().map(|vendor| vendor.name).collect();
+            assert_eq!(all, tested);
+        }
+    };
+}
+
+vendors! {
+    generic "generic" installs "dual";
+    dell_idrac8 "dell-idrac8" installs "cd+usb";
+    dell_idrac9_before_6 "dell-idrac9-5" installs "cd+usb";
+    dell_idrac9_from_6 "dell-idrac9-6" installs "dual";
+    dell_idrac10 "dell-idrac10" installs "single";
+    hpe_ilo4 "hpe-ilo4" installs "cd+usb";
+    hpe_ilo5 "hpe-ilo5" installs "cd+usb";
+    hpe_ilo6 "hpe-ilo6" installs "cd+usb";
+    lenovo_xcc "lenovo-xcc" installs "dual";
+    lenovo_xcc3 "lenovo-xcc3" installs "dual";
+    lenovo_tsm "lenovo-tsm" installs "dual";
+    supermicro_cfgcd "smc-x11-cfgcd" installs "single";
+    supermicro_x12 "smc-x12" installs "dual";
+    ami_megarac "ami-megarac" refused "port 80 only";
+    openbmc "openbmc" refused "https only";
+    nvidia_gb200 "nvidia-gb200" installs "dual";
+    nvidia_dgx_h100 "nvidia-dgx-h100" installs "dual";
+    cisco_ucs "cisco-ucs" installs "single";
+    fujitsu_irmc "fujitsu-irmc" installs "dual";
+    huawei_ibmc "huawei-ibmc" refused "NFS and CIFS";
+    sushy "sushy" installs "dual";
+}

@@ -84,4 +84,4 @@ pub use power::{Power, ResetType};
 pub use state::{SlotSnapshot, TwinSnapshot};
 pub use tls::CertificateError;
 pub use twin::{Severed, Twin};
-pub use vendors::{VENDORS, Vendor, VendorError};
+pub use vendors::{SHOWN, VENDORS, Vendor, VendorError};

@@ -57,6 +57,10 @@ macro_rules! vendors {
     };
 }
 
+/// Five that differ most: two CDs by action and by PATCH, two CDs with a boot target of their own, a CD and a USB stick, one
+/// slot.
+pub const SHOWN: [&str; 5] = ["dell-idrac9-6", "lenovo-xcc", "smc-x12", "hpe-ilo6", "dell-idrac10"];
+
 vendors![
     "generic",
     "dell-idrac8",

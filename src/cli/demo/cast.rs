@@ -3,19 +3,17 @@
 //! ```text
 //!   --servers 3                three strict BMCs of no vendor
 //!   --twins five               five vendors: two CDs by action and by PATCH, CD and USB, one slot
-//!   --twins hpe-ilo6,smc-x12   these
+//!   --twins NAME,NAME          these, as `shoal sim --list` names them
 //!   --twins all                every vendor there is; those that take no plain HTTP are refused
 //! ```
 
-use redfish::sim::{SerialShown, TwinConfig, VENDORS, Vendor};
+use redfish::sim::{SHOWN, SerialShown, TwinConfig, VENDORS, Vendor};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::super::args::DemoArgs;
 use super::super::sim::numbered;
 
-/// Five vendors over the three slot plans: two CDs, a CD and a USB stick, one slot.
-const FIVE: [&str; 5] = ["dell-idrac9-6", "lenovo-xcc", "smc-x12", "hpe-ilo6", "dell-idrac10"];
 /// What share of its time everything in a vendor's BMC takes: seconds are for showing, minutes are not.
 const TIME: f64 = 0.02;
 
@@ -84,7 +82,7 @@ fn of_vendors(names: &[String]) -> anyhow::Result<Vec<Part>> {
     for name in names {
         let vendors = match name.as_str() {
             "all" => VENDORS.to_vec(),
-            "five" => FIVE.into_iter().map(Vendor::named).collect::<Result<_, _>>()?,
+            "five" => SHOWN.iter().copied().map(Vendor::named).collect::<Result<_, _>>()?,
             name => vec![Vendor::named(name)?],
         };
         for vendor in vendors {

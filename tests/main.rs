@@ -12,6 +12,7 @@
 //!   images   what must stay in the registry       requests   how much a job asks of a BMC
 //!   registry who may do what with images, and what an operator asks of the registry
 //!   guards   what must not be possible           operators  what a person asks of a job
+//!   outgoing events posted to others                     esxi     an installer that cannot report
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -22,12 +23,14 @@ mod bmc;
 mod crash;
 mod demo;
 mod emulator;
+mod esxi;
 mod guards;
 mod images;
 mod jobs;
 mod kit;
 mod media;
 mod operators;
+mod outgoing;
 mod registry;
 mod reports;
 mod requests;

@@ -34,6 +34,7 @@ use crate::engine::{Engine, EngineConfig, Kinds};
 use crate::media::{Grants, Library, LibraryOptions};
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{Clock, Time};
+use crate::outbox::Outbox;
 use crate::provision::{Addresses, Bmcs, Provision, QUEUE, Site, SiteSettings};
 use crate::secrets::{JobTokens, MasterKey, Resolver, SecretSource, token_hash};
 use crate::store::{Store, StoreError, TakeOver};
@@ -217,6 +218,9 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
     let (stop_work, stop_api, stop_media) =
         (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let feed = Feed::new(store.clone(), stop_work.clone());
+    let (resolver, counted) = (Arc::new(Resolver::new(&key)), Arc::clone(&metrics));
+    let outbox = Outbox::new(store.clone(), Arc::clone(&clock), resolver, counted, tls_of(&settings)?)
+        .map_err(setting("make the HTTP client of webhooks"))?;
     let caretaker = match &registry {
         Some(registry) => {
             let care = images::Care::of(&settings);
@@ -273,6 +277,10 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    {
+        let stop = stop_work.clone();
+        work.spawn(async move { outbox.run(stop).await });
+    }
     if settings.job_retention_days > 0 {
         let keep = std::time::Duration::from_secs(u64::from(settings.job_retention_days) * 86_400);
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
@@ -353,11 +361,9 @@ fn make_site(
     let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
     let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
     let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
-    let roots = controller_ca.as_deref().unwrap_or_default().as_bytes();
-    let tls = crate::media::tls_config(roots).map_err(setting("use CONTROLLER_CA_FILE"))?;
-    let library =
-        Library::open(&settings.maintenance_dir(), LibraryOptions { tls, max_image_bytes: MAX_IMAGE })
-            .map_err(setting("open the library of maintenance ISOs"))?;
+    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
+    let library = Library::open(&settings.maintenance_dir(), options)
+        .map_err(setting("open the library of maintenance ISOs"))?;
     let media_key = Arc::new(key.derive("media-grants"));
     let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
     let wall = Arc::clone(clock);
@@ -389,6 +395,9 @@ fn make_site(
         addresses,
         settings: SiteSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
+            esxi_installer_url: settings.esxi_installer_url.clone(),
+            install_min_time: settings.install_min_time,
+            install_window: settings.install_window,
             job_timeout: settings.job_stuck_timeout,
             cleanup_timeout: settings.cleanup_timeout,
             bmc_tries: settings.redfish_retries.max(1),
@@ -398,6 +407,13 @@ fn make_site(
             registry: registry.is_some(),
         },
     })
+}
+
+/// Whom our own HTTP clients believe: the authorities of `CONTROLLER_CA_FILE` and no others.
+fn tls_of(settings: &Settings) -> Result<rustls::ClientConfig, StartError> {
+    let roots = settings.controller_ca_file.as_ref().map(std::fs::read).transpose();
+    let roots = roots.map_err(setting("read CONTROLLER_CA_FILE"))?.unwrap_or_default();
+    crate::media::tls_config(&roots).map_err(setting("use CONTROLLER_CA_FILE"))
 }
 
 /// Makes an admin token at the first start, unless a user is configured: somebody must be able to get in.

@@ -1,10 +1,10 @@
 //! The command line: one file per command.
 //!
 //! ```text
-//! serve, demo, sim          run something here, on a multi-threaded runtime
-//! server …, job …, batch …  ask a running controller over HTTP; they never open its database
-//! recipe, config, iso       local
-//! registry …                local, refused while a controller runs
+//! serve, demo, sim              run something here, on a multi-threaded runtime
+//! server, job, batch, webhook   ask a running controller over HTTP; they never open its database
+//! recipe, config, iso           local
+//! registry …                    local, refused while a controller runs
 //! ```
 //!
 //! Invariants: data goes to standard output, everything else to standard error; `--json` is what the controller said,
@@ -33,6 +33,7 @@ mod settings_args;
 mod sim;
 mod timeline;
 mod watch;
+mod webhook;
 
 use std::io;
 use std::pin::Pin;
@@ -86,6 +87,13 @@ enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: Box<batch::Command>,
+    },
+    /// Have events posted to others
+    Webhook {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<webhook::Command>,
     },
     /// Work on the images of a data directory, or ask the controller that runs on it
     Registry {
@@ -143,6 +151,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
+        }
+        Command::Webhook { connection, command } => {
+            let client = Client::new(&connection)?;
+            asking()?.block_on(Box::pin(webhook::run(*command, &client, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {

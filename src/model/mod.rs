@@ -12,6 +12,7 @@ pub mod server;
 mod steady;
 pub mod time;
 pub mod transition;
+pub mod webhook;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;
@@ -27,3 +28,4 @@ pub use server::{Server, TlsMode};
 pub use steady::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
+pub use webhook::{DeadLetter, LateStream, Outgoing, Webhook, WebhookFilter, WebhookId};

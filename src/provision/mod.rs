@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
-//!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait
+//!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait | redfish.poll
 //!  finish   cleanup.power-off -> cleanup.eject -> cleanup.boot-override -> cleanup.power-on -> cleanup.grant
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! - Cleanup undoes what the job's own intents record, and nothing else.
 
 mod bmc;
+mod completion;
 mod evidence;
 mod fault;
 mod order;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Kind, Order, Reason, Refusal, Step};
+use crate::model::recipe::TaskTarget;
 use crate::model::{NewRun, Plan, StepInstance};
 
 pub use bmc::{Bmcs, KeptSession, Sessions};
@@ -72,7 +74,7 @@ pub mod class {
 type Row = (&'static str, fn(Arc<Site>) -> Arc<dyn Step>);
 
 /// The steps towards an installed machine, in order.
-const FORWARD: [Row; 10] = [
+const FORWARD: [Row; 9] = [
     ("validate", |site| Arc::new(steps::Validate(site))),
     ("iso.build", |site| Arc::new(steps::IsoBuild(site))),
     ("redfish.discover", |site| Arc::new(steps::Discover(site))),
@@ -82,8 +84,11 @@ const FORWARD: [Row; 10] = [
     ("redfish.mount.task", |site| Arc::new(steps::MountTask(site))),
     ("redfish.boot-override", |site| Arc::new(steps::SetBootOverride(site))),
     ("redfish.power-on", |site| Arc::new(steps::PowerOn(site))),
-    ("webhook.wait", |site| Arc::new(steps::AwaitReport(site))),
 ];
+
+/// The last of them: the machine reports, or, where its target cannot, it is looked at.
+const REPORTED: Row = ("webhook.wait", |site| Arc::new(steps::AwaitReport(site)));
+const OBSERVED: Row = ("redfish.poll", |site| Arc::new(steps::AwaitSigns(site)));
 
 /// What is done after every ending, in order.
 const FINISH: [Row; 5] = [
@@ -105,8 +110,8 @@ impl Provision {
         Self { site }
     }
 
-    /// The plan of every job.
-    fn plan() -> Plan {
+    /// The plan of every job for a target.
+    fn plan(target: TaskTarget) -> Plan {
         let instances = |rows: &[Row]| {
             rows.iter()
                 .map(|(name, _)| StepInstance {
@@ -116,8 +121,14 @@ impl Provision {
                 })
                 .collect()
         };
-        Plan { forward: instances(&FORWARD), finish: instances(&FINISH) }
+        let last = if cannot_report(target) { OBSERVED } else { REPORTED };
+        Plan { forward: instances(&[&FORWARD[..], &[last]].concat()), finish: instances(&FINISH) }
     }
+}
+
+/// Whether what a target boots is not ours and tells nobody how it ended: the ESXi installer.
+fn cannot_report(target: TaskTarget) -> bool {
+    target == TaskTarget::InstallEsxi
 }
 
 impl Kind for Provision {
@@ -132,6 +143,7 @@ impl Kind for Provision {
     fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
         FORWARD
             .iter()
+            .chain(&[REPORTED, OBSERVED])
             .chain(&FINISH)
             .find(|(known, _)| *known == name)
             .map(|(_, make)| make(Arc::clone(&self.site)))

@@ -26,6 +26,7 @@ mod retention;
 mod rows;
 mod servers;
 mod signals;
+mod webhooks;
 mod writer;
 
 #[cfg(test)]
@@ -44,3 +45,4 @@ pub use locks::StandsInLine;
 pub use migrate::MigrateError;
 pub use servers::{DeletedServer, ServerChange, UpdatedServer};
 pub use signals::{CANCEL, Delivered};
+pub use webhooks::{WebhookCounts, WebhookProgress};

@@ -47,6 +47,7 @@ mod resources;
 mod routes;
 mod state;
 mod twin;
+mod warm_reset;
 
 #[cfg(test)]
 mod tests;

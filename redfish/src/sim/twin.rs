@@ -45,7 +45,7 @@ pub struct Severed;
 pub(super) struct Inner {
     pub(super) config: TwinConfig,
     pub(super) media: Arc<dyn MediaReader>,
-    host: Arc<dyn Host>,
+    pub(super) host: Arc<dyn Host>,
     state: Mutex<State>,
     changed: Notify,
     started: Instant,
@@ -381,7 +381,7 @@ impl Twin {
     }
 
     /// The end of Post: the firmware chooses, the override is consumed, the host starts.
-    fn boot(&self, state: &mut State, at: Duration) -> BootContext {
+    pub(super) fn boot(&self, state: &mut State, at: Duration) -> BootContext {
         let config = &self.inner.config;
         let media = state.inserted(config);
         let chosen = boot::choose(&state.boot, &state.candidates(config), &config.boot);

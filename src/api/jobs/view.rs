@@ -33,9 +33,9 @@ pub(super) fn job(job: &Job) -> Value {
 }
 
 /// The same with its steps and its latest events.
-pub(super) fn whole(of: &Job, steps: &[StepRecord], events: &[Event]) -> Value {
+pub(super) fn whole(of: &Job, records: &[StepRecord], events: &[Event]) -> Value {
     let mut value = job(of);
-    let steps: Vec<Value> = steps
+    let steps: Vec<Value> = records
         .iter()
         .map(|record| {
             json!({
@@ -45,8 +45,17 @@ pub(super) fn whole(of: &Job, steps: &[StepRecord], events: &[Event]) -> Value {
         })
         .collect();
     value["steps"] = json!(steps);
+    value["completion"] = completion(records);
     value["events"] = json!(events);
     value
+}
+
+/// How an installation that nobody reports was taken as finished: `observed` with the sign, or `assumed`.
+fn completion(steps: &[StepRecord]) -> Value {
+    let said = |step: &&StepRecord| step.evidence.get("completion").is_some_and(Value::is_string);
+    steps.iter().rfind(said).map_or(Value::Null, |step| {
+        json!({ "by": step.evidence["completion"], "sign": step.evidence.get("sign"), "at": step.evidence["at"] })
+    })
 }
 
 /// The version of a job a client has seen.

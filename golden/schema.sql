@@ -20,7 +20,7 @@ CREATE INDEX idx_jobs_server ON jobs (server_serial);
 
 CREATE INDEX idx_jobs_status ON jobs (status);
 
-CREATE INDEX idx_locks_line ON locks (resource, held, priority DESC, since, root);
+CREATE INDEX idx_locks_line ON locks (resource, held, batch, rank, root);
 
 CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1 AND capacity = 1;
 
@@ -30,17 +30,25 @@ CREATE INDEX idx_media_grants_run ON media_grants (run);
 
 CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
-CREATE INDEX idx_runs_due ON runs (queue, priority, next_run_at) WHERE next_run_at IS NOT NULL;
+CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 2;
 
 CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
 
+CREATE INDEX idx_runs_fresh ON runs (queue, batch, rank, id)
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at;
+
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
+
+CREATE INDEX idx_runs_overdue ON runs (queue, deadline_at)
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL;
 
 CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 
 CREATE INDEX idx_runs_root ON runs (root);
 
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
+
+CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
 CREATE TABLE api_tokens (
     id         TEXT PRIMARY KEY,
@@ -114,7 +122,7 @@ CREATE TABLE locks (
     root     TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     held     INTEGER NOT NULL CHECK (held IN (0, 1)),
     priority INTEGER NOT NULL,
-    since    TEXT NOT NULL, capacity INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1),
+    since    TEXT NOT NULL, capacity INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1), batch TEXT NOT NULL DEFAULT '', rank INTEGER NOT NULL DEFAULT 0, asker TEXT,
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 
@@ -147,7 +155,7 @@ CREATE TABLE run_inputs (
     plan  TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE run_steps (
+CREATE TABLE "run_steps" (
     run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     stage      TEXT NOT NULL CHECK (stage IN ('forward', 'finish')),
     idx        INTEGER NOT NULL,
@@ -155,7 +163,7 @@ CREATE TABLE run_steps (
     key        TEXT NOT NULL,
     attempt    INTEGER NOT NULL,
     epoch      INTEGER NOT NULL,
-    phase      TEXT NOT NULL CHECK (phase IN ('intent', 'done', 'failed', 'skipped', 'undone')),
+    phase      TEXT NOT NULL CHECK (phase IN ('intent', 'done', 'failed', 'skipped', 'undone', 'stuck')),
     evidence   TEXT NOT NULL,
     started_at TEXT NOT NULL,
     ended_at   TEXT,
@@ -189,7 +197,11 @@ CREATE TABLE runs (
     created_by          TEXT NOT NULL,
     revision            INTEGER NOT NULL DEFAULT 1,
     created_at          TEXT NOT NULL,
-    updated_at          TEXT NOT NULL,
+    updated_at          TEXT NOT NULL, lane INTEGER GENERATED ALWAYS AS (
+    CASE WHEN cancel_requested_at IS NOT NULL THEN 0
+         WHEN lease_epoch > 0 OR phase IN ('unwinding', 'finishing') THEN 1
+         ELSE 2 END
+) VIRTUAL, batch TEXT NOT NULL DEFAULT '', rank INTEGER NOT NULL DEFAULT 0,
     CHECK (phase <> 'ended' OR outcome IS NOT NULL),
     CHECK (phase <> 'waiting' OR wait IS NOT NULL OR next_run_at IS NOT NULL),
     CHECK (phase <> 'held' OR hold IS NOT NULL)
@@ -221,7 +233,7 @@ CREATE TABLE servers (
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL
-, bmc_profile TEXT, quirks TEXT) STRICT;
+, maintenance TEXT, bmc_profile TEXT, quirks TEXT) STRICT;
 
 CREATE TABLE settings (
     key   TEXT PRIMARY KEY,

@@ -26,7 +26,7 @@
 //!
 //! ```text
 //! main        -> cli
-//! cli         -> app config iso9660 model registry secrets sim telemetry
+//! cli         -> app config iso9660 model provision registry secrets sim telemetry
 //! app         -> api auth config engine iso9660 media model outbox provision redfish registry secrets store telemetry
 //! api         -> auth engine media model provision secrets store telemetry
 //! provision   -> engine media model redfish secrets

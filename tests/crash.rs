@@ -66,6 +66,21 @@ fn holds(machine: &TwinSnapshot, slot: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_left_open_by_a_killed_controller_is_closed_by_the_next_one() {
+    let (mut data, controller, farm) = served(silent(SERIAL)).await;
+    let twin = &farm.servers()[0].twin;
+    let id = controller.admin.create_job(SERIAL).await;
+    controller.admin.awaits_report(&id).await;
+    // Held, so that no worker looks at the BMC at the next start.
+    controller.admin.post(&format!("/api/v1/jobs/{id}/hold"), &json!({})).await.expect(202);
+    controller.admin.wait(&id, "the hold", |job| !job["hold"].is_null()).await;
+    assert_eq!(twin.snapshot().open_sessions, 1);
+    controller.kill();
+    let _successor = data.serve().await;
+    soon("the end of the session", twin.wait_for(|machine| machine.open_sessions == 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_job_waits_for_its_report() {
     let (mut data, controller, farm) = served(silent(SERIAL)).await;
     let id = controller.admin.create_job(SERIAL).await;

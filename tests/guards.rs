@@ -28,7 +28,7 @@ async fn the_bmc_of_a_server_is_not_exchanged_while_a_job_works_on_it() {
 async fn a_query_parameter_nobody_understands_never_wipes_a_machine() {
     let scene = Scene::start(vec![silent("GUARD-3")]).await;
     let body = json!({ "server_serial": "GUARD-3", "recipe": recipe() });
-    scene.admin.post("/api/v1/jobs?dry_run=true", &body).await.refused(400, "validation_error");
+    scene.admin.post("/api/v1/jobs?dryrun=true", &body).await.refused(400, "validation_error");
     assert_eq!(scene.admin.get("/api/v1/jobs").await.expect(200)["jobs"], json!([]));
     scene.end().await;
 }

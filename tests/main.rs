@@ -11,12 +11,14 @@
 //!   stream   events as they happen                batches  many jobs in one call
 //!   images   what must stay in the registry       requests   how much a job asks of a BMC
 //!   registry who may do what with images, and what an operator asks of the registry
+//!   admission  what may begin, and when
 //!   guards   what must not be possible           operators  what a person asks of a job
 //!   outgoing events posted to others                     esxi     an installer that cannot report
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod api;
 mod batches;
 mod bmc;
@@ -28,11 +30,14 @@ mod guards;
 mod images;
 mod jobs;
 mod kit;
+mod limits;
 mod media;
 mod operators;
 mod outgoing;
+mod probe;
 mod registry;
 mod reports;
 mod requests;
 mod secrets;
+mod slots;
 mod stream;

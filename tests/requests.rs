@@ -9,8 +9,8 @@ use crate::kit::{Scene, honest, with_twin};
 
 /// So many requests a whole job may need on a standard BMC that was found off.
 const MOST: usize = 30;
-/// Switching it off first takes a request and its read-back.
-const MOST_FOUND_ON: usize = MOST + 2;
+/// Switching it off first takes a request, its read-back, and a new look at its three slots: a reset may change them.
+const MOST_FOUND_ON: usize = MOST + 5;
 
 fn word(operation: Operation) -> &'static str {
     match operation {

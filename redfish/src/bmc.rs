@@ -20,6 +20,7 @@ use crate::endpoint::Endpoint;
 use crate::error::RedfishError;
 use crate::exchange::Core;
 use crate::http_transport::{HttpOptions, HttpTransport};
+use crate::limits::Limits;
 use crate::observe::{Fence, Nobody, Observer, SessionKeeper};
 use crate::profile::{Choice, Flags, Learned, Profile};
 use crate::session::{Credentials, SessionHandle};
@@ -86,6 +87,7 @@ pub struct BmcBuilder {
     observer: Arc<dyn Observer>,
     fence: Arc<dyn Fence>,
     keeper: Arc<dyn SessionKeeper>,
+    limits: Limits,
 }
 
 impl BmcBuilder {
@@ -131,10 +133,16 @@ impl BmcBuilder {
         self
     }
 
+    /// Sets the limits of this BMC, shared with its other handles.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
     /// The handle; nothing is sent yet.
     pub fn build(self) -> Bmc {
         let choice = Choice::new(self.profile, self.detecting, self.overrides, self.learned);
-        let core = Core::new(
+        let mut core = Core::new(
             self.endpoint,
             self.credentials,
             self.transport,
@@ -144,6 +152,7 @@ impl BmcBuilder {
             self.fence,
             self.keeper,
         );
+        core.limits = self.limits;
         Bmc { core: Arc::new(core) }
     }
 }
@@ -189,6 +198,7 @@ impl Bmc {
             observer: Arc::new(Nobody),
             fence: Arc::new(Nobody),
             keeper: Arc::new(Nobody),
+            limits: Limits::default(),
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
+use crate::limits::Resting;
 use crate::message::ErrorBody;
 use crate::transport::{TransportError, TransportErrorKind};
 
@@ -24,12 +25,16 @@ use crate::transport::{TransportError, TransportErrorKind};
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
+    /// Reaching the BMC at all.
+    Connect,
     /// Opening a session.
     Login,
     /// Deleting a session.
     Logout,
     /// Finding the host, its manager and its slots.
     Discover,
+    /// Reading what else there is: update service, firmware, account.
+    Inventory,
     /// Reading the power state.
     PowerState,
     /// Switching power.
@@ -54,9 +59,11 @@ impl Operation {
     /// A short stable name.
     pub fn as_str(self) -> &'static str {
         match self {
+            Operation::Connect => "connect",
             Operation::Login => "login",
             Operation::Logout => "logout",
             Operation::Discover => "discover",
+            Operation::Inventory => "inventory",
             Operation::PowerState => "power_state",
             Operation::Reset => "reset",
             Operation::Slot => "slot",
@@ -123,11 +130,16 @@ pub enum Denial {
 #[non_exhaustive]
 pub enum ErrorKind {
     /// No connection, or it broke.
-    #[error("the BMC is unreachable ({detail})")]
+    #[error("{} ({detail})", unreachable_text(.problem))]
     Unreachable {
+        /// What kind of failure: no name, refused, or any other.
+        problem: TransportErrorKind,
         /// The cause as the system gave it.
         detail: String,
     },
+    /// It has not answered so often that it is left alone for a while; nothing is sent meanwhile.
+    #[error("{0}")]
+    Resting(Resting),
     /// No answer within the deadline, or a task that did not end in time.
     #[error("no answer in time ({detail})")]
     Timeout {
@@ -256,6 +268,16 @@ impl RedfishError {
         RedfishError { operation, request: None, kind, maybe_applied: false }
     }
 
+    /// What a failure before the first request means: the first look at a certificate, or unusable TLS settings.
+    pub fn connecting(error: TransportError) -> Self {
+        RedfishError::new(Operation::Connect, from_transport(error))
+    }
+
+    /// Nothing is sent for now.
+    pub fn resting(resting: Resting) -> Self {
+        RedfishError::new(Operation::Connect, ErrorKind::Resting(resting))
+    }
+
     pub(crate) fn at(mut self, method: &Method, path: &str) -> Self {
         self.request = Some(Box::new((method.clone(), path.to_owned())));
         self
@@ -269,6 +291,7 @@ impl RedfishError {
     pub fn is_transient(&self) -> bool {
         match &self.kind {
             ErrorKind::Unreachable { .. }
+            | ErrorKind::Resting(_)
             | ErrorKind::Timeout { .. }
             | ErrorKind::Busy { .. }
             | ErrorKind::Server { .. }
@@ -317,6 +340,7 @@ impl RedfishError {
     pub fn code(&self) -> &'static str {
         match &self.kind {
             ErrorKind::Unreachable { .. } => "unreachable",
+            ErrorKind::Resting(_) => "resting",
             ErrorKind::Timeout { .. } => "timeout",
             ErrorKind::Tls { .. } => "tls",
             ErrorKind::Unauthorized { .. } => "unauthorized",
@@ -342,6 +366,15 @@ impl RedfishError {
             return "it may have been carried out: read the state before trying again";
         }
         match &self.kind {
+            ErrorKind::Unreachable { problem: TransportErrorKind::Resolve, .. } => {
+                "correct the name in the server's BMC address, or the DNS this controller uses"
+            }
+            ErrorKind::Unreachable { problem: TransportErrorKind::Refused, .. } => {
+                "check the port, and that Redfish (HTTPS) is switched on in the BMC"
+            }
+            ErrorKind::Resting(_) => {
+                "look whether the BMC has power and network; it is asked again by itself, one request at a time"
+            }
             ErrorKind::Unreachable { .. } => {
                 "check address, port, cabling and firewall between here and the BMC"
             }
@@ -349,16 +382,22 @@ impl RedfishError {
                 "try again later; a BMC that stays silent may need a reset of its own"
             }
             ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => {
-                "compare the fingerprint with the BMC's own console, then pin it anew"
+                "compare the fingerprint shown with the BMC's own console (a firmware update makes a new one); if it is right, pin it anew"
             }
             ErrorKind::Tls { problem: TransportErrorKind::Untrusted, .. } => {
                 "pin the certificate's fingerprint or give the CA that issued it"
             }
-            ErrorKind::Tls { .. } => {
-                "the BMC may offer only legacy TLS or none: update its firmware or check scheme and port"
+            ErrorKind::Tls { problem: TransportErrorKind::LegacyTls, .. } => {
+                "update the BMC's firmware or allow TLS 1.2 in its settings; older versions are not spoken here"
             }
+            ErrorKind::Tls { problem: TransportErrorKind::NotTls, .. } => {
+                "check the port, or write http:// into the server's BMC address"
+            }
+            ErrorKind::Tls { .. } => "check scheme and port of the server's BMC address",
             ErrorKind::Unauthorized { denial, .. } => match denial {
-                Denial::Credentials => "correct user name and password of this server",
+                Denial::Credentials => {
+                    "correct user name and password of this server; no login is tried again before that, so that the account is not locked"
+                }
                 Denial::PasswordChangeRequired => "log in to the BMC once and set a new password",
                 Denial::Privilege => {
                     "give the account the privileges to configure components and virtual media"
@@ -390,6 +429,15 @@ impl RedfishError {
             ErrorKind::Config { .. } => "correct the settings of this server",
             ErrorKind::Fenced => "nothing to do: another owner goes on",
         }
+    }
+}
+
+fn unreachable_text(problem: &TransportErrorKind) -> &'static str {
+    match problem {
+        TransportErrorKind::Resolve => "the BMC's host name does not resolve",
+        TransportErrorKind::Refused => "the BMC refuses connections on this port",
+        TransportErrorKind::Lost => "the BMC broke the connection off",
+        _ => "the BMC is unreachable",
     }
 }
 
@@ -467,10 +515,15 @@ pub(crate) fn classify(
 pub(crate) fn from_transport(error: TransportError) -> ErrorKind {
     let TransportError { kind, detail, .. } = error;
     match kind {
-        TransportErrorKind::Connect | TransportErrorKind::Lost => ErrorKind::Unreachable { detail },
+        TransportErrorKind::Connect
+        | TransportErrorKind::Refused
+        | TransportErrorKind::Resolve
+        | TransportErrorKind::Lost => ErrorKind::Unreachable { problem: kind, detail },
         TransportErrorKind::Timeout => ErrorKind::Timeout { detail },
         TransportErrorKind::PinMismatch
         | TransportErrorKind::Untrusted
+        | TransportErrorKind::LegacyTls
+        | TransportErrorKind::NotTls
         | TransportErrorKind::TlsHandshake => ErrorKind::Tls { problem: kind, detail },
         TransportErrorKind::BodyTooLarge => ErrorKind::BadAnswer { detail, lasting: true },
         TransportErrorKind::Protocol => ErrorKind::BadAnswer { detail, lasting: false },

@@ -20,7 +20,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, IF_MATC
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
-use tokio::sync::{Mutex, OnceCell, Semaphore};
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
@@ -29,6 +29,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport};
 use crate::etag::Tags;
 use crate::json::{self, Resource};
+use crate::limits::Limits;
 use crate::message::ErrorBody;
 use crate::observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
 use crate::profile::{Choice, Profile};
@@ -59,10 +60,8 @@ pub(crate) struct Core {
     options: Options,
     observer: Arc<dyn Observer>,
     fence: Arc<dyn Fence>,
-    /// Requests in flight.
-    flights: Semaphore,
-    /// Mutations in flight; taken before a flight.
-    mutations: Semaphore,
+    /// How much is asked at once; shared with other handles of the same BMC.
+    pub(crate) limits: Limits,
     jitter: Jitter,
     /// The BMC answered 406 to `Accept-Encoding: identity`.
     any_encoding: AtomicBool,
@@ -182,8 +181,7 @@ impl Core {
             options,
             observer,
             fence,
-            flights: Semaphore::new(2),
-            mutations: Semaphore::new(1),
+            limits: Limits::default(),
             jitter: Jitter::new(seed),
             any_encoding: AtomicBool::new(false),
         }
@@ -254,6 +252,7 @@ impl Core {
             // A read that failed for a login is a login's failure, with its own rules.
             let own = error.operation == operation;
             if !own
+                || matches!(error.kind, ErrorKind::Resting(_))
                 || !error.is_transient()
                 || attempt >= self.options.read_attempts
                 || spent > self.options.read_budget
@@ -319,12 +318,26 @@ impl Core {
                 retry_after: answer.retry_after(),
             };
         }
+        if answer.status.is_redirection() {
+            kind = self.led_away(&answer.headers);
+        }
         let mutated = answer.method != Method::GET;
         let unclear =
             matches!(kind, ErrorKind::Server { .. }) || answer.status == StatusCode::REQUEST_TIMEOUT;
         let mut error = RedfishError::new(operation, kind).at(&answer.method, &answer.path);
         error.maybe_applied = mutated && unclear;
         error
+    }
+
+    /// A redirect that is not followed: it leads to another host, or round in circles.
+    fn led_away(&self, headers: &HeaderMap) -> ErrorKind {
+        let location = headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
+        let to = match Url::parse(location).ok().filter(|url| !self.endpoint.is_origin_of(url)) {
+            Some(url) => format!("another host ({})", json::clip(url.host_str().unwrap_or("?"), 100)),
+            None => "another page of its own".to_owned(),
+        };
+        let detail = format!("a redirect to {to}, which is not followed");
+        ErrorKind::BadAnswer { detail, lasting: true }
     }
 
     /// What a BMC said in a body, without the password and the texts given.
@@ -395,11 +408,10 @@ impl Core {
         attempt: u32,
     ) -> Result<Answer, RedfishError> {
         let fail = |kind| RedfishError::new(call.operation, kind).at(&call.method, call.path);
-        let _mutation = match call.mutates() {
-            true => Some(self.mutations.acquire().await.map_err(|_| fail(closed()))?),
-            false => None,
-        };
-        let _flight = self.flights.acquire().await.map_err(|_| fail(closed()))?;
+        if let Some(resting) = self.limits.resting_now() {
+            return Err(fail(ErrorKind::Resting(resting)));
+        }
+        let _permit = self.limits.permit(call.mutates()).await.map_err(|_| fail(closed()))?;
         let mut path = call.path.to_owned();
         let mut hops = 0;
         loop {
@@ -412,7 +424,8 @@ impl Core {
                 self.recent.forget(call.touches);
             }
             let started = Instant::now();
-            let sent = self.transport.send(request, call.deadline).await;
+            let passed = self.limits.pass(self.transport.send(request, call.deadline)).await;
+            let sent = passed.map_err(|resting| fail(ErrorKind::Resting(resting)))?;
             let result = match &sent {
                 Ok(response) => ExchangeResult::Status(response.status.as_u16()),
                 Err(error) => ExchangeResult::Failed(error.kind),
@@ -421,7 +434,12 @@ impl Core {
             self.observer.exchange(Exchange { operation, method, path: &path, result, duration, attempt });
             let response = sent.map_err(|error| {
                 let maybe_applied = call.mutates() && error.maybe_sent;
-                RedfishError { maybe_applied, ..fail(from_transport(error)) }
+                let kind = match self.limits.resting() {
+                    // That was one failure too many: it makes no sense to try again before the rest is over.
+                    Some(resting) => ErrorKind::Resting(resting),
+                    None => from_transport(error),
+                };
+                RedfishError { maybe_applied, ..fail(kind) }
             })?;
             if response.status == StatusCode::NOT_ACCEPTABLE && identity && !call.mutates() {
                 self.any_encoding.store(true, Ordering::Relaxed);

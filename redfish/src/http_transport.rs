@@ -130,11 +130,11 @@ fn failure(error: &reqwest::Error) -> TransportError {
     if error.is_builder() {
         return TransportError::not_sent(TransportErrorKind::Config, detail);
     }
-    if let Some(kind) = tls_problem(error) {
-        return TransportError::not_sent(kind, detail);
+    if let Some((kind, known)) = tls_problem(error) {
+        return TransportError::not_sent(kind, known.unwrap_or(detail));
     }
     if error.is_connect() {
-        return TransportError::not_sent(TransportErrorKind::Connect, detail);
+        return TransportError::not_sent(connect_problem(error), detail);
     }
     if error.is_timeout() {
         return TransportError::maybe_sent(TransportErrorKind::Timeout, detail);
@@ -145,21 +145,58 @@ fn failure(error: &reqwest::Error) -> TransportError {
     TransportError::maybe_sent(TransportErrorKind::Lost, detail)
 }
 
-/// Whether a TLS failure stands somewhere in the chain of causes, and which one.
-fn tls_problem(error: &reqwest::Error) -> Option<TransportErrorKind> {
+/// Whether a TLS failure stands somewhere in the chain of causes, which one, and what is known of it.
+fn tls_problem(error: &reqwest::Error) -> Option<(TransportErrorKind, Option<String>)> {
+    use rustls::{AlertDescription, CertificateError, Error};
+    let tls = find_cause::<Error>(error)?;
+    Some(match tls {
+        Error::InvalidCertificate(CertificateError::Other(other)) => {
+            match other.0.downcast_ref::<PinMismatch>() {
+                Some(mismatch) => (TransportErrorKind::PinMismatch, Some(mismatch.to_string())),
+                None => (TransportErrorKind::Untrusted, None),
+            }
+        }
+        Error::InvalidCertificate(_) => (TransportErrorKind::Untrusted, None),
+        Error::PeerIncompatible(_)
+        | Error::AlertReceived(
+            AlertDescription::ProtocolVersion
+            | AlertDescription::HandshakeFailure
+            | AlertDescription::InsufficientSecurity,
+        ) => (TransportErrorKind::LegacyTls, Some(tls.to_string())),
+        Error::InvalidMessage(_) => (TransportErrorKind::NotTls, Some(tls.to_string())),
+        _ => (TransportErrorKind::TlsHandshake, Some(tls.to_string())),
+    })
+}
+
+/// Why there is no connection.
+fn connect_problem(error: &reqwest::Error) -> TransportErrorKind {
+    if find_cause::<std::io::Error>(error)
+        .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
+    {
+        return TransportErrorKind::Refused;
+    }
+    // The resolver's failure is a plain I/O error; only the connector's own words tell it from others.
+    let mut cause = error.source();
+    for _ in 0..MAX_CAUSES {
+        let Some(current) = cause else { break };
+        if current.to_string().starts_with("dns error") {
+            return TransportErrorKind::Resolve;
+        }
+        cause = current.source();
+    }
+    TransportErrorKind::Connect
+}
+
+/// More causes than this are not looked at.
+const MAX_CAUSES: usize = 16;
+
+/// The first cause of that type, also one inside an I/O error.
+fn find_cause<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> {
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();
-    for _ in 0..16 {
+    for _ in 0..MAX_CAUSES {
         let current = cause?;
-        if let Some(tls) = current.downcast_ref::<rustls::Error>() {
-            return Some(match tls {
-                rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))
-                    if other.0.downcast_ref::<PinMismatch>().is_some() =>
-                {
-                    TransportErrorKind::PinMismatch
-                }
-                rustls::Error::InvalidCertificate(_) => TransportErrorKind::Untrusted,
-                _ => TransportErrorKind::TlsHandshake,
-            });
+        if let Some(found) = current.downcast_ref::<T>() {
+            return Some(found);
         }
         // What an I/O error wraps is not its source but its inside, and it may wrap another one.
         let inside = current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);

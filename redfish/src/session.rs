@@ -7,22 +7,19 @@
 //!      `-- no sessions / refused / limit reached ---->  basic   (remembered)
 //! ```
 //!
-//! A wrong password is not tried again and again: after three rejections within ten minutes nothing is sent, so
-//! that the account is not locked. Sessions are found through `Links.Sessions` of the service root, which needs
+//! A wrong password is not tried again and again: after two rejections within ten minutes nothing is sent, so
+//! that the account is not locked (some BMCs lock it after three). Sessions are found through `Links.Sessions` of the service root, which needs
 //! no credentials. Passwords and tokens live in secret types and in header values marked sensitive.
 //! Specification: DSP0266 13.3 (authentication), 13.3.4 (sessions).
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::discovery::SERVICE_ROOT;
 use crate::error::{Denial, ErrorKind, Operation, RedfishError, SESSION_LIMIT_KEYS};
@@ -30,10 +27,6 @@ use crate::exchange::{Call, Core};
 use crate::json;
 use crate::profile::Auth;
 
-/// How many rejected logins are risked…
-const MAX_REJECTIONS: usize = 3;
-/// …within this time.
-const REJECTION_WINDOW: Duration = Duration::from_secs(600);
 /// Longer tokens are not believed.
 const MAX_TOKEN: usize = 4096;
 
@@ -89,7 +82,6 @@ pub(crate) struct Session {
     state: State,
     /// Where sessions are made, once it is known.
     collection: Option<String>,
-    rejections: VecDeque<Instant>,
 }
 
 impl Session {
@@ -112,16 +104,6 @@ impl Session {
         }
         handle
     }
-
-    fn held_back(&mut self) -> bool {
-        self.rejections.retain(|at| at.elapsed() < REJECTION_WINDOW);
-        self.rejections.len() >= MAX_REJECTIONS
-    }
-
-    fn rejected(&mut self) {
-        self.rejections.truncate(MAX_REJECTIONS - 1);
-        self.rejections.push_front(Instant::now());
-    }
 }
 
 impl Core {
@@ -131,7 +113,7 @@ impl Core {
         if let State::Session(handle) = &session.state {
             return Ok(Proof::Token(handle.clone()));
         }
-        if session.held_back() {
+        if self.limits.login_held_back() {
             let kind = ErrorKind::Unauthorized { denial: Denial::HeldBack, message: String::new() };
             return Err(RedfishError::new(Operation::Login, kind));
         }
@@ -165,7 +147,7 @@ impl Core {
             }
             (Proof::Token(_), _) => true,
             (Proof::Basic(_), _) => {
-                session.rejected();
+                self.limits.login_rejected();
                 false
             }
         }
@@ -205,7 +187,7 @@ impl Core {
         let error = self.refusal(Operation::Login, &answer, &[]);
         match &error.kind {
             ErrorKind::Unauthorized { denial: Denial::Credentials, .. } => {
-                session.rejected();
+                self.limits.login_rejected();
                 Err(error)
             }
             ErrorKind::Unauthorized { .. } | ErrorKind::License { .. } => Err(error),

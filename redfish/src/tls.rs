@@ -129,8 +129,11 @@ struct Verifier {
 
 /// Marks, inside a rustls error, that the pin and not the certificate was the reason.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the certificate differs from the pinned one")]
-pub(crate) struct PinMismatch;
+#[error("pinned {pinned}, shown {shown}")]
+pub(crate) struct PinMismatch {
+    pub(crate) pinned: Fingerprint,
+    pub(crate) shown: Fingerprint,
+}
 
 impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
@@ -145,8 +148,9 @@ impl ServerCertVerifier for Verifier {
         self.seen.set(shown);
         match &self.rule {
             Rule::Pin(pin) if *pin == shown => Ok(ServerCertVerified::assertion()),
-            Rule::Pin(_) => {
-                Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(PinMismatch)))))
+            Rule::Pin(pin) => {
+                let mismatch = PinMismatch { pinned: *pin, shown };
+                Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(mismatch)))))
             }
             Rule::Issued(verifier) => {
                 verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)

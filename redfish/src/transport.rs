@@ -88,9 +88,15 @@ pub struct TransportError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// No connection: refused, unreachable, name not resolved, connect timeout.
+    /// No connection: unreachable, connect timeout.
     #[error("cannot connect")]
     Connect,
+    /// The address answers that nobody listens on that port.
+    #[error("connection refused")]
+    Refused,
+    /// The host name has no address.
+    #[error("the name does not resolve")]
+    Resolve,
     /// The deadline passed before a complete answer.
     #[error("no answer in time")]
     Timeout,
@@ -103,8 +109,14 @@ pub enum TransportErrorKind {
     /// The certificate is not trusted by the given CA.
     #[error("certificate not trusted")]
     Untrusted,
-    /// No common TLS version or cipher: the BMC offers only legacy TLS, or no TLS at all.
-    #[error("no common TLS version")]
+    /// No common TLS version or cipher.
+    #[error("the BMC offers only legacy TLS (older than 1.2, or ciphers nobody should use)")]
+    LegacyTls,
+    /// What answers does not speak TLS.
+    #[error("what answers does not speak TLS")]
+    NotTls,
+    /// The TLS handshake failed for another reason.
+    #[error("the TLS handshake failed")]
     TlsHandshake,
     /// The answer is larger than [`MAX_BODY`].
     #[error("answer too large")]

@@ -10,8 +10,8 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redfish::sim::{
-    BootContext, BootSource, Effect, Fault, Host, HttpMediaReader, SlotTree, Twin, TwinConfig, TwinServer,
-    TwinSnapshot, When,
+    BootContext, BootSource, Effect, Fault, Host, HttpMediaReader, IfMatch, SlotTree, Twin, TwinConfig,
+    TwinServer, TwinSnapshot, When,
 };
 use redfish::{
     Bmc, BootTarget, Credentials, Discovery, ErrorKind, HttpOptions, HttpTransport, InsertOptions, Options,
@@ -272,7 +272,7 @@ async fn another_machine_is_noticed_before_anything_is_changed() {
 #[tokio::test]
 async fn a_bmc_that_insists_on_etags_and_reset_states_is_satisfied() {
     let mut config = config();
-    config.require_if_match = true;
+    config.etag.if_match = IfMatch::Required;
     let bench = Bench::new(config).await;
     let found = bench.discover().await;
     let set = bench.bmc.set_boot_once(&found.system, &[BootTarget::Cd], None).await.unwrap();

@@ -99,6 +99,11 @@ impl ApiError {
         self
     }
 
+    /// The status it is answered with.
+    pub(super) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
     /// What it says, as part of another answer.
     pub(super) fn body(&self) -> serde_json::Value {
         let Answer { code, message, details, .. } = &*self.0;

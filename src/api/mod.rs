@@ -9,6 +9,7 @@
 //! health, readiness and media grants answer (and reports, which carry their own secret).
 
 mod batches;
+mod drain;
 mod error;
 mod events;
 mod extract;
@@ -106,6 +107,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/batches", post(batches::create).get(batches::list)),
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
+        ("/api/v1/drain", post(drain::begin).get(drain::show).delete(drain::end)),
         ("/api/v1/events", get(events::events)),
         ("/api/v1/registry", get(images::show)),
         ("/api/v1/registry/gc", post(images::collect)),
@@ -114,6 +116,12 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/registry/scrub", post(images::scrub)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
+        (
+            "/api/v1/servers/{serial}/maintenance",
+            post(servers::begin_maintenance).delete(servers::end_maintenance),
+        ),
+        ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
+        ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),
         ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),
         ("/api/v1/webhooks/{id}", get(webhooks::show).delete(webhooks::delete)),

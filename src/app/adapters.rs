@@ -8,7 +8,9 @@ use async_trait::async_trait;
 use crate::auth::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 use crate::media::{GrantLedger, GrantRecord, GrantSource, ImageDigest, LedgerUnavailable, ReadSummary};
 use crate::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, chain};
-use crate::provision::{Directory, Images, KeptSession, Meter, Sessions, Unavailable, grant_context};
+use crate::provision::{
+    Directory, Images, KeptSession, Meter, Sessions, Unavailable, grant_context, power_on_turn,
+};
 use crate::secrets::{Key, open};
 use crate::store::{Store, StoreError, StoredGrant};
 use crate::telemetry::Metrics;
@@ -72,6 +74,10 @@ impl Sessions for StoreDirectory {
     async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable> {
         self.0.kept_session(server).await.map_err(|error| Unavailable(chain(&error).to_string()))
     }
+
+    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+        self.0.kept_sessions().await.map_err(|error| Unavailable(chain(&error).to_string()))
+    }
 }
 
 /// OS images in our registry.
@@ -97,6 +103,18 @@ impl Images for RegistryImages {
         match held {
             Ok(()) => Ok(true),
             // Also when it was deleted in between.
+            Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
+            Err(error) => Err(Unavailable(chain(&error).to_string())),
+        }
+    }
+
+    async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(false) };
+        let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
+            return Ok(false);
+        };
+        match registry.resolve(&repository, &reference).await {
+            Ok(_) => Ok(true),
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
             Err(error) => Err(Unavailable(chain(&error).to_string())),
         }
@@ -192,6 +210,11 @@ impl GrantLedger for Ledger {
             bytes: reads.bytes,
         };
         self.store.record_reads(token_hash, added).await.map_err(failed)?;
+        if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
+            // It boots: others may power on.
+            let run = before.grant.run;
+            self.store.leave_turn(run, &power_on_turn(), now).await.map_err(failed)?;
+        }
         let image = before.grant.artifact.as_str();
         let mut events = Vec::new();
         if before.reads.first_read_at.is_none() && added.first_read_at.is_some() {

@@ -12,6 +12,7 @@ mod adapters;
 mod images;
 mod listen;
 mod lock;
+mod pressure;
 mod retention;
 
 pub use images::Offline;
@@ -35,7 +36,9 @@ use crate::media::{Grants, Library, LibraryOptions};
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{Clock, Time};
 use crate::outbox::Outbox;
-use crate::provision::{Addresses, Bmcs, Provision, QUEUE, Site, SiteSettings};
+use crate::provision::{
+    Addresses, BmcLimits, Bmcs, Checkup, Limits, Provision, QUEUE, Site, SiteSettings, step_names,
+};
 use crate::secrets::{JobTokens, MasterKey, Resolver, SecretSource, token_hash};
 use crate::store::{Store, StoreError, TakeOver};
 use crate::telemetry::Metrics;
@@ -121,6 +124,7 @@ pub struct Running {
 struct Parts {
     incarnation: String,
     clock: Arc<dyn Clock>,
+    site: Arc<Site>,
     grants: Grants,
     stop_work: CancellationToken,
     stop_api: CancellationToken,
@@ -142,6 +146,8 @@ impl Running {
             tracing::warn!("a worker did not stop in time; its lease decides");
         }
         parts.stop_api.cancel();
+        // Nobody works any more; what a job was in the middle of logs in again at the next start.
+        parts.site.bmcs.close_all().await;
         parts.grants.flush().await;
         parts.stop_media.cancel();
         parts.connections.close();
@@ -198,7 +204,9 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         media_base_url: settings.media_base_url.clone(),
     };
     let site = Arc::new(make_site(&settings, &key, &store, &registry, &metrics, addresses, &clock)?);
-    let kinds = Kinds::default().with(Arc::new(Provision::new(Arc::clone(&site))));
+    let kinds = Kinds::default()
+        .with(Arc::new(Provision::new(Arc::clone(&site))))
+        .with(Arc::new(Checkup::new(Arc::clone(&site))));
     let incarnation = Uuid::now_v7().to_string();
     store.begin_incarnation(incarnation.clone(), clock.now()).await?;
     let engine = Engine::new(
@@ -214,6 +222,11 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
         },
     );
+    engine.gauge(Arc::new(pressure::Gauge {
+        storage: settings.storage_root.clone(),
+        registry: registry.clone(),
+        clock: Arc::clone(&clock),
+    }));
     let auth = Arc::new(authenticator(&settings, &store)?);
     let (stop_work, stop_api, stop_media) =
         (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
@@ -281,6 +294,12 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         let stop = stop_work.clone();
         work.spawn(async move { outbox.run(stop).await });
     }
+    {
+        let (site, stop) = (Arc::clone(&site), stop_work.clone());
+        work.spawn(async move {
+            stop.run_until_cancelled(site.bmcs.close_left_behind(site.directory.as_ref())).await;
+        });
+    }
     if settings.job_retention_days > 0 {
         let keep = std::time::Duration::from_secs(u64::from(settings.job_retention_days) * 86_400);
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
@@ -305,6 +324,7 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             incarnation,
             clock,
             grants: site.grants.clone(),
+            site: Arc::clone(&site),
             stop_work,
             stop_api,
             stop_media,
@@ -380,6 +400,15 @@ fn make_site(
             read_attempts: 2,
             ..redfish::Options::default()
         },
+        BmcLimits {
+            each: redfish::LimitOptions {
+                rate: settings.redfish_rate,
+                burst: settings.redfish_rate.saturating_mul(4),
+                breaker_failures: settings.redfish_breaker,
+                breaker_rest: settings.redfish_breaker_rest,
+            },
+            in_flight: settings.redfish_max_in_flight,
+        },
         ca,
     );
     Ok(Site {
@@ -405,6 +434,7 @@ fn make_site(
                 .then(|| settings.task_iso_dir.clone()),
             controller_ca,
             registry: registry.is_some(),
+            limits: limits(settings)?,
         },
     })
 }
@@ -414,6 +444,22 @@ fn tls_of(settings: &Settings) -> Result<rustls::ClientConfig, StartError> {
     let roots = settings.controller_ca_file.as_ref().map(std::fs::read).transpose();
     let roots = roots.map_err(setting("read CONTROLLER_CA_FILE"))?.unwrap_or_default();
     crate::media::tls_config(&roots).map_err(setting("use CONTROLLER_CA_FILE"))
+}
+
+/// The limits of the settings; a step that does not exist is a setting that means nothing.
+fn limits(settings: &Settings) -> Result<Limits, StartError> {
+    let unknown = settings.step_timeouts.iter().find(|(step, _)| !step_names().any(|known| known == step));
+    if let Some((step, _)) = unknown {
+        let known = step_names().collect::<Vec<_>>().join(", ");
+        return Err(setting("use STEP_TIMEOUTS")(format!("there is no step {step}; the steps are {known}")));
+    }
+    let some = |limit: u32| (limit > 0).then_some(limit);
+    Ok(Limits {
+        power_ons: some(settings.max_power_ons),
+        power_on_settle: settings.power_on_settle,
+        per_site: some(settings.site_limit),
+        steps: settings.step_timeouts.iter().cloned().collect(),
+    })
 }
 
 /// Makes an admin token at the first start, unless a user is configured: somebody must be able to get in.

@@ -19,6 +19,9 @@ pub struct DemoArgs {
     /// Stay up afterwards, and say how to look around.
     #[arg(long)]
     pub keep: bool,
+    /// Simulate the BMCs of these vendors, one server each: names from `shoal sim --list`, or `five`, or `all`.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "servers")]
+    pub twins: Vec<String>,
 }
 
 /// Arguments of `shoal sim`.
@@ -30,6 +33,21 @@ pub struct SimArgs {
     /// How many simulated servers there are, with made-up serial numbers.
     #[arg(long, value_name = "N", value_parser = servers)]
     pub servers: Option<usize>,
+    /// The vendor whose BMC is simulated; given more than once, the servers take turns. See `--list`.
+    #[arg(long = "vendor", value_name = "NAME", default_value = "generic")]
+    pub vendors: Vec<String>,
+    /// List the vendors that can be simulated, and end.
+    #[arg(long)]
+    pub list: bool,
+    /// Let the BMCs speak HTTPS, each with a certificate of its own.
+    #[arg(long)]
+    pub https: bool,
+    /// What share of its usual time everything in a BMC takes, from 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share)]
+    pub time: f64,
+    /// Open a door for faults and journals on this port of loopback; 0 is any free one.
+    #[arg(long, value_name = "PORT")]
+    pub admin_port: Option<u16>,
     /// The port of the first BMC; the others follow. By default any free ports.
     #[arg(long, value_name = "PORT")]
     pub base_port: Option<u16>,
@@ -61,6 +79,11 @@ fn servers(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|number| (1..=MAX_SERVERS).contains(number))
         .ok_or_else(|| format!("give a number from 1 to {MAX_SERVERS}"))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "give a number from 0 to 1".to_owned())
 }
 
 fn secret(text: &str) -> Result<SecretString, String> {

@@ -25,6 +25,8 @@ use super::input;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a request may take that asks a BMC.
+const PATIENCE: Duration = Duration::from_secs(200);
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 const MAX_CERTIFICATES_BYTES: usize = 4 << 20;
 /// Pages of a list that are fetched at most.
@@ -92,6 +94,24 @@ impl Client {
         self.send(Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
+    /// A request that asks a BMC, which may take its time.
+    pub(super) async fn get_patiently(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<Answer, CliError> {
+        self.send_within(PATIENCE, Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
+    }
+
+    /// The same, when it changes something.
+    pub(super) async fn post_patiently(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<Answer, CliError> {
+        self.send_within(PATIENCE, Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
+    }
+
     pub(super) async fn post(
         &self,
         path: &[&str],
@@ -104,6 +124,17 @@ impl Client {
     /// A request that says all it has to say in its query.
     pub(super) async fn ask(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
         self.send(Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
+    }
+
+    /// The same with a query.
+    pub(super) async fn post_query(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: &impl Serialize,
+        headers: HeaderMap,
+    ) -> Result<Answer, CliError> {
+        self.send(Method::POST, path, query, Some(body), headers).await
     }
 
     pub(super) async fn patch(
@@ -162,10 +193,26 @@ impl Client {
         body: Option<&impl Serialize>,
         headers: HeaderMap,
     ) -> Result<Answer, CliError> {
+        self.send_within(REQUEST_TIMEOUT, method, path, query, body, headers).await
+    }
+
+    async fn send_within(
+        &self,
+        deadline: Duration,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<&impl Serialize>,
+        headers: HeaderMap,
+    ) -> Result<Answer, CliError> {
         let url = self.url(path, query);
         let mutating = method != Method::GET;
-        let mut request =
-            self.http.request(method, url.clone()).headers(headers).header(ACCEPT, "application/json");
+        let mut request = self
+            .http
+            .request(method, url.clone())
+            .headers(headers)
+            .header(ACCEPT, "application/json")
+            .timeout(deadline);
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }

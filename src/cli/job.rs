@@ -94,6 +94,9 @@ pub(super) struct Create {
     /// Asking again with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long, conflicts_with = "watch")]
+    dry_run: bool,
     /// Follow the job until it is complete
     #[arg(long)]
     watch: bool,
@@ -216,6 +219,7 @@ fn explain(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("looked at", part("/looked_at")),
         ("deadline", part("/deadline")),
         ("ends by", part("/ends_by")),
+        ("not interruptible", part("/uninterruptible")),
         ("what to do", part("/next_action")),
     ])?;
     let evidence = answer["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -224,6 +228,33 @@ fn explain(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         output.line("seen last:")?;
     }
     evidence.iter().try_for_each(|event| output.line(timeline::line(event)))
+}
+
+/// What a job would do, for people.
+fn rehearsal(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(answer, pointer);
+    let listed = |pointer: &str, inner: &str| {
+        let items = answer.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        items.map(|item| text(item, inner)).collect::<Vec<_>>().join("; ")
+    };
+    output.fields(&[
+        ("would", join(&[part("/would"), part("/job_id"), part("/refused/error/message")], ": ")),
+        ("server", part("/server_serial")),
+        ("deadline", part("/deadline_at")),
+        ("slot plan", part("/slot_plan")),
+        ("task image", join(&[part("/task_image/size"), part("/task_image/sha256")], " bytes, sha256 ")),
+        ("maintenance", part("/maintenance_image/location")),
+        ("", join(&[part("/maintenance_image/size"), part("/maintenance_image/sha256")], " bytes, sha256 ")),
+        ("gates", listed("/gates", "/name")),
+        ("in the way", listed("/obstacles", "")),
+        ("warnings", listed("/warnings", "/message")),
+    ])?;
+    let columns = ["/stage", "/step", "/attempts", "/call_s", "/budget_s"];
+    let steps = answer["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rows: Vec<Vec<String>> =
+        steps.iter().map(|step| columns.map(|pointer| text(step, pointer)).to_vec()).collect();
+    output.line("")?;
+    output.table(&["STAGE", "STEP", "TRIES", "CALL S", "TOGETHER S"], &rows)
 }
 
 impl Create {
@@ -239,6 +270,11 @@ impl Create {
             maintenance_iso_url: self.maintenance_iso.as_deref(),
             deadline: self.deadline.as_deref(),
         };
+        if self.dry_run {
+            let query = [("dry_run", "true".to_owned())];
+            let answer = client.post_query(&["jobs"], &query, &body, headers).await?.body;
+            return if output.json { output.document(&answer) } else { rehearsal(&answer, output) };
+        }
         let answer = client.post(&["jobs"], &body, headers).await?;
         let Some(job) = answer.body["job_id"].as_str() else {
             return Err(client.foreign(&["jobs"], "there is no job_id in it"));

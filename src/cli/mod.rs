@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! serve, demo, sim              run something here, on a multi-threaded runtime
-//! server, job, batch, webhook   ask a running controller over HTTP; they never open its database
+//! server, job, batch, webhook,
+//! controller                    ask a running controller over HTTP; they never open its database
+//! bmc …                         ask a running controller, or a BMC straight from here
 //! recipe, config, iso           local
 //! registry …                    local, refused while a controller runs
 //! ```
@@ -15,8 +17,10 @@
 
 pub mod args;
 mod batch;
+mod bmc;
 mod client;
 mod config;
+mod controller;
 mod demo;
 mod error;
 mod exit;
@@ -95,6 +99,20 @@ enum Command {
         #[command(subcommand)]
         command: Box<webhook::Command>,
     },
+    /// Look at a BMC before the first job
+    Bmc {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<bmc::Command>,
+    },
+    /// Keep jobs from beginning, and let them begin again
+    Controller {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: controller::Command,
+    },
     /// Work on the images of a data directory, or ask the controller that runs on it
     Registry {
         #[command(flatten)]
@@ -155,6 +173,13 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Webhook { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(webhook::run(*command, &client, output)))
+        }
+        Command::Bmc { connection, command } => {
+            return asking()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
+        }
+        Command::Controller { connection, command } => {
+            let client = Client::new(&connection)?;
+            asking()?.block_on(Box::pin(controller::run(command, &client, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {

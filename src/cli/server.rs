@@ -35,8 +35,29 @@ pub(super) enum Command {
     },
     /// Change a server; what is not named stays
     Update(Update),
+    /// Keep jobs from beginning on a server, or let them begin again
+    #[command(subcommand)]
+    Maintenance(Maintenance),
     /// Forget a server
     Remove {
+        /// Its serial number
+        serial: String,
+    },
+}
+
+/// The maintenance of a server. A job that has begun on it goes on to its end.
+#[derive(Debug, Subcommand)]
+pub(super) enum Maintenance {
+    /// Keep jobs from beginning on it
+    Begin {
+        /// Its serial number
+        serial: String,
+        /// Why, for those who wait
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Let jobs begin on it again
+    End {
         /// Its serial number
         serial: String,
     },
@@ -64,7 +85,7 @@ pub(super) struct Add {
 
 /// Where a BMC's password is read. Never an argument: those are visible to everybody on this machine.
 #[derive(Args, Debug)]
-struct Password {
+pub(super) struct Password {
     /// A file with the BMC's password [for a new server also: variable SHOAL_BMC_PASSWORD]
     #[arg(long, value_name = "FILE", conflicts_with = "bmc_password_stdin")]
     bmc_password_file: Option<PathBuf>,
@@ -138,6 +159,7 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
             show(&server, output)
         }
         Command::Update(update) => update.run(client, output).await,
+        Command::Maintenance(maintenance) => maintenance.run(client, output).await,
         Command::Remove { serial } => {
             client.delete(&["servers", &serial], HeaderMap::new()).await?;
             output.note(format!("server {serial} removed"));
@@ -146,11 +168,29 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
     }
 }
 
+impl Maintenance {
+    async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+        let (serial, server, now) = match self {
+            Self::Begin { serial, reason } => {
+                let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
+                let path = ["servers", &*serial, "maintenance"];
+                let answer = client.post(&path, &body, HeaderMap::new()).await?;
+                (serial, answer.body, "is in maintenance; no job begins on it")
+            }
+            Self::End { serial } => {
+                let answer = client.delete(&["servers", &serial, "maintenance"], HeaderMap::new()).await?;
+                (serial, answer.body, "is out of maintenance; jobs begin on it")
+            }
+        };
+        if output.json { output.document(&server) } else { output.line(format!("server {serial} {now}")) }
+    }
+}
+
 impl Add {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let password = match self.password.read()? {
             Some(password) => password,
-            None => from_variable()?,
+            None => password_from_variable()?,
         };
         let mut body = Map::new();
         body.insert("serial".to_owned(), json!(self.serial));
@@ -219,7 +259,7 @@ impl Update {
 }
 
 impl Password {
-    fn read(&self) -> Result<Option<SecretString>, CliError> {
+    pub(super) fn read(&self) -> Result<Option<SecretString>, CliError> {
         match &self.bmc_password_file {
             Some(path) => input::password_file(path).map(Some),
             None if self.bmc_password_stdin => input::password_stdin().map(Some),
@@ -252,7 +292,7 @@ impl Traits {
     }
 }
 
-fn from_variable() -> Result<SecretString, CliError> {
+pub(super) fn password_from_variable() -> Result<SecretString, CliError> {
     match std::env::var(PASSWORD_VARIABLE) {
         Ok(password) if !password.is_empty() => Ok(SecretString::from(password)),
         _ => Err(CliError::Usage(format!(
@@ -324,6 +364,17 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("observed", text(server, "/observed")),
         ("learned", text(server, "/learned")),
         ("left to clean up", text(server, "/debt")),
+        (
+            "maintenance",
+            join(
+                &[
+                    text(server, "/maintenance/since"),
+                    text(server, "/maintenance/by"),
+                    text(server, "/maintenance/reason"),
+                ],
+                ", ",
+            ),
+        ),
     ])
 }
 

@@ -100,6 +100,7 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         Kind::BaseUrl | Kind::ImageUrl => argument.value_name("URL"),
         Kind::Secret => argument.value_name("env:NAME|file:PATH"),
         Kind::Entries(_) => argument.value_name("ENTRY,..."),
+        Kind::StepTimes => argument.value_name("STEP=DURATION,…"),
         Kind::UserName | Kind::PasswordHash | Kind::LogFilter => argument.value_name("TEXT"),
     }
 }

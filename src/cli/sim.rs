@@ -4,12 +4,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use redfish::sim::{TwinConfig, VENDORS, VendorError};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
 use super::args::SimArgs;
 use super::exit::Exit;
 use super::serve::stop_signal;
+use crate::sim::admin::Admin;
 use crate::sim::{Farm, FarmConfig, InstallerBehaviour, ServerSpec, images};
 
 /// The tag of the OS image that is written.
@@ -36,6 +38,12 @@ async fn farm(args: SimArgs, json: bool) -> anyhow::Result<()> {
         images::rootfs_image(&images::RootfsSpec::default())?.write_layout(folder, OS_TAG)?;
         writeln!(std::io::stderr(), "OS image written to {} with the tag {OS_TAG}", folder.display())?;
     }
+    if args.list {
+        for vendor in VENDORS {
+            writeln!(out, "{:<16} {}", vendor.name, vendor.about()?)?;
+        }
+        return Ok(());
+    }
     let serials = serials(&args);
     if serials.is_empty() {
         return Ok(());
@@ -49,20 +57,37 @@ async fn farm(args: SimArgs, json: bool) -> anyhow::Result<()> {
     };
     let specs = serials
         .into_iter()
-        .map(|serial| {
+        .zip(args.vendors.iter().cycle())
+        .map(|(serial, vendor)| {
+            let twin = TwinConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
             let mut spec = ServerSpec::new(serial);
+            spec.twin = Some(Box::new(twin.in_time(args.time)));
             spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };
-            spec
+            Ok(spec)
         })
-        .collect();
+        .collect::<Result<_, VendorError>>()?;
     let mut config = FarmConfig::new(specs, args.bmc_user.clone(), password.clone(), disks);
     config.base_port = args.base_port;
+    config.https = args.https;
     let farm = Farm::start(config).await?;
-    for server in farm.servers() {
+    let admin = match args.admin_port {
+        Some(port) => Some(Admin::open(&farm, port).await?),
+        None => None,
+    };
+    for (server, vendor) in farm.servers().iter().zip(args.vendors.iter().cycle()) {
+        let address = &server.bmc_url;
         if json {
-            writeln!(out, "{}", json!({ "serial": server.serial, "bmc_address": server.bmc_url }))?;
+            let shown = json!({ "serial": server.serial, "bmc_address": address, "vendor": vendor });
+            writeln!(out, "{shown}")?;
         } else {
-            writeln!(out, "{:<24} {}", server.serial, server.bmc_url)?;
+            writeln!(out, "{:<24} {address:<28} {vendor}", server.serial)?;
+        }
+    }
+    if let Some(admin) = &admin {
+        let url = admin.url();
+        match json {
+            true => writeln!(out, "{}", json!({ "admin": url }))?,
+            false => writeln!(out, "faults and journals: {url}/servers")?,
         }
     }
     if made {

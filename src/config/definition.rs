@@ -68,6 +68,8 @@ pub enum Kind {
     Secret,
     /// A filter of `tracing`.
     LogFilter,
+    /// `STEP=TIME`, more than one with commas between them.
+    StepTimes,
 }
 
 /// What holds when nobody says anything.
@@ -142,6 +144,7 @@ impl fmt::Display for Kind {
             Self::PasswordHash => f.write_str("argon2id hash (secret)"),
             Self::Secret => f.write_str("env:NAME, file:PATH or text (secret)"),
             Self::LogFilter => f.write_str("log filter"),
+            Self::StepTimes => f.write_str("step=time,step=time"),
         }
     }
 }

@@ -131,10 +131,26 @@ pub struct Settings {
     pub max_body_bytes: usize,
     /// Steps at work at once; 0 starts none.
     pub worker_concurrency: usize,
+    /// Hosts that may be powering on at once; 0 for no limit.
+    pub max_power_ons: u32,
+    /// How long a host counts as powering on.
+    pub power_on_settle: Duration,
+    /// Jobs that may be under way at one site; 0 for no limit.
+    pub site_limit: u32,
+    /// How long steps may take, if not as usual.
+    pub step_timeouts: Vec<(String, Duration)>,
     /// The deadline of a read from a BMC.
     pub redfish_timeout: Duration,
     /// How often a failed read from a BMC is repeated.
     pub redfish_retries: u32,
+    /// Requests a second to one BMC; 0 for no limit.
+    pub redfish_rate: u32,
+    /// Requests in flight to all BMCs together.
+    pub redfish_max_in_flight: usize,
+    /// Failures in a row after which a BMC is left alone; 0 for never.
+    pub redfish_breaker: u32,
+    /// How long such a BMC is left alone.
+    pub redfish_breaker_rest: Duration,
     /// The CA of BMC certificates.
     pub redfish_ca_file: Option<PathBuf>,
     /// How long a lease lasts without progress.

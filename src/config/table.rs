@@ -381,6 +381,42 @@ pub(super) static WORKER_CONCURRENCY: Setting<usize> = Setting {
     ),
     parse: values::count,
 };
+pub(super) static MAX_POWER_ONS: Setting<u32> = Setting {
+    definition: row(
+        "MAX_POWER_ONS",
+        Kind::Count { min: 0, max: 100_000 },
+        Fallback::Text("0"),
+        "How many hosts may be powering on at once, from the request until they boot or POWER_ON_SETTLE; 0 is no limit.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static POWER_ON_SETTLE: Setting<Duration> = Setting {
+    definition: row(
+        "POWER_ON_SETTLE",
+        Kind::Duration { min: seconds(1), max: seconds(3600) },
+        Fallback::Text("2m"),
+        "How long a host counts for MAX_POWER_ONS after it was powered on, unless it reads its boot image earlier.",
+    ),
+    parse: values::duration,
+};
+pub(super) static SITE_LIMIT: Setting<u32> = Setting {
+    definition: row(
+        "SITE_LIMIT",
+        Kind::Count { min: 0, max: 100_000 },
+        Fallback::Text("0"),
+        "How many jobs may be under way at once among servers with the same label site; 0 is no limit.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static STEP_TIMEOUTS: Setting<Vec<(String, Duration)>> = Setting {
+    definition: row(
+        "STEP_TIMEOUTS",
+        Kind::StepTimes,
+        Fallback::Unset,
+        "How long steps may take, waiting included, if not as usual: webhook.wait=90m,redfish.mount.task=5m.",
+    ),
+    parse: values::step_times,
+};
 pub(super) static REDFISH_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "REDFISH_TIMEOUT",
@@ -398,6 +434,42 @@ pub(super) static REDFISH_RETRIES: Setting<u32> = Setting {
         "How often a failed read from a BMC is repeated. What changes something is observed, never blindly repeated.",
     ),
     parse: values::small_count,
+};
+pub(super) static REDFISH_RATE: Setting<u32> = Setting {
+    definition: row(
+        "REDFISH_RATE",
+        Kind::Count { min: 0, max: 1000 },
+        Fallback::Text("10"),
+        "Requests a second to one BMC in the long run; four times as many at once after a pause. 0 sets no limit.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static REDFISH_MAX_IN_FLIGHT: Setting<usize> = Setting {
+    definition: row(
+        "REDFISH_MAX_IN_FLIGHT",
+        Kind::Count { min: 1, max: 65_536 },
+        Fallback::Text("256"),
+        "Requests in flight to all BMCs together; to one there are at most two, one of them changing something.",
+    ),
+    parse: values::count,
+};
+pub(super) static REDFISH_BREAKER: Setting<u32> = Setting {
+    definition: row(
+        "REDFISH_BREAKER",
+        Kind::Count { min: 0, max: 1000 },
+        Fallback::Text("5"),
+        "After so many requests in a row without an answer a BMC is left alone, and its jobs wait. 0: never.",
+    ),
+    parse: values::small_count,
+};
+pub(super) static REDFISH_BREAKER_REST: Setting<Duration> = Setting {
+    definition: row(
+        "REDFISH_BREAKER_REST",
+        Kind::Duration { min: seconds(1), max: seconds(3600) },
+        Fallback::Text("30s"),
+        "How long such a BMC is left alone before one request is tried.",
+    ),
+    parse: values::duration,
 };
 pub(super) static REDFISH_CA_FILE: Setting<PathBuf> = Setting {
     definition: row(
@@ -482,7 +554,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 50] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 58] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -522,8 +594,16 @@ pub(super) static SETTINGS: [&dyn AnySetting; 50] = [
     &METRICS_ANONYMOUS,
     &MAX_BODY_BYTES,
     &WORKER_CONCURRENCY,
+    &MAX_POWER_ONS,
+    &POWER_ON_SETTLE,
+    &SITE_LIMIT,
+    &STEP_TIMEOUTS,
     &REDFISH_TIMEOUT,
     &REDFISH_RETRIES,
+    &REDFISH_RATE,
+    &REDFISH_MAX_IN_FLIGHT,
+    &REDFISH_BREAKER,
+    &REDFISH_BREAKER_REST,
     &REDFISH_CA_FILE,
     &JOB_LEASE_TTL,
     &JOB_STUCK_TIMEOUT,

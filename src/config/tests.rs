@@ -293,6 +293,11 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
             vec!["info", "warn,shoal::engine=debug", "off", "[step{job_id}]=trace"],
             vec!["", "shoal=loud", "a=b=c", "\u{17e0}=", "warning", "info, a=debug"],
         ),
+        (
+            "STEP_TIMEOUTS",
+            vec!["webhook.wait=90m", "a=1s, b=30d"],
+            vec!["", "a", "a=", "=1s", "a=0s", "a=31d", "a=1s,"],
+        ),
         ("STORAGE_ROOT", vec!["/srv", "relative"], vec!["", "a\0b"]),
         (
             "REGISTRY_IMMUTABLE_TAGS",

@@ -17,6 +17,8 @@ use crate::secrets::SecretSource;
 
 use super::definition::Kind;
 
+/// The longest a step may be given.
+const MAX_STEP_TIME: Duration = Duration::from_secs(30 * 86_400);
 /// No value is longer, except secrets, which have their own bound.
 pub(super) const MAX_VALUE_BYTES: usize = 4096;
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
@@ -134,6 +136,24 @@ pub(super) fn duration(kind: Kind, text: &str) -> Result<Duration, Unusable> {
             duration_text(max)
         ))
     })
+}
+
+/// `STEP=TIME,STEP=TIME`. Which steps there are is not known here.
+pub(super) fn step_times(_: Kind, text: &str) -> Result<Vec<(String, Duration)>, Unusable> {
+    let refusal = || {
+        Unusable::give(
+            "STEP=TIME with commas between them, such as webhook.wait=90m,redfish.mount.task=5m; from 1s to 30d",
+        )
+    };
+    let one = |part: &str| {
+        let (step, time) = part.trim().split_once('=')?;
+        let time = length(time).filter(|time| (Duration::from_secs(1)..=MAX_STEP_TIME).contains(time))?;
+        (!step.is_empty()).then(|| (step.to_owned(), time))
+    };
+    if text.len() > MAX_VALUE_BYTES {
+        return Err(refusal());
+    }
+    text.split(',').map(one).collect::<Option<Vec<_>>>().ok_or_else(refusal)
 }
 
 /// A length of time with its unit: what `jiff` reads as a friendly or ISO 8601 duration, and whole days.

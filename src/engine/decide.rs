@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  forward:   Done/Skipped -> next instance, or conclude(succeeded)      finish:  Done/Skipped/Failed -> next, or end
-//!             Wait, Retry  -> park                                                Wait, Retry         -> park
+//!             Wait, Turn, Retry -> park                                           Wait, Turn, Retry   -> park
 //!             Hold         -> held                                                Hold                -> as Fail
 //!             Fail         -> conclude(failed)                                    Fail                -> warn, next
 //! ```
@@ -14,15 +14,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::class;
-use super::kind::{Kind, Step, StepPolicy, StepReport, Verdict, WaitRequest, waited_too_long};
+use super::hold;
+use super::kind::{Kind, Step, StepPolicy, StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long};
 use crate::model::run::backoff;
 use crate::model::{
-    Change, Failure, Hold, Level, NewEvent, Outcome, Phase, Plan, Position, Run, Signal, Snapshot, Stage,
-    StepInstance, StepPhase, StepRecord, Time, Trigger, Wait, transition,
+    Change, Effect, Failure, Level, NewEvent, Outcome, Phase, Plan, Position, Run, Signal, Snapshot, Stage,
+    StepInstance, StepPhase, StepRecord, TURN, Time, Trigger, Wait, transition,
 };
-
-/// How often a hold is mentioned again.
-const REMIND: Duration = Duration::from_secs(24 * 3600);
 
 /// The reason of a wait between two tries.
 pub(super) const RETRY: &str = "retry";
@@ -42,7 +40,7 @@ pub(super) enum Next {
 pub(super) fn next(snapshot: &Snapshot) -> Next {
     let over = |at: Position| {
         snapshot.record(at).is_some_and(|record| match record.phase {
-            StepPhase::Done | StepPhase::Skipped | StepPhase::Undone => true,
+            StepPhase::Done | StepPhase::Skipped | StepPhase::Undone | StepPhase::Stuck => true,
             StepPhase::Failed => at.stage == Stage::Finish,
             StepPhase::Intent => false,
         })
@@ -53,7 +51,9 @@ pub(super) fn next(snapshot: &Snapshot) -> Next {
                 .steps
                 .iter()
                 .filter(|record| record.at.stage == Stage::Forward)
-                .filter(|record| !matches!(record.phase, StepPhase::Undone | StepPhase::Skipped))
+                .filter(|record| {
+                    !matches!(record.phase, StepPhase::Undone | StepPhase::Stuck | StepPhase::Skipped)
+                })
                 .map(|record| record.at)
                 .max()
                 .map_or(Next::StageOver, Next::Undo);
@@ -120,6 +120,10 @@ pub(super) fn after(
     let now = circumstances.now;
     let mut record = record.clone();
     record.epoch = snapshot.run.epoch;
+    if snapshot.run.wait.as_ref().is_some_and(|wait| wait.signals.iter().any(|signal| signal == TURN)) {
+        // Standing in line is no part of the step's budget.
+        (record.started_at, record.attempt) = (now, 1);
+    }
     if let Some(evidence) = &report.evidence {
         record.evidence = evidence.clone();
     }
@@ -149,9 +153,15 @@ pub(super) fn after(
             write(&mut change, &mut ahead, record);
             change
         }
+        Verdict::Turn(request) => {
+            let request = in_line(&mut change, request, snapshot.run.deadline_at.since(now));
+            park(&mut change, &record, wait(snapshot, &record, &request, now));
+            write(&mut change, &mut ahead, record);
+            change
+        }
         Verdict::Retry(failure) => retry(change, ahead, record, failure, circumstances),
         Verdict::Hold(hold) if snapshot.run.phase.is_forward() => {
-            put_on_hold(&mut change, hold.clone());
+            hold::put_on_hold(&mut change, hold.clone());
             write(&mut change, &mut ahead, record);
             change
         }
@@ -167,6 +177,14 @@ pub(super) fn after(
         }
         Verdict::Fail(failure) => give_up(change, ahead, record, failure, circumstances),
     }
+}
+
+/// Asks for a place; answers the wait for it, which lasts as long as the run may.
+fn in_line(change: &mut Change, request: &TurnRequest, within: Duration) -> WaitRequest {
+    let TurnRequest { resource, places, reason, signals, detail } = request;
+    change.effects.push(Effect::TurnAsked { resource: resource.clone(), places: *places });
+    let signals = signals.iter().copied().chain([TURN]).collect();
+    WaitRequest { reason, signals, poll: None, within, detail: detail.clone() }
 }
 
 /// The plan with further instances right after `at`. A step that comes back (a wait, a retry) and names them again adds
@@ -206,6 +224,8 @@ pub(super) fn in_time(
     };
     let Some(passed) = late(report) else { return report.clone() };
     let mut overdue = step.overdue(snapshot, &passed);
+    let message = format!("the wait for {} has passed its deadline {}", passed.reason, passed.deadline);
+    overdue.events.insert(0, NewEvent::warn("wait.overdue", message).with(json!(passed)));
     if late(&overdue).is_some() {
         overdue.verdict = Verdict::Fail(waited_too_long(&passed));
     }
@@ -281,7 +301,7 @@ pub(super) fn give_up_finishing(snapshot: &Snapshot, circumstances: &Circumstanc
     let mut ahead = snapshot.clone();
     while let Next::Undo(at) = next(&ahead) {
         let Some(mut record) = ahead.record(at).cloned() else { break };
-        record.phase = StepPhase::Undone;
+        record.phase = StepPhase::Stuck;
         record.ended_at = Some(now);
         change.events.push(
             NewEvent::warn(
@@ -321,53 +341,6 @@ pub(super) fn always(snapshot: &Snapshot, at: Position, kind: &dyn Kind) -> bool
         && instance(snapshot, at)
             .and_then(|instance| kind.step(&instance.name))
             .is_some_and(|step| step.policy().always)
-}
-
-/// The change that stops a run until an operator decides.
-pub(super) fn hold(snapshot: &Snapshot, hold: Hold) -> Change {
-    let mut change = Change::of(Run { wait: None, ..snapshot.run.clone() });
-    put_on_hold(&mut change, hold);
-    change
-}
-
-/// A hold of the engine's own.
-pub(super) fn held(class: &str, detail: String, now: Time) -> Hold {
-    Hold {
-        class: class.to_owned(),
-        since: now,
-        remind_at: now.plus(REMIND),
-        verbs: vec!["resume".to_owned(), "cancel".to_owned()],
-        detail,
-    }
-}
-
-/// The change that lets a held run go on. The time it was held counts neither against its deadline nor against the budget
-/// of the step it was held in: an operator who says "go on" does not mean "fail at once".
-pub(super) fn resume(snapshot: &Snapshot, now: Time) -> Change {
-    let phase = step_to(snapshot.run.phase, Trigger::Resume);
-    let stood = snapshot.run.hold.as_ref().map_or(Duration::ZERO, |hold| now.since(hold.since));
-    let deadline_at = snapshot.run.deadline_at.plus(stood);
-    let mut change =
-        Change::of(Run { phase, hold: None, next_run_at: Some(now), deadline_at, ..snapshot.run.clone() });
-    if let Next::Run(at) = next(snapshot)
-        && let Some(record) = snapshot.record(at)
-    {
-        change.steps.push(StepRecord { attempt: 1, started_at: now, ..record.clone() });
-    }
-    change
-}
-
-fn put_on_hold(change: &mut Change, hold: Hold) {
-    let run = &mut change.run;
-    run.phase = step_to(run.phase, Trigger::Hold);
-    run.wait = None;
-    run.lease = None;
-    run.next_run_at = None;
-    change.events.push(
-        NewEvent::warn("run.held", format!("held until an operator decides: {}", hold.detail))
-            .with(json!({ "class": hold.class, "verbs": hold.verbs })),
-    );
-    run.hold = Some(hold);
 }
 
 fn write(change: &mut Change, ahead: &mut Snapshot, record: StepRecord) {
@@ -458,12 +431,7 @@ fn end(change: &mut Change, ahead: &Snapshot) {
     run.step = None;
     run.lease = None;
     run.next_run_at = None;
-    let left: Vec<&str> = ahead
-        .steps
-        .iter()
-        .filter(|record| record.at.stage == Stage::Finish && record.phase == StepPhase::Failed)
-        .map(|record| record.name.as_str())
-        .collect();
+    let left = left_undone(ahead);
     let outcome = run.outcome.map_or("over", Outcome::as_str);
     change.events.push(if left.is_empty() {
         NewEvent::info("run.ended", format!("complete: {outcome}"))
@@ -471,6 +439,19 @@ fn end(change: &mut Change, ahead: &Snapshot) {
         NewEvent::warn("run.ended", format!("complete: {outcome}; left undone: {}", left.join(", ")))
             .with(json!({ "remaining": left }))
     });
+}
+
+/// What cleaning up and undoing could not take back, in the order of the plan.
+pub(super) fn left_undone(snapshot: &Snapshot) -> Vec<String> {
+    snapshot
+        .steps
+        .iter()
+        .filter_map(|record| match (record.at.stage, record.phase) {
+            (_, StepPhase::Stuck) => Some(format!("undo {}", record.name)),
+            (Stage::Finish, StepPhase::Failed) => Some(record.name.clone()),
+            _ => None,
+        })
+        .collect()
 }
 
 fn park(change: &mut Change, record: &StepRecord, wait: Wait) {
@@ -518,6 +499,10 @@ fn retry(
         if change.run.phase.is_forward() {
             change.events.push(
                 NewEvent::error("step.gave-up", format!("{spent}: {}", failure.summary))
+                    .with(json!({
+                        "class": failure.class, "evidence": failure.evidence, "tries": record.attempt,
+                        "budget_s": policy.budget.as_secs(), "since": record.started_at,
+                    }))
                     .of_step(&record.name, record.attempt),
             );
         }
@@ -552,7 +537,7 @@ fn give_up(
     circumstances: &Circumstances<'_>,
 ) -> Change {
     let phase = change.run.phase;
-    record.phase = if phase == Phase::Unwinding { StepPhase::Undone } else { StepPhase::Failed };
+    record.phase = if phase == Phase::Unwinding { StepPhase::Stuck } else { StepPhase::Failed };
     record.ended_at = Some(circumstances.now);
     let name = record.name.clone();
     let attempt = record.attempt;
@@ -576,7 +561,7 @@ fn seconds(duration: Duration) -> String {
 
 /// The next phase by the table. The callers above only pull triggers the table allows in the phases they are reached in;
 /// should one ever not be, the run stays where it is and the next claim decides again.
-fn step_to(phase: Phase, trigger: Trigger) -> Phase {
+pub(super) fn step_to(phase: Phase, trigger: Trigger) -> Phase {
     transition(phase, trigger).unwrap_or_else(|illegal| {
         tracing::error!(%illegal, "a decision pulled a trigger the table does not have");
         phase

@@ -7,7 +7,7 @@ use super::dispatcher::Engine;
 use super::kind::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
 use super::verbs::{self, Verb, VerbError};
 use crate::model::{Change, NewEvent, Phase, Run, RunId, Signal, Snapshot, Time};
-use crate::store::{Committed, Delivered, StoreError};
+use crate::store::{Committed, Delivered, StoreError, UNREADABLE};
 
 /// How often a delivery is computed again because the run moved meanwhile.
 const MOVES: u32 = 64;
@@ -94,13 +94,14 @@ impl Engine {
         let mut told = snapshot.clone();
         told.signals.push(signal.clone());
         let report = step.receive(&told, signal)?;
-        if matches!(report.verdict, Verdict::Wait(_) | Verdict::Retry(_)) || !report.children.is_empty() {
+        let parks = matches!(report.verdict, Verdict::Wait(_) | Verdict::Turn(_) | Verdict::Retry(_));
+        if parks || !report.children.is_empty() {
             // Going on waiting, trying again and starting other runs are a worker's business.
             return None;
         }
         let circumstances = Circumstances {
             kind: &**kind,
-            policy: step.policy(),
+            policy: kind.policy(&record.name, snapshot),
             now: self.clock().now(),
             chance: 0.0,
             queues: &[],
@@ -109,21 +110,40 @@ impl Engine {
     }
 
     /// Carries out an operator's verb; durable when it answers.
-    pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<Run, VerbFailure> {
+    pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<(), VerbFailure> {
         for _ in 0..MOVES {
-            let Some(snapshot) = self.store().snapshot(run).await? else {
-                return Err(VerbError::NoRun.into());
+            let snapshot = match self.store().snapshot(run).await {
+                Ok(Some(snapshot)) => snapshot,
+                Ok(None) => return Err(VerbError::NoRun.into()),
+                Err(error) if error.is_corrupt() => return self.unreadable_verb(run, verb, actor).await,
+                Err(error) => return Err(error.into()),
             };
+            if snapshot.run.hold.as_ref().is_some_and(|hold| hold.class == UNREADABLE) {
+                return self.unreadable_verb(run, verb, actor).await;
+            }
             let phase = snapshot.run.phase;
             if !verb.allowed(phase) {
                 return Err(VerbError::NotNow { verb, phase }.into());
             }
-            if let Some(run) = self.try_verb(snapshot, verb, actor, reason).await? {
+            if self.try_verb(snapshot, verb, actor, reason).await?.is_some() {
                 self.nudge();
-                return Ok(run);
+                return Ok(());
             }
         }
         Err(VerbFailure::Busy)
+    }
+
+    /// The verbs of a run that is held because its record cannot be read.
+    async fn unreadable_verb(&self, run: RunId, verb: Verb, actor: &str) -> Result<(), VerbFailure> {
+        let now = self.clock().now();
+        let done = match verb {
+            Verb::Cancel => self.store().abandon(run, actor, now).await?,
+            Verb::Resume => self.store().read_again(run, actor, now).await?,
+            Verb::Hold => return Err(VerbError::NotNow { verb, phase: Phase::Held }.into()),
+        };
+        self.nudge();
+        // Not held for that: found unreadable before the engine met it. It does at its next claim.
+        if done { Ok(()) } else { Err(VerbFailure::Busy) }
     }
 
     /// One try; `None` when the run moved meanwhile.
@@ -154,7 +174,8 @@ impl Engine {
                 (verbs::cancelled(&snapshot, &circumstances), expected)
             });
             let delivered = self.store().deliver(id, signal, vec![event], change.clone(), now).await?;
-            self.interrupt(id);
+            self.worker().interrupts.ask(id);
+            self.worker().interrupt_children(id).await;
             return Ok(match (delivered, change) {
                 (Delivered::Stored(run), _) => Some(*run),
                 // Asked for before, but nobody was at work to carry it out.

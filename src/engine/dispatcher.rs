@@ -3,21 +3,24 @@
 //! Wake-ups ([`Engine::nudge`]) are hints; the truth is the due time in the rows, looked at again every [`SWEEP`] at the
 //! latest. Losing every hint only adds latency.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::interrupt::{Interrupt, Interrupts, Listed, PATIENCE};
 use super::kind::Kinds;
+use super::pressure::Pressed;
 use super::worker::Worker;
-use crate::model::{Clock, NewRun, RunId};
-use crate::store::{Claimed, Created, Creation, Store, StoreError, TakeOver};
+use crate::model::{Clock, NewRun};
+use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
 
 /// The longest sleep between two looks at the database.
 const SWEEP: Duration = Duration::from_secs(15);
+/// Runs that were asked to end and are worked on besides the others, when all workers are busy.
+const ENDING: usize = 32;
 /// The pause after the database refused.
 const REFUSED: Duration = Duration::from_secs(1);
 
@@ -46,24 +49,7 @@ struct Inner {
     worker: Worker,
     config: EngineConfig,
     wake: Notify,
-    /// The epoch tells two claims of one run apart, so that the end of the first does not unlist the second.
-    active: Mutex<HashMap<RunId, (i64, CancellationToken)>>,
-}
-
-/// A listed claim; takes itself off the list, also when its worker panics.
-struct Listed {
-    engine: Engine,
-    id: RunId,
-    epoch: i64,
-}
-
-impl Drop for Listed {
-    fn drop(&mut self) {
-        let mut active = self.engine.active();
-        if active.get(&self.id).is_some_and(|(epoch, _)| *epoch == self.epoch) {
-            active.remove(&self.id);
-        }
-    }
+    pressed: Pressed,
 }
 
 impl Engine {
@@ -77,15 +63,28 @@ impl Engine {
             grace: config.grace,
             queues: config.queues.clone().into(),
             chance: Arc::new(chance),
+            interrupts: Interrupts::default(),
+            patience: PATIENCE,
         };
-        Self {
-            inner: Arc::new(Inner {
-                worker,
-                config,
-                wake: Notify::new(),
-                active: Mutex::new(HashMap::new()),
-            }),
-        }
+        Self { inner: Arc::new(Inner { worker, config, wake: Notify::new(), pressed: Pressed::default() }) }
+    }
+
+    /// The same with less patience for steps that may not be interrupted.
+    #[cfg(test)]
+    pub(super) fn with_patience(self, patience: Duration) -> Self {
+        let Inner { worker, config, .. } = &*self.inner;
+        let worker = Worker { patience, ..worker.clone() };
+        let inner =
+            Inner { worker, config: config.clone(), wake: Notify::new(), pressed: Pressed::default() };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(super) fn pressed(&self) -> &Pressed {
+        &self.inner.pressed
+    }
+
+    pub(super) fn worker(&self) -> &Worker {
+        &self.inner.worker
     }
 
     /// The store it works on.
@@ -122,20 +121,9 @@ impl Engine {
         self.inner.wake.notify_one();
     }
 
-    /// Interrupts the step a run is in, if this engine works on it.
-    pub(super) fn interrupt(&self, run: RunId) {
-        if let Some((_, token)) = self.active().get(&run) {
-            token.cancel();
-        }
-    }
-
     /// How many runs are being worked on.
     pub fn working(&self) -> usize {
-        self.active().len()
-    }
-
-    fn active(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, (i64, CancellationToken)>> {
-        self.inner.active.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.worker().interrupts.len()
     }
 
     /// Works until `stop`; then interrupts what may be interrupted, gives the leases back and waits for the rest.
@@ -145,10 +133,12 @@ impl Engine {
             Ok(leases) => tracing::info!(leases, "taking over what the last incarnation was working on"),
             Err(error) => tracing::error!(error = %crate::model::chain(&error), "taking over leases failed"),
         }
-        let permits = Arc::new(Semaphore::new(self.inner.config.concurrency));
+        let concurrency = self.inner.config.concurrency;
+        let permits = Arc::new(Semaphore::new(concurrency));
+        let ending = Arc::new(Semaphore::new(if concurrency == 0 { 0 } else { ENDING }));
         let workers = TaskTracker::new();
         while !stop.is_cancelled() {
-            let pause = match self.start_due(&permits, &workers, &stop).await {
+            let pause = match self.start_due(&permits, &ending, &workers, &stop).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     tracing::error!(error = %crate::model::chain(&error), "the database refused; trying again");
@@ -169,23 +159,29 @@ impl Engine {
     async fn start_due(
         &self,
         permits: &Arc<Semaphore>,
+        ending: &Arc<Semaphore>,
         workers: &TaskTracker,
         stop: &CancellationToken,
     ) -> Result<Duration, StoreError> {
-        let free = permits.available_permits();
+        // Whoever was asked to end waits for no free worker: the machine is cleaned up while all others are at work.
+        let (places, lanes) = match permits.available_permits() {
+            0 => (ending, Some(Lanes::Ending)),
+            _ => (permits, None),
+        };
+        let free = places.available_permits();
         if free == 0 {
             // A worker that ends nudges.
             return Ok(SWEEP);
         }
-        let (claimed, since) = self.claim(free).await?;
+        let (claimed, since, lanes) = self.claim(free, lanes).await?;
         let none = claimed.is_empty();
         for claimed in claimed {
-            let Ok(permit) = Arc::clone(permits).try_acquire_owned() else { break };
+            let Ok(permit) = Arc::clone(places).try_acquire_owned() else { break };
             let engine = self.clone();
-            let cancel = stop.child_token();
-            let listed = self.list(&claimed, &cancel);
+            let interrupt = Interrupt::new(stop.child_token());
+            let listed = self.list(&claimed, &interrupt);
             workers.spawn(async move {
-                engine.inner.worker.work(claimed, since, cancel).await;
+                engine.inner.worker.work(claimed, since, interrupt).await;
                 drop(listed);
                 drop(permit);
                 engine.nudge();
@@ -194,25 +190,32 @@ impl Engine {
         if !none {
             return Ok(Duration::ZERO);
         }
-        let next = self.store().next_due(&self.inner.config.queues).await?;
+        let next = self.store().next_due_of(lanes, &self.inner.config.queues).await?;
         Ok(next.map_or(SWEEP, |due| due.since(self.clock().now()).min(SWEEP)))
     }
 
-    fn list(&self, claimed: &Claimed, cancel: &CancellationToken) -> Listed {
-        let Claimed { snapshot, .. } = claimed;
-        let (id, epoch) = (snapshot.run.id, snapshot.run.epoch);
-        self.active().insert(id, (epoch, cancel.clone()));
-        Listed { engine: self.clone(), id, epoch }
+    fn list(&self, claimed: &Claimed, interrupt: &Interrupt) -> Listed {
+        let run = &claimed.snapshot.run;
+        self.worker().interrupts.list(run.id, run.epoch, interrupt)
     }
 
-    async fn claim(&self, limit: usize) -> Result<(Vec<Claimed>, Duration), StoreError> {
+    /// Claims what may be claimed now: from the given lanes, or from all that no pressure closes.
+    async fn claim(
+        &self,
+        limit: usize,
+        lanes: Option<Lanes>,
+    ) -> Result<(Vec<Claimed>, Duration, Lanes), StoreError> {
         let config = &self.inner.config;
+        let lanes = match lanes {
+            Some(lanes) => lanes,
+            None if self.read_gauge().await.is_some() => Lanes::Begun,
+            None => Lanes::All,
+        };
         let since = self.clock().elapsed();
-        let claimed = self
-            .store()
-            .claim(&config.owner, &config.queues, limit, self.clock().now(), config.lease, config.grace)
-            .await?;
-        Ok((claimed, since))
+        let (owner, queues, now) = (&config.owner, &config.queues, self.clock().now());
+        let claimed =
+            self.store().claim_lanes(lanes, owner, queues, limit, now, config.lease, config.grace).await?;
+        Ok((claimed, since, lanes))
     }
 
     /// Works, one run after another, until nothing is due; answers how many claims it made. For tests and simulations, where
@@ -220,7 +223,7 @@ impl Engine {
     pub async fn settle_all(&self) -> Result<usize, StoreError> {
         let mut claims = 0;
         loop {
-            let (claimed, since) = self.claim(1).await?;
+            let (claimed, since, _) = self.claim(1, None).await?;
             let Some(claimed) = claimed.into_iter().next() else { return Ok(claims) };
             claims += 1;
             self.carry(claimed, since).await;
@@ -229,9 +232,9 @@ impl Engine {
 
     /// Works on one claim in the caller's task.
     pub(super) async fn carry(&self, claimed: Claimed, since: Duration) {
-        let cancel = CancellationToken::new();
-        let _listed = self.list(&claimed, &cancel);
-        self.inner.worker.work(claimed, since, cancel).await;
+        let interrupt = Interrupt::default();
+        let _listed = self.list(&claimed, &interrupt);
+        self.inner.worker.work(claimed, since, interrupt).await;
     }
 }
 

@@ -4,7 +4,8 @@
 //!  ended --- how, and what to do about it              no lease --- in line for a lock? --- whose turn it is
 //!  held ---- what must be decided, by which verbs                  wait? retry ----------- which try failed how
 //!  leased -- working | cancelling | abandoned                            any other ------- the kind's own words
-//!                                                                  none ------------------ due, no worker free yet
+//!                                                                  none -- gate closed? -- who closed it and why
+//!                                                                          due ----------- no worker free yet
 //! ```
 //!
 //! Invariant: whoever is not at the end is told what ends the state, and either a time by which it ends or is looked at
@@ -13,10 +14,12 @@
 use serde::Serialize;
 
 use super::decide::{self, Next, RETRY};
-use super::kind::{Kind, Kinds, Reason};
+use super::dispatcher::Engine;
+use super::interrupt::PATIENCE;
+use super::kind::{Kind, Kinds, Reason, StepPolicy};
 use super::verbs;
-use crate::model::{Hold, Lease, Outcome, Phase, Run, Snapshot, StepPhase, Time, Wait};
-use crate::store::StandsInLine;
+use crate::model::{Gate, Hold, Lease, Outcome, Phase, Run, Snapshot, TURN, Time, Wait};
+use crate::store::{StandsInLine, StoreError, UNREADABLE};
 
 /// What kind of state a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -24,6 +27,8 @@ use crate::store::StandsInLine;
 pub enum Condition {
     /// Made, and no worker was free yet.
     Queued,
+    /// A gate keeps it from beginning.
+    Gated,
     /// Another family of runs holds what it needs.
     InLine,
     /// A worker carries out a step.
@@ -65,10 +70,49 @@ pub struct Explanation {
     pub ends_by: String,
     /// What a person can do.
     pub next_action: String,
+    /// What a cancel has to wait for: the step at work, when it may not be interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uninterruptible: Option<String>,
+}
+
+/// What stands before a run besides itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// The line its family stands in.
+    pub line: Option<StandsInLine>,
+    /// The gate that keeps it from beginning.
+    pub gate: Option<Gate>,
+}
+
+impl Engine {
+    /// Explains a run as it is now.
+    pub async fn explain(&self, snapshot: &Snapshot) -> Result<Explanation, StoreError> {
+        let run = &snapshot.run;
+        let line = self.store().in_line_for(run.root).await?;
+        let begins = run.epoch == 0 && run.phase.is_forward();
+        let gate = self.store().gate(run).await?.or(self.pressure().filter(|_| begins).map(Gate::Pressure));
+        Ok(explain(snapshot, self.kinds(), &Standing { line, gate }, self.clock().now()))
+    }
+}
+
+/// Explains a run of which nothing but its hold can be read.
+pub fn unreadable(hold: &Hold) -> Explanation {
+    Explanation {
+        condition: Condition::Held,
+        reason: Some(hold.class.clone()),
+        step: None,
+        summary: hold.detail.clone(),
+        since: hold.since,
+        deadline: None,
+        looked_at: None,
+        ends_by: format!("an operator's {}", hold.verbs.join(" or ")),
+        next_action: held_action(&hold.class).to_owned(),
+        uninterruptible: None,
+    }
 }
 
 /// Explains a run at a moment.
-pub fn explain(snapshot: &Snapshot, kinds: &Kinds, line: Option<&StandsInLine>, now: Time) -> Explanation {
+pub fn explain(snapshot: &Snapshot, kinds: &Kinds, standing: &Standing, now: Time) -> Explanation {
     let run = &snapshot.run;
     let kind = kinds.get(&run.kind).map(|kind| &**kind);
     match (run.phase, &run.hold, &run.lease, &run.wait) {
@@ -76,8 +120,8 @@ pub fn explain(snapshot: &Snapshot, kinds: &Kinds, line: Option<&StandsInLine>, 
         (_, Some(hold), ..) => held(run, hold),
         (_, _, Some(lease), _) => leased(snapshot, kind, lease, now),
         (_, _, _, Some(wait)) if wait.reason == RETRY => retrying(snapshot, kind, wait),
-        (_, _, _, Some(wait)) => waiting(run, kind, wait),
-        _ => unclaimed(run, line),
+        (_, _, _, Some(wait)) => waiting(run, kind, wait, standing),
+        _ => unclaimed(run, kind, standing),
     }
 }
 
@@ -92,17 +136,13 @@ fn of(run: &Run, condition: Condition, since: Time) -> Explanation {
         looked_at: run.next_run_at,
         ends_by: String::new(),
         next_action: String::new(),
+        uninterruptible: None,
     }
 }
 
 fn ended(snapshot: &Snapshot) -> Explanation {
     let run = &snapshot.run;
-    let left: Vec<&str> = snapshot
-        .steps
-        .iter()
-        .filter(|record| record.at.stage == crate::model::Stage::Finish && record.phase == StepPhase::Failed)
-        .map(|record| record.name.as_str())
-        .collect();
+    let left = decide::left_undone(snapshot);
     let outcome = run.outcome.unwrap_or(Outcome::Failed);
     let mut summary = match &run.failure {
         Some(failure) => format!("{} at {}: {}", outcome.as_str(), failure.step, failure.summary),
@@ -128,20 +168,27 @@ fn ended(snapshot: &Snapshot) -> Explanation {
 }
 
 fn held(run: &Run, hold: &Hold) -> Explanation {
-    let next_action = match hold.class.as_str() {
-        "unknown_step" | "unknown_kind" | "kind_version" => {
-            "start the version of the program that made it, then resume; or cancel and create it again"
-        }
-        _ => "decide: resume it to go on where it stopped, or cancel it to clean up",
-    };
     Explanation {
         reason: Some(hold.class.clone()),
         summary: hold.detail.clone(),
         deadline: None,
         looked_at: None,
         ends_by: format!("an operator's {}", hold.verbs.join(" or ")),
-        next_action: next_action.to_owned(),
+        next_action: held_action(&hold.class).to_owned(),
         ..of(run, Condition::Held, hold.since)
+    }
+}
+
+fn held_action(class: &str) -> &'static str {
+    match class {
+        "unknown_step" | "unknown_kind" | "kind_version" => {
+            "start the version of the program that made it, then resume; or cancel and create it again"
+        }
+        UNREADABLE => {
+            "restore the record from a backup or start the program that wrote it, then resume; or cancel: it ends without any \
+             cleanup"
+        }
+        _ => "decide: resume it to go on where it stopped, or cancel it to clean up",
     }
 }
 
@@ -170,20 +217,30 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
             ..of(run, Condition::Abandoned, lease.expires_at)
         };
     }
-    let policy = step
-        .as_deref()
-        .and_then(|step| kind.and_then(|kind| kind.step(step)))
-        .map(|step| step.policy())
-        .unwrap_or_default();
+    let policy = match (step.as_deref(), kind) {
+        (Some(step), Some(kind)) => kind.policy(step, snapshot),
+        _ => StepPolicy::default(),
+    };
+    let uninterruptible = step.clone().filter(|_| !policy.interruptible);
     if run.phase.is_forward() && verbs::cancel_pending(snapshot) {
-        let how = if policy.interruptible { "is being interrupted" } else { "may not be interrupted" };
+        let patience = PATIENCE.as_secs();
+        let (how, ends_by) = match policy.interruptible {
+            true => ("is being interrupted", format!("{doing} being dropped, at once")),
+            false => (
+                "may not be interrupted",
+                format!(
+                    "{doing} answering; after {patience} s it is dropped as soon as the request it has sent is over"
+                ),
+            ),
+        };
         return Explanation {
             summary: format!("its end was asked for; {doing} {how}"),
             step,
             deadline: Some(now.plus(policy.call).min(lease.expires_at)),
             looked_at: Some(lease.expires_at),
-            ends_by: format!("{doing} answering, within {} s", policy.call.as_secs()),
+            ends_by,
             next_action: "nothing: cleaning up follows".to_owned(),
+            uninterruptible,
             ..of(run, Condition::Cancelling, since)
         };
     }
@@ -196,6 +253,7 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
         looked_at: Some(lease.expires_at),
         ends_by: format!("{doing} answering, each call within {} s", policy.call.as_secs()),
         next_action: "nothing yet".to_owned(),
+        uninterruptible,
         ..of(run, Condition::Working, since)
     }
 }
@@ -206,7 +264,9 @@ fn retrying(snapshot: &Snapshot, kind: Option<&dyn Kind>, wait: &Wait) -> Explan
         Next::Run(at) | Next::Undo(at) => snapshot.record(at).map_or(1, |record| record.attempt),
         Next::StageOver => 1,
     };
-    let most = kind.and_then(|kind| kind.step(&wait.step)).map(|step| step.policy().attempts);
+    let most = kind
+        .filter(|kind| kind.step(&wait.step).is_some())
+        .map(|kind| kind.policy(&wait.step, snapshot).attempts);
     let most = most.map_or(String::new(), |most| format!(" of {}", most.max(next)));
     Explanation {
         reason: Some(RETRY.to_owned()),
@@ -220,7 +280,7 @@ fn retrying(snapshot: &Snapshot, kind: Option<&dyn Kind>, wait: &Wait) -> Explan
     }
 }
 
-fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait) -> Explanation {
+fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait, standing: &Standing) -> Explanation {
     let reason: Option<&Reason> =
         kind.and_then(|kind| kind.reasons().iter().find(|reason| reason.name == wait.reason)).copied();
     let (means, ends_by, next_action) = match reason {
@@ -234,7 +294,10 @@ fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait) -> Explanation {
     Explanation {
         reason: Some(wait.reason.clone()),
         step: Some(wait.step.clone()),
-        summary: format!("waiting for {means}: {}", wait.detail),
+        summary: match standing.line.as_ref().filter(|_| wait.signals.iter().any(|signal| signal == TURN)) {
+            Some(line) => format!("waiting for {means}: {}; {}", wait.detail, in_line(kind, line)),
+            None => format!("waiting for {means}: {}", wait.detail),
+        },
         deadline: Some(wait.deadline),
         looked_at: Some(run.next_run_at.unwrap_or(wait.due())),
         ends_by,
@@ -243,24 +306,35 @@ fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait) -> Explanation {
     }
 }
 
-fn unclaimed(run: &Run, line: Option<&StandsInLine>) -> Explanation {
-    if let Some(StandsInLine { resource, places, holder: _ }) = line.filter(|line| line.places > 1) {
-        return Explanation {
-            summary: format!("{resource} has {places} places, and all are taken"),
-            ends_by: "the end of one that has a place; then by priority and age".to_owned(),
-            next_action: "nothing: it is its turn when others are done; or cancel some of them".to_owned(),
-            ..of(run, Condition::InLine, run.created_at)
-        };
+/// The line a family stands in, in words: what is limited by what, who has it, and how far off its turn is.
+fn in_line(kind: Option<&dyn Kind>, line: &StandsInLine) -> String {
+    let StandsInLine { resource, places, holder, taken, place, waiting } = line;
+    let limit =
+        kind.and_then(|kind| kind.limit(resource)).map_or(String::new(), |limit| format!(" ({limit})"));
+    let one = if *places == 1 { "place" } else { "places" };
+    let by = holder.map_or_else(String::new, |holder| {
+        if *taken > 1 { format!(", one by {holder}") } else { format!(", by {holder}") }
+    });
+    format!("{resource} has {places} {one}{limit}, {taken} taken{by}; it stands {place} of {waiting} in line")
+}
+
+fn unclaimed(run: &Run, kind: Option<&dyn Kind>, standing: &Standing) -> Explanation {
+    if let Some(gate) = &standing.gate {
+        return gated(run, gate);
     }
-    if let Some(StandsInLine { resource, holder, .. }) = line {
-        let by = holder.map_or_else(|| "being handed over".to_owned(), |holder| format!("held by {holder}"));
+    if let Some(line) = &standing.line {
+        let next_action = match line.holder {
+            Some(holder) if line.places == 1 => {
+                format!("see why {holder} takes so long, or cancel one of the two")
+            }
+            Some(_) => "nothing: it is its turn when others are done; or cancel some of them".to_owned(),
+            None => "nothing".to_owned(),
+        };
         return Explanation {
-            summary: format!("it needs {resource} for itself, which is {by}"),
-            ends_by: "the holder's end; then by priority and age".to_owned(),
-            next_action: holder.map_or_else(
-                || "nothing".to_owned(),
-                |holder| format!("see why {holder} takes so long, or cancel one of the two"),
-            ),
+            reason: Some("limit".to_owned()),
+            summary: in_line(kind, line),
+            ends_by: "the end of one that has a place; then by priority and age, batches in turn".to_owned(),
+            next_action,
             ..of(run, Condition::InLine, run.created_at)
         };
     }
@@ -275,5 +349,39 @@ fn unclaimed(run: &Run, line: Option<&StandsInLine>) -> Explanation {
             "see /readyz, and WORKER_CONCURRENCY if many wait like this; a higher priority goes first"
                 .to_owned(),
         ..of(run, condition, since)
+    }
+}
+
+fn gated(run: &Run, gate: &Gate) -> Explanation {
+    let why = |reason: &str| if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+    let (summary, ends_by, next_action) = match gate {
+        Gate::Drain(closed) => (
+            format!("the controller was drained by {}{}: no job begins", closed.by, why(&closed.reason)),
+            "the end of the drain".to_owned(),
+            "`shoal controller undrain` when the reason is gone".to_owned(),
+        ),
+        Gate::Maintenance(server, closed) => (
+            format!(
+                "{server} was put into maintenance by {}{}: no job begins on it",
+                closed.by,
+                why(&closed.reason)
+            ),
+            "the end of the maintenance".to_owned(),
+            format!("`shoal server maintenance end {server}` when the reason is gone"),
+        ),
+        Gate::Pressure(pressure) => (
+            format!("the controller begins nothing new for now: {}", pressure.detail),
+            "the next look that finds it well; it looks every few seconds".to_owned(),
+            pressure.next_action.clone(),
+        ),
+    };
+    Explanation {
+        reason: Some(gate.name().to_owned()),
+        summary,
+        // It is never begun after its deadline: by then it fails.
+        looked_at: Some(run.deadline_at),
+        ends_by,
+        next_action,
+        ..of(run, Condition::Gated, gate.since())
     }
 }

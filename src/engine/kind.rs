@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::interrupt::Interrupt;
 use crate::model::{
-    Clock, Effect, Failure, Hold, NewEvent, NewRun, RunId, Signal, Snapshot, StepInstance, StepRecord, Time,
-    Wait,
+    Clock, Effect, Failure, Hold, NewEvent, NewRun, RunId, Signal, Snapshot, StepInstance, StepRecord, TURN,
+    Time, Wait,
 };
 
 /// A workflow.
@@ -30,6 +31,14 @@ pub trait Kind: Send + Sync + 'static {
     }
     /// How long undoing and the finish list together may take.
     fn finish_within(&self) -> Duration;
+    /// How a step is treated in a run: what the step declares, changed by what the site or the order says.
+    fn policy(&self, step: &str, _snapshot: &Snapshot) -> StepPolicy {
+        self.step(step).map(|step| step.policy()).unwrap_or_default()
+    }
+    /// The setting that limits a resource, for people who stand in line for it.
+    fn limit(&self, _resource: &str) -> Option<&'static str> {
+        None
+    }
     /// Every reason its steps wait for.
     fn reasons(&self) -> &'static [&'static Reason];
 }
@@ -95,7 +104,7 @@ pub trait Step: Send + Sync {
 }
 
 /// What passing a wait's deadline means unless a step says otherwise.
-pub(super) fn waited_too_long(wait: &Wait) -> Failure {
+pub fn waited_too_long(wait: &Wait) -> Failure {
     Failure {
         class: super::class::DEADLINE.to_owned(),
         step: wait.step.clone(),
@@ -121,7 +130,10 @@ pub struct StepPolicy {
     pub backoff: Duration,
     /// The longest pause.
     pub backoff_cap: Duration,
-    /// Whether a cancel may drop a call half way; what it did is observed later.
+    /// How long its waits may last, if not as long as it says itself.
+    pub wait: Option<Duration>,
+    /// Whether a cancel may drop a call half way; what it did is observed later. One that may not be dropped begins no
+    /// further effect and is given half a minute, and as long as the request takes that it has sent.
     pub interruptible: bool,
     /// Whether it is carried out even when the time for finishing is over: for steps of the finish list that need nothing
     /// of the outside world.
@@ -136,6 +148,7 @@ impl Default for StepPolicy {
             attempts: 5,
             backoff: Duration::from_millis(500),
             backoff_cap: Duration::from_secs(8),
+            wait: None,
             interruptible: true,
             always: false,
         }
@@ -151,6 +164,8 @@ pub enum Verdict {
     Skipped,
     /// Nothing can be done now; park the run.
     Wait(WaitRequest),
+    /// It needs a place of something that only so many may use at once; park the run in line.
+    Turn(TurnRequest),
     /// It may work if tried again.
     Retry(Failure),
     /// An operator must decide.
@@ -170,6 +185,22 @@ pub struct WaitRequest {
     pub poll: Option<Duration>,
     /// How long it may last, counted from its first moment.
     pub within: Duration,
+    /// What is known, in a sentence.
+    pub detail: String,
+}
+
+/// A place as a step asks for it. It has it when [`StepContext::has_turn`] says so, until [`Effect::TurnOver`] or the end of
+/// the way forward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnRequest {
+    /// The resource.
+    pub resource: String,
+    /// How many may have a place.
+    pub places: u32,
+    /// The reason of the wait in line, one of [`Kind::reasons`].
+    pub reason: &'static Reason,
+    /// Further signals that end the wait.
+    pub signals: Vec<&'static str>,
     /// What is known, in a sentence.
     pub detail: String,
 }
@@ -257,9 +288,11 @@ impl StepReport {
     }
 }
 
-/// The lease was lost: write nothing, send nothing, stop.
+/// The lease was lost, or its run's end was asked for: send nothing, stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the lease of this run is no longer ours or ends too soon; another worker goes on")]
+#[error(
+    "the lease of this run is no longer ours, ends too soon, or the run is to end; another worker goes on"
+)]
 pub struct LeaseLost;
 
 /// Whether the worker may still act, measured with a clock that counts suspension.
@@ -268,12 +301,21 @@ pub struct LeaseGuard {
     clock: Arc<dyn Clock>,
     /// When the lease ends, in the clock's elapsed time.
     ends: Arc<Mutex<Duration>>,
+    /// When the last allowed effect is over, in the clock's elapsed time.
+    effect: Arc<Mutex<Duration>>,
+    interrupt: Interrupt,
 }
 
 impl LeaseGuard {
     /// A lease that was taken at `since` (elapsed time, read before the claim was sent) and lasts `ttl`.
-    pub(super) fn new(clock: Arc<dyn Clock>, since: Duration, ttl: Duration) -> Self {
-        Self { clock, ends: Arc::new(Mutex::new(since + ttl)) }
+    pub(super) fn new(clock: Arc<dyn Clock>, since: Duration, ttl: Duration, interrupt: Interrupt) -> Self {
+        Self { clock, ends: Arc::new(Mutex::new(since + ttl)), effect: Arc::default(), interrupt }
+    }
+
+    /// How long the last effect that was allowed may still take.
+    pub(super) fn effect_left(&self) -> Duration {
+        let over = *self.effect.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        over.saturating_sub(self.clock.elapsed())
     }
 
     /// The lease was renewed by a write that began at `since`.
@@ -289,7 +331,12 @@ impl LeaseGuard {
 
     /// Allows an outside effect that is over after `deadline` at the latest.
     pub fn outlives(&self, deadline: Duration) -> Result<(), LeaseLost> {
-        if self.remaining() > deadline { Ok(()) } else { Err(LeaseLost) }
+        if self.interrupt.asked() || self.remaining() <= deadline {
+            return Err(LeaseLost);
+        }
+        let mut effect = self.effect.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *effect = (*effect).max(self.clock.elapsed() + deadline);
+        Ok(())
     }
 }
 
@@ -332,6 +379,11 @@ impl StepContext {
     /// What this step left when it ran before.
     pub fn own<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_value(self.record.evidence.clone()).ok()
+    }
+
+    /// Whether the run has its place of a resource it asked for.
+    pub fn has_turn(&self, resource: &str) -> bool {
+        self.snapshot.signals.iter().any(|signal| signal.name == TURN && signal.key == resource)
     }
 
     /// Writes down how far this step got, durable when it answers, and renews the lease. An error means: stop.

@@ -21,7 +21,10 @@ mod decide;
 mod deliver;
 mod dispatcher;
 mod explain;
+mod hold;
+mod interrupt;
 mod kind;
+mod pressure;
 mod verbs;
 mod worker;
 
@@ -30,11 +33,12 @@ mod tests;
 
 pub use deliver::{DeliverError, Delivery, VerbFailure};
 pub use dispatcher::{Engine, EngineConfig};
-pub use explain::{Condition, Explanation, explain};
+pub use explain::{Condition, Explanation, Standing, explain, unreadable};
 pub use kind::{
     AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Reason, Refusal, Step, StepContext, StepPolicy,
-    StepReport, Verdict, WaitRequest,
+    StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long,
 };
+pub use pressure::PressureGauge;
 pub use verbs::{Verb, VerbError};
 
 pub use crate::store::{Created, Creation, StandsInLine, StoreError};

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::class;
 use super::decide::{self, Circumstances};
+use super::hold;
 use super::kind::{StepReport, Verdict};
 use crate::model::{Change, Failure, NewEvent, Outcome, Phase, Signal, Snapshot, StepRecord, Time};
 use crate::store::CANCEL;
@@ -129,12 +130,12 @@ fn marked(mut change: Change, snapshot: &Snapshot) -> Change {
 pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> Change {
     let detail =
         if reason.is_empty() { format!("held by {actor}") } else { format!("held by {actor}: {reason}") };
-    decide::hold(snapshot, decide::held("operator", detail, now))
+    hold::hold(snapshot, hold::held("operator", detail, now))
 }
 
 /// The change of a resume.
 pub(super) fn resumed(snapshot: &Snapshot, actor: &str, now: Time) -> Change {
-    let mut change = decide::resume(snapshot, now);
+    let mut change = hold::resume(snapshot, now);
     change.events.push(NewEvent::info("run.resumed", format!("resumed by {actor}")).by(actor));
     change
 }

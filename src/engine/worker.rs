@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::class;
 use super::decide::{self, Circumstances, Next};
+use super::hold;
+use super::interrupt::{Interrupt, Interrupts};
 use super::kind::{
     AfterCommit, Foreign, Kind, Kinds, LeaseGuard, LeaseLost, Order, Step, StepContext, StepPolicy,
     StepReport, Verdict,
@@ -42,6 +43,9 @@ pub(super) struct Worker {
     pub(super) grace: Duration,
     pub(super) queues: Arc<[String]>,
     pub(super) chance: Arc<dyn Fn() -> f64 + Send + Sync>,
+    pub(super) interrupts: Interrupts,
+    /// How long a step that may not be interrupted goes on after a cancel.
+    pub(super) patience: Duration,
 }
 
 /// Writes a step's checkpoints.
@@ -91,15 +95,15 @@ enum Then {
 
 impl Worker {
     /// Works on a claimed run until it needs no worker.
-    pub(super) async fn work(&self, claimed: Claimed, since: Duration, cancel: CancellationToken) {
+    pub(super) async fn work(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
         let id = claimed.snapshot.run.id;
-        let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl);
+        let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
         let mut reentered = true;
         let mut snapshot = claimed.snapshot;
         loop {
-            let took = match self.one(&snapshot, reentered, &lease, &cancel).await {
+            let took = match self.one(&snapshot, reentered, &lease, &interrupt).await {
                 // Interrupted between two steps: the next claim begins with a token of its own, or nobody claims.
-                Ok(Then::GoOn(next)) if cancel.is_cancelled() => self.give_back(&next, &lease).await,
+                Ok(Then::GoOn(next)) if interrupt.token.is_cancelled() => self.give_back(&next, &lease).await,
                 took => took,
             };
             match took {
@@ -124,7 +128,7 @@ impl Worker {
         snapshot: &Snapshot,
         reentered: bool,
         lease: &LeaseGuard,
-        cancel: &CancellationToken,
+        interrupt: &Interrupt,
     ) -> Result<Then, StoreError> {
         let run = &snapshot.run;
         let now = self.clock.now();
@@ -151,7 +155,7 @@ impl Worker {
                 run.kind,
                 kind.version()
             );
-            return self.hold(snapshot, lease, decide::held("kind_version", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("kind_version", detail, now)).await;
         }
         let (at, undo) = match decide::next(snapshot) {
             Next::Run(at) => (at, false),
@@ -170,7 +174,7 @@ impl Worker {
         let Some(record) = snapshot.record(at).cloned() else {
             return self.announce(snapshot, at, lease).await;
         };
-        self.carry_out(snapshot, &*kind, &*step, record, reentered, undo, lease, cancel).await
+        self.carry_out(snapshot, &*kind, &*step, record, reentered, undo, lease, interrupt).await
     }
 
     /// Whether the stage's time is over. What was told in time and not yet looked at comes first, but for a run that never
@@ -181,8 +185,8 @@ impl Worker {
         self.clock.now() >= snapshot.run.deadline_at && !waiting_is_over && !always
     }
 
-    async fn hold(&self, snapshot: &Snapshot, lease: &LeaseGuard, hold: Hold) -> Result<Then, StoreError> {
-        self.commit(snapshot, lease, &mut |snapshot| Some(decide::hold(snapshot, hold.clone()))).await
+    async fn hold(&self, snapshot: &Snapshot, lease: &LeaseGuard, held: Hold) -> Result<Then, StoreError> {
+        self.commit(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
     }
 
     /// A run of a workflow this program does not know: an operator decides, and may end it without any cleanup.
@@ -192,7 +196,7 @@ impl Worker {
             let kind = &snapshot.run.kind;
             let detail =
                 format!("this program does not know the workflow {kind:?}; start the one that made it");
-            return self.hold(snapshot, lease, decide::held("unknown_kind", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("unknown_kind", detail, now)).await;
         }
         self.commit(snapshot, lease, &mut |snapshot| {
             let circumstances = self.circumstances(&Foreign, None);
@@ -218,7 +222,7 @@ impl Worker {
         let detail =
             format!("this version does not know the step {name:?} at place {} of the plan", at.index);
         if snapshot.run.phase.is_forward() {
-            return self.hold(snapshot, lease, decide::held("unknown_step", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("unknown_step", detail, now)).await;
         }
         let failure = Failure {
             class: class::INTERNAL.to_owned(),
@@ -265,9 +269,9 @@ impl Worker {
         reentered: bool,
         undo: bool,
         lease: &LeaseGuard,
-        cancel: &CancellationToken,
+        interrupt: &Interrupt,
     ) -> Result<Then, StoreError> {
-        let policy = step.policy();
+        let policy = kind.policy(&record.name, snapshot);
         let shared = Arc::new(Mutex::new(record.clone()));
         let context = StepContext {
             snapshot: Arc::new(snapshot.clone()),
@@ -276,17 +280,20 @@ impl Worker {
             waited: snapshot.run.wait.clone(),
             clock: Arc::clone(&self.clock),
             lease: lease.clone(),
-            cancel: cancel.clone(),
+            cancel: interrupt.token.clone(),
             checkpoint: Checkpoint {
                 worker: self.clone(),
                 run: snapshot.run.clone(),
                 record: Arc::clone(&shared),
             },
         };
-        let Some(report) = call(step, &context, undo, policy, cancel).await else {
+        let Some(mut report) = self.call(step, &context, undo, policy, interrupt).await else {
             // Stopped from outside: nothing is concluded, the lease is simply given back for the next owner.
             return self.give_back(snapshot, lease).await;
         };
+        if let (Verdict::Wait(request), Some(within)) = (&mut report.verdict, policy.wait) {
+            request.within = within;
+        }
         let record = shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let then = self
             .commit(snapshot, lease, &mut |now| {
@@ -382,7 +389,12 @@ impl Worker {
                     absorb(&mut snapshot, change);
                     return Ok(Then::GoOn(Box::new(snapshot)));
                 }
-                Committed::Applied(_) => return Ok(Then::Over),
+                Committed::Applied(run) => {
+                    if run.outcome == Some(Outcome::Cancelled) && snapshot.run.phase.is_forward() {
+                        self.interrupt_children(run.id).await;
+                    }
+                    return Ok(Then::Over);
+                }
                 Committed::Lost => return Ok(Then::Lost),
                 Committed::Moved(now) => snapshot = *now,
                 Committed::ChildRefused { holder } => {
@@ -393,6 +405,17 @@ impl Worker {
         }
         tracing::error!(run = %snapshot.run.id, "the run moved too often to commit; its lease decides");
         Ok(Then::Lost)
+    }
+
+    /// Interrupts what a cancelled run has started, as far as this engine works on it; the store has told all of them.
+    pub(super) async fn interrupt_children(&self, run: RunId) {
+        match self.store.cancelled_children(run).await {
+            Ok(children) => children.into_iter().for_each(|child| self.interrupts.ask(child)),
+            // They notice at their next commit.
+            Err(error) => {
+                tracing::warn!(%run, error = %crate::model::chain(&error), "children were not interrupted")
+            }
+        }
     }
 
     /// Gives the lease back. A cancel that is the reason takes effect in the same commit.
@@ -420,9 +443,12 @@ impl Worker {
         let run = &snapshot.run;
         if !run.phase.is_forward() {
             let mut change = decide::give_up_finishing(snapshot, &circumstances);
-            change
-                .events
-                .insert(0, NewEvent::warn("run.finish-deadline", "the time for cleaning up is over"));
+            let over =
+                NewEvent::warn("run.finish-deadline", "the time for cleaning up is over").with(json!({
+                    "deadline": run.deadline_at, "step": run.step, "wait": run.wait,
+                    "remaining": decide::left_undone(snapshot),
+                }));
+            change.events.insert(0, over);
             return change;
         }
         let at = run.wait.as_ref().map_or(String::new(), |wait| format!(", waiting: {}", wait.detail));
@@ -431,7 +457,9 @@ impl Worker {
             class: class::DEADLINE.to_owned(),
             summary: format!("the deadline {} has passed{at}", run.deadline_at),
             step,
-            evidence: None,
+            evidence: Some(json!({
+                "since": run.created_at, "deadline": run.deadline_at, "progress_at": run.progress_at, "wait": run.wait,
+            })),
             next_action: "read the last events to see where the time went, then start the job again"
                 .to_owned(),
         });
@@ -503,36 +531,57 @@ fn refused(record: &StepRecord, holder: Option<RunId>) -> Failure {
     Failure { class: class.to_owned(), step: record.name.clone(), summary, evidence: None, next_action }
 }
 
-/// Calls a step, bounded in time and safe against panics. `None`: dropped from outside.
-async fn call(
-    step: &dyn Step,
-    context: &StepContext,
-    undo: bool,
-    policy: StepPolicy,
-    cancel: &CancellationToken,
-) -> Option<StepReport> {
-    let work = async { if undo { step.undo(context).await } else { step.run(context).await } };
-    let guarded = tokio::time::timeout(policy.call, AssertUnwindSafe(work).catch_unwind());
-    let outcome = tokio::select! {
-        biased;
-        outcome = guarded => outcome,
-        () = cancel.cancelled(), if policy.interruptible => return None,
-    };
-    Some(match outcome {
-        Ok(Ok(report)) => report,
-        Ok(Err(_panic)) => StepReport::fail(Failure {
-            class: class::INTERNAL.to_owned(),
-            step: context.record.name.clone(),
-            summary: "the step broke off because of a defect in the program".to_owned(),
-            evidence: None,
-            next_action: "look for the panic in the log and report it".to_owned(),
-        }),
-        Err(_elapsed) => StepReport::new(Verdict::Retry(Failure {
-            class: "transient".to_owned(),
-            step: context.record.name.clone(),
-            summary: format!("the step did not come back within {} s", policy.call.as_secs()),
-            evidence: None,
-            next_action: "see whether what it talks to answers at all".to_owned(),
-        })),
-    })
+impl Worker {
+    /// Calls a step, bounded in time and safe against panics. `None`: dropped from outside.
+    async fn call(
+        &self,
+        step: &dyn Step,
+        context: &StepContext,
+        undo: bool,
+        policy: StepPolicy,
+        interrupt: &Interrupt,
+    ) -> Option<StepReport> {
+        let work = async { if undo { step.undo(context).await } else { step.run(context).await } };
+        let guarded = tokio::time::timeout(policy.call, AssertUnwindSafe(work).catch_unwind());
+        let mut guarded = std::pin::pin!(guarded);
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut guarded => outcome,
+            () = interrupt.token.cancelled() => match (policy.interruptible, interrupt.asked()) {
+                (true, _) => return None,
+                (false, false) => guarded.await,
+                (false, true) => tokio::select! {
+                    biased;
+                    outcome = &mut guarded => outcome,
+                    () = self.enough(&context.lease) => return None,
+                },
+            },
+        };
+        Some(match outcome {
+            Ok(Ok(report)) => report,
+            Ok(Err(_panic)) => StepReport::fail(Failure {
+                class: class::INTERNAL.to_owned(),
+                step: context.record.name.clone(),
+                summary: "the step broke off because of a defect in the program".to_owned(),
+                evidence: None,
+                next_action: "look for the panic in the log and report it".to_owned(),
+            }),
+            Err(_elapsed) => StepReport::new(Verdict::Retry(Failure {
+                class: "transient".to_owned(),
+                step: context.record.name.clone(),
+                summary: format!("the step did not come back within {} s", policy.call.as_secs()),
+                evidence: Some(json!({ "call_s": policy.call.as_secs(), "attempt": context.record.attempt })),
+                next_action: "see whether what it talks to answers at all".to_owned(),
+            })),
+        })
+    }
+
+    /// Over when a cancelled step that may not be interrupted has had its time, and nothing it has sent can still arrive.
+    async fn enough(&self, lease: &LeaseGuard) {
+        let mut left = self.patience.max(lease.effect_left());
+        while left > Duration::ZERO {
+            tokio::time::sleep(left).await;
+            left = lease.effect_left();
+        }
+    }
 }

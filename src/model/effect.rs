@@ -90,6 +90,14 @@ pub struct NewJob {
     pub batch: Option<BatchId>,
 }
 
+/// The signal that tells a run that it has its place of a resource; its key is the resource.
+pub const TURN: &str = "turn";
+
+/// The name of a resource that is taken and given back in the middle of a run.
+pub fn turn(name: &str) -> String {
+    format!("turn/{name}")
+}
+
 /// A write that belongs to a step's result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -133,6 +141,18 @@ pub enum Effect {
         serial: Serial,
         /// SHA-256 of the certificate in hex.
         fingerprint: String,
+    },
+    /// The run's family asks for a place of a resource that only so many may use at once, or stands in line for it.
+    TurnAsked {
+        /// The resource; see [`turn`].
+        resource: String,
+        /// How many families may have a place.
+        places: u32,
+    },
+    /// The family gives its place back.
+    TurnOver {
+        /// The resource.
+        resource: String,
     },
     /// What could not be undone on a server, or that nothing is left to undo.
     ServerDebt {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Run (hot row)  --plan-->  StepInstance*      what is to be made true, in order, then the finish list
-//!       |          --log--->  StepRecord*        intent -> done | failed | skipped | undone, one row per instance
+//!       |          --log--->  StepRecord*        intent -> done | failed | skipped | undone | stuck, one row per instance
 //!       |          <--------  Signal*            durable messages, unique per (run, name, key)
 //!       +-- Wait | Hold | Failure                why it does nothing, who must decide, what went wrong
 //! ```
@@ -163,6 +163,8 @@ pub enum StepPhase {
     Skipped,
     /// Done, then undone.
     Undone,
+    /// Undoing it was given up; it may still be in effect.
+    Stuck,
 }
 
 impl StepPhase {
@@ -174,12 +176,13 @@ impl StepPhase {
             Self::Failed => "failed",
             Self::Skipped => "skipped",
             Self::Undone => "undone",
+            Self::Stuck => "stuck",
         }
     }
 
     /// The phase of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Intent, Self::Done, Self::Failed, Self::Skipped, Self::Undone]
+        [Self::Intent, Self::Done, Self::Failed, Self::Skipped, Self::Undone, Self::Stuck]
             .into_iter()
             .find(|phase| phase.as_str() == name)
     }
@@ -301,6 +304,38 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// A run as it would be the moment it is made.
+    pub fn of_new(new: &NewRun, now: Time) -> Self {
+        let run = Run {
+            id: new.id,
+            kind: new.kind.clone(),
+            kind_version: new.kind_version,
+            server: new.server.clone(),
+            parent: new.parent.map(|(parent, _)| parent),
+            root: new.parent.map_or(new.id, |(_, root)| root),
+            phase: Phase::Queued,
+            outcome: None,
+            step: None,
+            wait: None,
+            hold: None,
+            failure: None,
+            queue: String::new(),
+            priority: new.priority,
+            next_run_at: Some(now),
+            deadline_at: new.deadline_at,
+            progress_at: now,
+            lease: None,
+            epoch: 0,
+            cancel_requested_at: None,
+            created_by: new.created_by.clone(),
+            revision: 1,
+            created_at: now,
+            updated_at: now,
+        };
+        let (input, plan) = (new.input.clone(), new.plan.clone());
+        Self { run, input, plan, steps: Vec::new(), signals: Vec::new() }
+    }
+
     /// The record at a position.
     pub fn record(&self, at: Position) -> Option<&StepRecord> {
         self.steps.iter().find(|record| record.at == at)

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
+use super::gate::Closed;
 use super::ids::Serial;
 use super::time::Time;
 
@@ -81,6 +82,8 @@ pub struct Server {
     pub learned: Option<Value>,
     /// What an earlier job could not clean up on it.
     pub debt: Option<Value>,
+    /// Why no job may begin on it.
+    pub maintenance: Option<Closed>,
 }
 
 impl Server {
@@ -108,6 +111,7 @@ impl Server {
             observed: None,
             learned: None,
             debt: None,
+            maintenance: None,
         }
     }
 }

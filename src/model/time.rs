@@ -36,6 +36,11 @@ impl Time {
         self.0.as_second()
     }
 
+    /// Milliseconds since 1970.
+    pub fn unix_millis(self) -> i64 {
+        self.0.as_millisecond()
+    }
+
     /// This time plus a duration; saturates at the end of the calendar.
     #[must_use]
     pub fn plus(self, by: Duration) -> Self {

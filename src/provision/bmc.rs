@@ -12,13 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt as _;
 use redfish::{
-    Bmc, Credentials, Endpoint, Fence, HttpOptions, HttpTransport, Observer, Options, SessionHandle,
-    SessionKeeper, TlsMode as BmcTls,
+    Bmc, Credentials, Endpoint, Fence, HttpOptions, HttpTransport, Observer, Options, Recorder,
+    SessionHandle, SessionKeeper, TlsMode as BmcTls, Transport,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 
+use super::gates::{Gate, Gates};
 use super::profiles;
 use super::site::Unavailable;
 use crate::engine::LeaseGuard;
@@ -30,6 +32,13 @@ const BACKLOG: usize = 1024;
 /// How long a certificate's fingerprint may take to be read.
 const FINGERPRINT: Duration = Duration::from_secs(10);
 
+/// How long one logout may take when the program stops.
+const LOGOUT: Duration = Duration::from_secs(5);
+/// How long closing one old session may take.
+const LEFT_BEHIND: Duration = Duration::from_secs(60);
+/// How many sessions are closed at once.
+const CLOSING: usize = 64;
+
 /// A session as it is kept, sealed.
 pub type KeptSession = String;
 
@@ -40,6 +49,8 @@ pub trait Sessions: Send + Sync {
     async fn keep(&self, server: &Serial, session: Option<KeptSession>) -> Result<(), Unavailable>;
     /// The session kept for a server.
     async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable>;
+    /// The servers for which one is kept.
+    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable>;
 }
 
 /// Why there is no connection.
@@ -50,13 +61,22 @@ pub(super) enum ConnectError {
     Record(String),
     /// The BMC could not be spoken to.
     #[error("connect to the BMC: {0}")]
-    Unreachable(String),
+    Bmc(Box<redfish::RedfishError>),
 }
 
 /// A connection, and the certificate fingerprint learned when it was made.
 pub(super) struct Connected {
     pub(super) bmc: Bmc,
     pub(super) learned_fingerprint: Option<String>,
+}
+
+/// How much BMCs are asked.
+#[derive(Clone, Copy, Debug)]
+pub struct BmcLimits {
+    /// Each of them.
+    pub each: redfish::LimitOptions,
+    /// Requests in flight to all of them together.
+    pub in_flight: usize,
 }
 
 /// All connections of a controller.
@@ -66,14 +86,15 @@ pub struct Bmcs {
     sessions: Arc<dyn Sessions>,
     observer: Arc<dyn Observer>,
     options: Options,
+    gates: Gates,
     ca: Option<Vec<u8>>,
-    changes: mpsc::Sender<(Serial, Option<KeptSession>)>,
-    open: Mutex<HashMap<Serial, Open>>,
+    changes: mpsc::Sender<Change>,
+    pub(super) open: Mutex<HashMap<Serial, Open>>,
 }
 
-struct Open {
+pub(super) struct Open {
     revision: i64,
-    bmc: Bmc,
+    pub(super) bmc: Bmc,
     /// Repeated until the record holds it: the report that carried it may not have been written.
     learned_fingerprint: Option<String>,
     lease: Arc<SharedLease>,
@@ -87,6 +108,7 @@ impl Bmcs {
         sessions: Arc<dyn Sessions>,
         observer: Arc<dyn Observer>,
         options: Options,
+        limits: BmcLimits,
         ca: Option<Vec<u8>>,
     ) -> Self {
         let (changes, queue) = mpsc::channel(BACKLOG);
@@ -97,6 +119,7 @@ impl Bmcs {
             sessions,
             observer,
             options,
+            gates: Gates::new(limits.each, limits.in_flight),
             ca,
             changes,
             open: Mutex::new(HashMap::new()),
@@ -112,30 +135,11 @@ impl Bmcs {
         if let Some(connected) = self.reuse(server, lease) {
             return Ok(connected);
         }
-        let endpoint: Endpoint = server.bmc_address.parse().map_err(|why| {
-            ConnectError::Record(format!("the BMC address of {} is unusable: {why}", server.serial))
-        })?;
-        let (tls, learned_fingerprint) = self.tls(server, &endpoint).await?;
-        let password = self.password(server)?;
-        let transport = HttpTransport::new(&endpoint, &tls, HttpOptions::default())
-            .map_err(|why| ConnectError::Unreachable(why.to_string()))?;
+        let gate = self.gates.of(server);
+        let _one_at_a_time = gate.connecting.lock().await;
         let shared = Arc::new(SharedLease(Mutex::new(Some(lease.clone()))));
-        let builder = Bmc::builder(
-            endpoint,
-            Credentials::new(server.bmc_username.clone(), password),
-            Arc::new(transport),
-            profiles::first(server),
-        );
-        let bmc = profiles::choose(builder, server)
-            .options(self.options)
-            .observer(Arc::clone(&self.observer))
-            .fence(Arc::clone(&shared) as Arc<dyn Fence>)
-            .session_keeper(Arc::new(Keeper {
-                server: server.serial.clone(),
-                key: Arc::clone(&self.key),
-                changes: self.changes.clone(),
-            }))
-            .build();
+        let fence = Arc::clone(&shared) as Arc<dyn Fence>;
+        let (bmc, learned_fingerprint) = self.handle(server, &gate, fence, None).await?;
         self.close_kept(&server.serial, &bmc).await;
         let open = Open {
             revision: server.revision,
@@ -145,6 +149,80 @@ impl Bmcs {
         };
         self.open().insert(server.serial.clone(), open);
         Ok(Connected { bmc, learned_fingerprint })
+    }
+
+    /// A handle of its own that changes nothing on the host: for probes. Its session is to be closed by whoever asked.
+    pub(super) async fn reader(
+        &self,
+        server: &Server,
+        recorded: Option<&mut Option<Recorder>>,
+    ) -> Result<Connected, ConnectError> {
+        let gate = self.gates.of(server);
+        let _one_at_a_time = gate.connecting.lock().await;
+        let (bmc, learned_fingerprint) = self.handle(server, &gate, Arc::new(ReadsOnly), recorded).await?;
+        let job = self.open().get(&server.serial).map(|open| open.bmc.clone());
+        match job {
+            // A job is at work there: its session serves both, a BMC has few places.
+            Some(job) => {
+                if let Some(session) = job.session().await {
+                    bmc.adopt_session(session).await;
+                }
+            }
+            None => self.close_kept(&server.serial, &bmc).await,
+        }
+        Ok(Connected { bmc, learned_fingerprint })
+    }
+
+    /// Ends what [`Bmcs::reader`] began: its session is closed unless it is a job's.
+    pub(super) async fn give_back(&self, serial: &Serial, reader: &Bmc) {
+        let job = self.open().get(serial).map(|open| open.bmc.clone());
+        let jobs = match job {
+            Some(job) => job.session().await.map(|session| session.uri),
+            None => None,
+        };
+        let ours = reader.session().await.map(|session| session.uri);
+        if ours != jobs
+            && let Err(error) = reader.logout().await
+        {
+            tracing::debug!(server = %serial, %error, "a BMC session was not closed; it times out");
+        }
+    }
+
+    /// A new handle; nothing is sent but what the first look at a certificate needs.
+    async fn handle(
+        &self,
+        server: &Server,
+        gate: &Arc<Gate>,
+        fence: Arc<dyn Fence>,
+        recorded: Option<&mut Option<Recorder>>,
+    ) -> Result<(Bmc, Option<String>), ConnectError> {
+        let endpoint: Endpoint = server.bmc_address.parse().map_err(|why| {
+            ConnectError::Record(format!("the BMC address of {} is unusable: {why}", server.serial))
+        })?;
+        let (tls, learned_fingerprint) = self.tls(server, &endpoint, gate).await?;
+        let password = self.password(server)?;
+        let transport = HttpTransport::new(&endpoint, &tls, HttpOptions::default())
+            .map_err(|why| ConnectError::Bmc(Box::new(redfish::RedfishError::connecting(why))))?;
+        let mut transport: Arc<dyn Transport> = Arc::new(transport);
+        if let Some(recorded) = recorded {
+            let recorder = recorded.insert(Recorder::over(transport));
+            transport = Arc::new(recorder.clone());
+        }
+        let credentials = Credentials::new(server.bmc_username.clone(), password);
+        let builder = Bmc::builder(endpoint, credentials, transport, profiles::first(server));
+        let bmc = profiles::choose(builder, server)
+            .options(self.options)
+            .limits(gate.limits.clone())
+            .observer(Arc::clone(&self.observer))
+            .fence(fence)
+            .session_keeper(Arc::new(Keeper {
+                server: server.serial.clone(),
+                gate: Arc::clone(gate),
+                key: Arc::clone(&self.key),
+                changes: self.changes.clone(),
+            }))
+            .build();
+        Ok((bmc, learned_fingerprint))
     }
 
     fn reuse(&self, server: &Server, lease: &LeaseGuard) -> Option<Connected> {
@@ -170,6 +248,7 @@ impl Bmcs {
         &self,
         server: &Server,
         endpoint: &Endpoint,
+        gate: &Gate,
     ) -> Result<(BmcTls, Option<String>), ConnectError> {
         if !endpoint.is_secure() {
             return Ok((BmcTls::Insecure, None));
@@ -189,9 +268,13 @@ impl Bmcs {
                 .map(|pin| (BmcTls::Pin(pin), None))
                 .map_err(|_| ConnectError::Record("the registered certificate fingerprint is unusable".to_owned())),
             (TlsMode::Pinned, None) => {
-                let seen = redfish::read_fingerprint(endpoint, FINGERPRINT)
-                    .await
-                    .map_err(|why| ConnectError::Unreachable(why.to_string()))?;
+                let bmc = |error| ConnectError::Bmc(Box::new(error));
+                let passed = gate.limits.pass(redfish::read_fingerprint(endpoint, FINGERPRINT)).await;
+                let read = passed.map_err(|resting| bmc(redfish::RedfishError::resting(resting)))?;
+                let seen = read.map_err(|why| match gate.limits.resting() {
+                    Some(resting) => bmc(redfish::RedfishError::resting(resting)),
+                    None => bmc(redfish::RedfishError::connecting(why)),
+                })?;
                 Ok((BmcTls::Pin(seen), Some(seen.to_string())))
             }
         }
@@ -228,6 +311,46 @@ impl Bmcs {
         Some(SessionHandle { uri: uri.to_owned(), token: SecretString::from(token.to_owned()) })
     }
 
+    /// Closes all sessions, each within a few seconds and all at once: for the stop of the program.
+    pub async fn close_all(&self) {
+        let open: Vec<(Serial, Open)> = self.open().drain().collect();
+        let closing = open.into_iter().map(|(serial, open)| async move {
+            match tokio::time::timeout(LOGOUT, open.bmc.logout()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::info!(server = %serial, %error, "a BMC session was not closed"),
+                Err(_elapsed) => tracing::info!(server = %serial, "a BMC took too long to close a session"),
+            }
+        });
+        futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
+        // What was closed is also forgotten on disk before the store goes.
+        let (done, written) = tokio::sync::oneshot::channel();
+        if self.changes.try_send(Change::Flush(done)).is_ok() {
+            let _elapsed = tokio::time::timeout(LOGOUT, written).await;
+        }
+    }
+
+    /// Closes what a former incarnation left open on BMCs that no job is about to use: a BMC has few places.
+    pub async fn close_left_behind(&self, directory: &dyn super::Directory) {
+        let left = match self.sessions.all_kept().await {
+            Ok(left) => left,
+            Err(error) => return tracing::warn!(%error, "kept BMC sessions cannot be read"),
+        };
+        let closing = left.into_iter().map(|serial| async move {
+            let Ok(Some(server)) = directory.server(&serial).await else { return };
+            if self.open().contains_key(&serial) {
+                return;
+            }
+            match tokio::time::timeout(LEFT_BEHIND, self.reader(&server, None)).await {
+                Ok(Ok(_closed)) => {}
+                Ok(Err(error)) => {
+                    tracing::info!(server = %serial, %error, "an old BMC session is left to time out")
+                }
+                Err(_elapsed) => tracing::info!(server = %serial, "an old BMC session is left to time out"),
+            }
+        });
+        futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
+    }
+
     fn open(&self) -> std::sync::MutexGuard<'_, HashMap<Serial, Open>> {
         self.open.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -238,34 +361,58 @@ fn context(serial: &Serial) -> String {
     format!("bmc-session/{serial}")
 }
 
-async fn write_changes(
-    sessions: Arc<dyn Sessions>,
-    mut queue: mpsc::Receiver<(Serial, Option<KeptSession>)>,
-) {
-    while let Some((server, session)) = queue.recv().await {
-        if let Err(error) = sessions.keep(&server, session).await {
-            tracing::warn!(%server, %error, "a BMC session was not kept; after a crash it times out by itself");
+/// What is to be written about kept sessions.
+enum Change {
+    /// The session of a server, or that there is none.
+    Kept(Serial, Option<KeptSession>),
+    /// Answer when all before is written.
+    Flush(tokio::sync::oneshot::Sender<()>),
+}
+
+async fn write_changes(sessions: Arc<dyn Sessions>, mut queue: mpsc::Receiver<Change>) {
+    while let Some(change) = queue.recv().await {
+        match change {
+            Change::Kept(server, session) => {
+                if let Err(error) = sessions.keep(&server, session).await {
+                    tracing::warn!(%server, %error, "a BMC session was not kept; after a crash it times out by itself");
+                }
+            }
+            // Nobody waits any more: then nobody needs to know.
+            Change::Flush(done) => drop(done.send(())),
         }
+    }
+}
+
+/// Nothing is changed through this handle.
+struct ReadsOnly;
+
+impl Fence for ReadsOnly {
+    fn allows(&self, _: Duration) -> bool {
+        false
     }
 }
 
 struct Keeper {
     server: Serial,
+    gate: Arc<Gate>,
     key: Arc<Key>,
-    changes: mpsc::Sender<(Serial, Option<KeptSession>)>,
+    changes: mpsc::Sender<Change>,
 }
 
 impl SessionKeeper for Keeper {
     fn opened(&self, session: &SessionHandle) {
+        self.gate.session_opened(&session.uri);
         let plain = format!("{}\n{}", session.uri, session.token.expose_secret());
         if let Ok(sealed) = seal(&self.key, &context(&self.server), plain.as_bytes()) {
             // A full backlog only means that this session is not closed after a crash.
-            let _dropped = self.changes.try_send((self.server.clone(), Some(sealed)));
+            let _dropped = self.changes.try_send(Change::Kept(self.server.clone(), Some(sealed)));
         }
     }
 
-    fn closed(&self, _uri: &str) {
-        let _dropped = self.changes.try_send((self.server.clone(), None));
+    fn closed(&self, uri: &str) {
+        if self.gate.session_closed(uri) {
+            let _dropped = self.changes.try_send(Change::Kept(self.server.clone(), None));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use redfish::Discovery;
 use serde::{Deserialize, Serialize};
 
+use super::slots::{Choice, Learned, Refusal, SlotPlan};
 use crate::model::Time;
 
 /// Left by `validate`.
@@ -31,31 +32,6 @@ pub(super) struct Built {
     pub(super) boot_grant: String,
 }
 
-/// How maintenance image and task get to a machine (DESIGN section 8).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum SlotPlan {
-    /// Two CD slots, boot in the lower one.
-    #[serde(rename = "dual")]
-    Dual,
-    /// One CD slot: the maintenance image with the task's files in it.
-    #[serde(rename = "single")]
-    Single,
-    /// CD for boot, USB slot for the task image.
-    #[serde(rename = "cd+usb")]
-    CdUsb,
-}
-
-impl SlotPlan {
-    /// The plan's name.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Dual => "dual",
-            Self::CdUsb => "cd+usb",
-            Self::Single => "single",
-        }
-    }
-}
-
 /// Left by `redfish.discover`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Discovered {
@@ -65,15 +41,48 @@ pub(super) struct Discovered {
     pub(super) discovery: Discovery,
     /// The chosen plan.
     pub(super) plan: SlotPlan,
+    /// Why it was chosen.
+    #[serde(default)]
+    pub(super) reason: String,
     /// The slot the machine boots from.
     pub(super) boot_slot: String,
-    /// Slots for the task image, the best first.
+    /// The slot of the task image; none in the single-slot plan.
     pub(super) task_slots: Vec<String>,
     /// Whether the host was off when it was found.
     pub(super) found_off: bool,
     /// What identifies the spliced boot image, and the hash of the token of its grant; in the single-slot plan only.
     #[serde(default)]
     pub(super) spliced: Option<SplicedBoot>,
+    /// Which try of a plan this is, from 1; each has its own grants.
+    #[serde(default = "first")]
+    pub(super) attempt: u32,
+    /// What was known of the slots.
+    #[serde(default)]
+    pub(super) learned: Learned,
+    /// Hashes of the tokens of the grants that later plans were given.
+    #[serde(default)]
+    pub(super) grants: Vec<String>,
+}
+
+fn first() -> u32 {
+    1
+}
+
+/// Another plan, taken because a slot refused; left by the mount step that was refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Replanned {
+    /// Which try this is, from 2.
+    pub(super) attempt: u32,
+    /// The slot that refused.
+    pub(super) refusal: Refusal,
+    /// The plan taken instead.
+    pub(super) choice: Choice,
+    /// Hash of the token of the new grant of the boot image.
+    pub(super) boot_grant: String,
+    /// Hash of the token of the new grant of the task image; none in the single-slot plan.
+    pub(super) task_grant: Option<String>,
+    /// What identifies the spliced boot image; in the single-slot plan only.
+    pub(super) spliced: Option<String>,
 }
 
 /// The boot image of the single-slot plan.
@@ -92,6 +101,12 @@ pub(super) struct Mounted {
     pub(super) slot: String,
     /// When the insert was sent.
     pub(super) sent_at: Time,
+    /// Whether it was refused in so many words, so that nothing can come of it any more.
+    #[serde(default)]
+    pub(super) refused: bool,
+    /// The plan taken instead, when the slot refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) replanned: Option<Box<Replanned>>,
 }
 
 /// Left by steps that ask for a power change.

@@ -1,11 +1,14 @@
 //! From what a BMC did to what the engine should do: the one place that classifies failures.
 
-use redfish::{ErrorKind, RedfishError};
+use std::time::Duration;
+
+use redfish::error::Denial;
+use redfish::{ErrorKind, RedfishError, TransportErrorKind};
 use serde_json::json;
 
-use super::class;
-use crate::engine::{StepReport, Verdict};
-use crate::model::Failure;
+use super::{class, waits};
+use crate::engine::{StepContext, StepReport, Verdict, WaitRequest, waited_too_long};
+use crate::model::{Failure, Wait};
 
 /// A failure of this workflow.
 pub(super) fn failure(
@@ -26,6 +29,15 @@ pub(super) fn failure(
 /// What follows from an error of the Redfish client: try again what may pass, fail on a definite no. A mutation whose
 /// fate is unknown is tried again too: the step observes before it acts.
 pub(super) fn of_redfish(step: &str, error: &RedfishError) -> StepReport {
+    if let ErrorKind::Resting(resting) = &error.kind {
+        return StepReport::new(Verdict::Wait(WaitRequest {
+            reason: &waits::BMC_SILENT,
+            signals: Vec::new(),
+            poll: Some(resting.wait.max(Duration::from_secs(1))),
+            within: BMC_RETURNS_WITHIN,
+            detail: resting.to_string(),
+        }));
+    }
     let class = match &error.kind {
         ErrorKind::Unreachable { .. } | ErrorKind::Timeout { .. } | ErrorKind::Tls { .. } => {
             class::BMC_UNREACHABLE
@@ -46,13 +58,70 @@ pub(super) fn of_redfish(step: &str, error: &RedfishError) -> StepReport {
         evidence: Some(json!({
             "code": error.code(), "status": error.status(), "maybe_applied": error.maybe_applied(),
         })),
-        ..failure(class, step, error.to_string(), error.next_step())
+        ..failure(class, step, error.to_string(), next_action(error))
     };
     if error.is_transient() || error.maybe_applied() || matches!(error.kind, ErrorKind::Fenced) {
         StepReport::new(Verdict::Retry(failure))
     } else {
         StepReport::fail(failure)
     }
+}
+
+/// How long a BMC that does not answer is waited for: some take twenty minutes to restart.
+const BMC_RETURNS_WITHIN: Duration = Duration::from_secs(20 * 60);
+
+/// Stands in a text for the serial number of the server it is about.
+const SERIAL: &str = "SERIAL";
+
+/// What to do about an error of the Redfish client, in terms of this program. Holds [`SERIAL`].
+pub(super) fn next_action(error: &RedfishError) -> String {
+    let next = error.next_step();
+    match &error.kind {
+        ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, detail } => {
+            let shown = detail.rsplit_once("shown ").map_or("…", |(_, shown)| shown);
+            format!("{next}: `shoal server update {SERIAL} --tls-fingerprint {shown}`")
+        }
+        ErrorKind::Tls { problem: TransportErrorKind::Untrusted, .. } => {
+            format!("{next}: `shoal server update {SERIAL} --tls pinned`, or REDFISH_CA_FILE")
+        }
+        ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::HeldBack, .. } => {
+            format!("{next}: `shoal server update {SERIAL} --bmc-password-stdin`")
+        }
+        ErrorKind::Unreachable {
+            problem: TransportErrorKind::Resolve | TransportErrorKind::Refused, ..
+        } => {
+            format!("{next}: `shoal server update {SERIAL} --bmc-address …`")
+        }
+        _ => next.to_owned(),
+    }
+}
+
+/// The same text about a server.
+pub(super) fn about(text: &str, serial: &str) -> String {
+    text.replace(SERIAL, serial)
+}
+
+/// A report whose texts name the server they are about.
+pub(super) fn naming(mut report: StepReport, context: &StepContext) -> StepReport {
+    if let Verdict::Fail(failure) | Verdict::Retry(failure) = &mut report.verdict
+        && let Some(serial) = &context.snapshot.run.server
+    {
+        failure.next_action = about(&failure.next_action, serial.as_str());
+    }
+    report
+}
+
+/// What it means that a wait of this workflow is over and nothing came.
+pub(super) fn overdue(wait: &Wait) -> StepReport {
+    let late = waited_too_long(wait);
+    if wait.reason != waits::BMC_SILENT.name {
+        return StepReport::fail(late);
+    }
+    StepReport::fail(Failure {
+        class: class::BMC_UNREACHABLE.to_owned(),
+        next_action: waits::BMC_SILENT.next_action.to_owned(),
+        ..late
+    })
 }
 
 /// Try again: something of our own did not answer.

@@ -15,13 +15,18 @@
 //! - Cleanup undoes what the job's own intents record, and nothing else.
 
 mod bmc;
+mod checkup;
 mod completion;
 mod evidence;
 mod fault;
+mod gates;
 mod order;
+pub mod probe;
 mod profiles;
+mod rehearsal;
 mod report;
 mod site;
+mod slots;
 mod steps;
 mod waits;
 
@@ -31,19 +36,21 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Kind, Order, Reason, Refusal, Step};
+use crate::engine::{Kind, Order, Reason, Refusal, Step, StepPolicy};
 use crate::model::recipe::TaskTarget;
-use crate::model::{NewRun, Plan, StepInstance};
+use crate::model::{NewRun, Plan, Snapshot, StepInstance};
 
-pub use bmc::{Bmcs, KeptSession, Sessions};
+pub use bmc::{BmcLimits, Bmcs, KeptSession, Sessions};
+pub use checkup::{Checkup, examination, findings};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use profiles::{checked_profile, checked_quirks};
+pub use rehearsal::Rehearsal;
 pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
 pub use site::{
-    Addresses, Directory, Images, Meter, Site, SiteSettings, Unavailable, checked_base_url,
+    Addresses, Directory, Images, Limits, Meter, Site, SiteSettings, Unavailable, checked_base_url,
     checked_bmc_address, checked_fingerprint,
 };
-pub use steps::grant_context;
+pub use steps::{grant_context, power_on_turn, slot_plan};
 
 /// The workflow's name.
 pub const KIND: &str = "provision";
@@ -131,6 +138,16 @@ fn cannot_report(target: TaskTarget) -> bool {
     target == TaskTarget::InstallEsxi
 }
 
+/// The names of all steps, in order.
+pub fn step_names() -> impl Iterator<Item = &'static str> {
+    FORWARD.iter().chain(&[REPORTED, OBSERVED]).chain(&FINISH).map(|(name, _)| *name)
+}
+
+/// A policy with another time for all of the step: its tries, its waits, and no call beyond it.
+fn timed(policy: StepPolicy, time: Duration) -> StepPolicy {
+    StepPolicy { budget: time, wait: Some(time), call: policy.call.min(time), ..policy }
+}
+
 impl Kind for Provision {
     fn name(&self) -> &'static str {
         KIND
@@ -160,6 +177,27 @@ impl Kind for Provision {
 
     fn finish_within(&self) -> Duration {
         self.site.settings.cleanup_timeout
+    }
+
+    /// What the step declares, unless the order or the site gives it another time.
+    fn policy(&self, step: &str, snapshot: &Snapshot) -> StepPolicy {
+        let declared = self.step(step).map(|step| step.policy()).unwrap_or_default();
+        let ordered = snapshot.input["timeouts"][step].as_u64().map(Duration::from_secs);
+        match ordered.or_else(|| self.site.settings.limits.steps.get(step).copied()) {
+            Some(time) => timed(declared, time),
+            None => declared,
+        }
+    }
+
+    fn limit(&self, resource: &str) -> Option<&'static str> {
+        let (kind, _) = resource.split_once('/')?;
+        match kind {
+            "turn" => Some("MAX_POWER_ONS"),
+            "site" => Some("SITE_LIMIT"),
+            "batch" => Some("max_parallel of the batch"),
+            "bmc" => Some("one job at a BMC"),
+            _ => None,
+        }
     }
 
     fn reasons(&self) -> &'static [&'static Reason] {

@@ -1,5 +1,7 @@
 //! Taking an order: from what a client asks for to a run that could be made, or every reason why not.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -43,6 +45,15 @@ pub struct JobOrder {
     /// When it must have an outcome, if not after the controller's usual time.
     #[serde(default)]
     pub deadline: Option<Time>,
+    /// How long steps may take, in seconds, if not as usual.
+    #[serde(default)]
+    pub timeouts: BTreeMap<String, u64>,
+    /// The site of the server (its label), when it is known.
+    #[serde(default)]
+    pub site: Option<String>,
+    /// The server's BMC, when other servers are registered with it too.
+    #[serde(default)]
+    pub shared_bmc: Option<String>,
 }
 
 impl JobOrder {
@@ -64,6 +75,9 @@ impl JobOrder {
             retry_of: Some(job.run.id),
             batch: None,
             deadline: None,
+            timeouts: input.timeouts,
+            site: None,
+            shared_bmc: None,
         })
     }
 }
@@ -126,6 +140,8 @@ pub(super) struct JobInput {
     pub(super) server: Serial,
     pub(super) recipe: String,
     pub(super) maintenance_iso_url: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) timeouts: BTreeMap<String, u64>,
 }
 
 impl Site {
@@ -184,7 +200,12 @@ impl Site {
         )
         .by(created_by)
         .with(recipe.summary());
-        let input = JobInput { server: order.server_serial.clone(), recipe: recipe.raw, maintenance_iso_url };
+        let input = JobInput {
+            server: order.server_serial.clone(),
+            recipe: recipe.raw,
+            maintenance_iso_url,
+            timeouts: order.timeouts,
+        };
         let mut locks = vec![LockRequest {
             resource: format!("server/{}", order.server_serial),
             places: 1,
@@ -193,6 +214,10 @@ impl Site {
         locks.extend(order.batch.and_then(|(batch, places)| {
             Some(LockRequest { resource: batch.resource(), places: places?, on_conflict: OnConflict::Wait })
         }));
+        let line = |resource: String, places| LockRequest { resource, places, on_conflict: OnConflict::Wait };
+        let per_site = order.site.zip(self.settings.limits.per_site);
+        locks.extend(per_site.map(|(site, places)| line(format!("site/{site}"), places)));
+        locks.extend(order.shared_bmc.map(|address| line(format!("bmc/{address}"), 1)));
         NewRun {
             id,
             kind: KIND.to_owned(),

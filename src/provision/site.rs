@@ -1,5 +1,6 @@
 //! What the workflow needs of its surroundings; `app` fills it in.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub trait Images: Send + Sync {
     /// Whether our own registry holds this image (`reference` is a tag or a digest). If so it cannot go until it is
     /// released for `owner`.
     async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable>;
+    /// Whether our own registry holds this image right now; nothing is held by asking.
+    async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable>;
     /// Lets go of everything that is held for `owner`.
     async fn release(&self, owner: &str) -> Result<(), Unavailable>;
     /// Whether images can be stored right now.
@@ -66,6 +69,21 @@ pub struct SiteSettings {
     pub controller_ca: Option<String>,
     /// Whether our registry is on.
     pub registry: bool,
+    /// How much may happen at once, and how long steps may take.
+    pub limits: Limits,
+}
+
+/// How much may happen at once, and how long steps may take.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Hosts that may be powering on at once.
+    pub power_ons: Option<u32>,
+    /// How long a host counts as powering on, unless it is seen to boot.
+    pub power_on_settle: Duration,
+    /// Jobs that may be under way among servers of one site.
+    pub per_site: Option<u32>,
+    /// How long steps may take, waiting included.
+    pub steps: BTreeMap<String, Duration>,
 }
 
 /// The addresses BMCs and the maintenance OS are given.
@@ -110,6 +128,11 @@ fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String
         ));
     }
     Ok(format!("http://{}", SocketAddr::new(ours, listen.port())))
+}
+
+/// The base URL under which a BMC reaches a listener of ours.
+pub(super) fn base_url_towards(listen: SocketAddr, bmc: SocketAddr) -> Result<String, String> {
+    base_url(listen, bmc, "--listen")
 }
 
 /// A BMC's address as it is registered: a host, host:port or URL; https unless it says otherwise.

@@ -94,6 +94,9 @@ impl Images for Nothing {
     async fn hold(&self, _: &str, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)
     }
+    async fn holds(&self, _: &str, _: &str) -> Result<bool, Unavailable> {
+        Ok(false)
+    }
     async fn release(&self, _: &str) -> Result<(), Unavailable> {
         Ok(())
     }
@@ -109,6 +112,9 @@ impl Sessions for Nothing {
     }
     async fn kept(&self, _: &Serial) -> Result<Option<KeptSession>, Unavailable> {
         Ok(None)
+    }
+    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+        Ok(Vec::new())
     }
 }
 
@@ -159,6 +165,7 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> 
             Arc::new(Nothing),
             Arc::new(Nothing),
             redfish::Options { read_attempts: 1, ..redfish::Options::default() },
+            BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
             None,
         ),
         grants: Grants::new(Arc::new(Nothing), library.clone(), Arc::new(jiff::Timestamp::now)),
@@ -178,6 +185,7 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> 
             task_iso_dir: None,
             controller_ca: None,
             registry: true,
+            limits: Limits::default(),
         },
     })
 }

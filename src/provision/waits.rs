@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  media_import ... mount, settle .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
+//!                    bmc_silent                                                   the BMC answers: one request at a time
 //!                                                     report                         the machine installs: a signal ends it
 //!                                                     install_signs                  it cannot tell: looked at again
 //! ```
@@ -66,12 +67,28 @@ pub(super) const BOOT_OVERRIDE: Reason = Reason {
     next_action: "look in the BMC's own interface for a pending BIOS job that keeps boot settings locked",
 };
 
+/// Other hosts are powering on.
+pub(super) const POWER_TURN: Reason = Reason {
+    name: "power_turn",
+    means: "its turn to power on",
+    ends_by: "a host before it that boots, or has been on for POWER_ON_SETTLE",
+    next_action: "nothing: hosts take turns so that power and network hold; MAX_POWER_ONS says how many at once",
+};
+
 /// A power-on does not show yet.
 pub(super) const POWER_ON: Reason = Reason {
     name: "power_on",
     means: "the BMC to report the host as on",
     ends_by: "a read of the power state that says On, or the report of the maintenance OS",
     next_action: "look at the machine: a power supply, a chassis interlock or a power cap can keep it off",
+};
+
+/// The BMC has not answered so often that it is left alone.
+pub(super) const BMC_SILENT: Reason = Reason {
+    name: "bmc_silent",
+    means: "the BMC to answer again",
+    ends_by: "the answer to one request that is tried from time to time (REDFISH_BREAKER_REST)",
+    next_action: "look whether the BMC has power and network, and whether its address is still the registered one",
 };
 
 /// The machine installs itself.
@@ -92,7 +109,7 @@ pub(super) const SIGNS: Reason = Reason {
 };
 
 /// All of them.
-pub(super) const ALL: [&Reason; 10] = [
+pub(super) const ALL: [&Reason; 12] = [
     &MEDIA_IMPORT,
     &POWER_OFF,
     &SHUTDOWN,
@@ -100,7 +117,9 @@ pub(super) const ALL: [&Reason; 10] = [
     &MOUNT,
     &SETTLE,
     &BOOT_OVERRIDE,
+    &POWER_TURN,
     &POWER_ON,
+    &BMC_SILENT,
     &REPORT,
     &SIGNS,
 ];

@@ -63,6 +63,8 @@ pub struct FarmConfig {
     pub address: IpAddr,
     /// Port of the first BMC, the others follow; ephemeral ports when absent.
     pub base_port: Option<u16>,
+    /// Whether the BMCs speak TLS, each with a certificate of its own.
+    pub https: bool,
 }
 
 impl FarmConfig {
@@ -81,6 +83,7 @@ impl FarmConfig {
             disk_dir: disk_dir.into(),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             base_port: None,
+            https: false,
         }
     }
 }
@@ -336,8 +339,8 @@ fn start(
         TwinConfig::new(&spec.serial, &config.bmc_username, config.bmc_password.expose_secret())
     });
     let twin = Twin::new(twin_config, Arc::new(HostHandle(host)), Arc::clone(reader));
-    let server =
-        twin.serve(listener).map_err(|source| FarmError::Serve { serial: spec.serial.clone(), source })?;
+    let served = if config.https { twin.serve_tls(listener) } else { twin.serve(listener) };
+    let server = served.map_err(|source| FarmError::Serve { serial: spec.serial.clone(), source })?;
     Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), twin, machine, history, server })
 }
 

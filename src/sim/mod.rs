@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! farm ─┬─ redfish::sim    the twins: power, slots, boot override               (crate redfish, feature sim)
+//!       ├─ admin           what goes wrong, and what happened, through a door of its own
 //!       ├─ machine         serial and disks of one machine
 //!       └─ maintenance_os  what boots from media: find the task, validate, partition, pull, unpack, report
 //!             ├─ http_disc   a virtual CD: ISO bytes by HTTP ranges
@@ -21,6 +22,7 @@
 //!
 //! Allowed arrows: `sim -> {redfish::sim, iso9660, model}`. DESIGN sections 2, 7, 8 and 13.
 
+pub mod admin;
 pub mod backoff;
 pub mod console;
 pub mod disk;

@@ -111,6 +111,17 @@ impl Store {
         .await
     }
 
+    /// The batch ordered under an idempotency key.
+    pub async fn batch_of_key(&self, key: &str) -> Result<Option<Batch>, StoreError> {
+        const OPERATION: &str = "find a batch by its key";
+        let key = key.to_owned();
+        self.read(OPERATION, move |connection| {
+            let sql = "SELECT * FROM batches WHERE idempotency_key = ?1";
+            first(connection, OPERATION, sql, &[&key], read_batch)
+        })
+        .await
+    }
+
     /// How many jobs of a batch are where.
     pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<BatchCount>, StoreError> {
         const OPERATION: &str = "count the jobs of a batch";

@@ -10,7 +10,9 @@ use super::create::{Created, create};
 use super::locks;
 use super::rows::{append_events, execute, find_run, snapshot, to_json};
 use super::{Store, StoreError};
-use crate::model::{Change, Effect, JobStatus, NewRun, Phase, Run, RunId, Snapshot, Stage, StepRecord, Time};
+use crate::model::{
+    Change, Effect, JobStatus, NewRun, Outcome, Phase, Run, RunId, Snapshot, Stage, StepRecord, Time,
+};
 
 const OPERATION: &str = "commit a change of a run";
 
@@ -137,6 +139,10 @@ pub(super) fn commit(
     project(connection, &run, now)?;
     if current.phase.is_forward() && !run.phase.is_forward() {
         locks::withdraw(connection, &run)?;
+        locks::leave_turns(connection, &run, now)?;
+        if run.outcome == Some(Outcome::Cancelled) {
+            super::signals::cancel_children(connection, &run, now)?;
+        }
     }
     if run.phase == Phase::Ended {
         // Also when the step that ends them gave up: no right outlives its run.
@@ -290,6 +296,10 @@ pub(super) fn apply_effects(
                 super::grants::insert_pull(connection, run, token_hash, repository, now)?;
             }
             Effect::GrantsEnded => super::grants::end(connection, run, now)?,
+            Effect::TurnAsked { resource, places } => {
+                locks::ask_turn(connection, run, resource, *places, now)?
+            }
+            Effect::TurnOver { resource } => locks::leave_turn(connection, run, resource, now)?,
             Effect::ServerObserved { serial, observed } => {
                 super::servers::observed(connection, serial, Some(observed), now)?;
             }

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::locks;
 use super::rows::{append_events, execute, find_run, first, to_json};
 use super::{Store, StoreError};
-use crate::model::{Effect, NewJob, NewRun, OnConflict, Run, RunId, Serial};
+use crate::model::{Effect, NewJob, NewRun, OnConflict, Run, RunId, Serial, rank};
 
 const OPERATION: &str = "create a run";
 
@@ -38,6 +38,26 @@ impl Store {
     /// Makes a run; its rows, locks and events are durable when this answers.
     pub async fn create(&self, creation: Creation) -> Result<Created, StoreError> {
         self.writer.write(OPERATION, move |connection| create(connection, &creation.run)).await
+    }
+}
+
+impl Store {
+    /// What an order under this key would come to because of an earlier one: a replay, a key that is taken, or nothing.
+    pub async fn earlier(
+        &self,
+        server: &Serial,
+        key: &str,
+        request_sha256: &str,
+    ) -> Result<Option<Created>, StoreError> {
+        let (server, key, request) = (server.clone(), key.to_owned(), request_sha256.to_owned());
+        self.read("find an earlier order", move |connection| keyed(connection, &server, &key, &request)).await
+    }
+
+    /// The unfinished job of a server.
+    pub async fn active_job(&self, server: &Serial) -> Result<Option<RunId>, StoreError> {
+        let server = server.clone();
+        self.read("find the unfinished job of a server", move |connection| active_job(connection, &server))
+            .await
     }
 }
 
@@ -94,18 +114,38 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
     Ok(Created::New(Box::new(run)))
 }
 
+/// The batch a run was ordered with; empty when it was ordered alone.
+pub(super) fn batch_of(new: &NewRun) -> String {
+    let batch = new.effects.iter().find_map(|effect| match effect {
+        Effect::JobCreated(job) => job.batch,
+        _ => None,
+    });
+    batch.map_or_else(String::new, |batch| batch.to_string())
+}
+
 fn replay(connection: &Connection, job: &NewJob) -> Result<Option<Created>, StoreError> {
-    let Some(key) = &job.idempotency_key else { return Ok(None) };
+    match &job.idempotency_key {
+        Some(key) => keyed(connection, &job.server, key, &job.request_sha256),
+        None => Ok(None),
+    }
+}
+
+fn keyed(
+    connection: &Connection,
+    server: &Serial,
+    key: &str,
+    request_sha256: &str,
+) -> Result<Option<Created>, StoreError> {
     let earlier = first(
         connection,
         OPERATION,
         "SELECT id, request_sha256 FROM jobs WHERE server_serial = ?1 AND idempotency_key = ?2",
-        &[&job.server.as_str(), key],
+        &[&server.as_str(), &key],
         |columns| Ok((columns.parse("id", str::parse::<RunId>)?, columns.get::<String>("request_sha256")?)),
     )?;
     Ok(earlier.map(
         |(id, hash)| {
-            if hash == job.request_sha256 { Created::Replay(id) } else { Created::KeyReused(id) }
+            if hash == request_sha256 { Created::Replay(id) } else { Created::KeyReused(id) }
         },
     ))
 }
@@ -129,8 +169,8 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
         connection,
         OPERATION,
         "INSERT INTO runs (id, kind, kind_version, server, parent, root, phase, queue, priority, next_run_at,
-                           deadline_at, progress_at, created_by, created_at, updated_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9)",
+                           deadline_at, progress_at, created_by, created_at, updated_at, batch, rank)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9, ?12, ?13)",
         params![
             new.id.to_string(),
             new.kind,
@@ -142,7 +182,9 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
             new.priority,
             created,
             new.deadline_at.to_string(),
-            new.created_by
+            new.created_by,
+            batch_of(new),
+            rank(new.created_at, new.priority)
         ],
     )?;
     execute(

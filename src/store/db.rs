@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::migrate::{self, MigrateError};
 use super::writer::Writer;
-use crate::model::Time;
+use crate::model::{Time, Turns};
 
 /// Connections that may read at once.
 const READERS: usize = 4;
@@ -66,6 +66,22 @@ impl StoreError {
         Self::Sqlite { operation, source: Arc::new(source) }
     }
 
+    /// Whether a row, and not the database, is at fault.
+    pub fn is_corrupt(&self) -> bool {
+        use rusqlite::Error;
+        match self {
+            Self::Corrupt { .. } => true,
+            Self::Sqlite { source, .. } => matches!(
+                **source,
+                Error::FromSqlConversionFailure(..)
+                    | Error::IntegralValueOutOfRange(..)
+                    | Error::InvalidColumnType(..)
+                    | Error::Utf8Error(..)
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether the database is merely busy, full or closed: worth another try later (503).
     pub fn is_unavailable(&self) -> bool {
         use rusqlite::ErrorCode as Code;
@@ -90,6 +106,8 @@ impl StoreError {
 #[derive(Clone)]
 pub struct Store {
     pub(super) writer: Writer,
+    /// Whose turn it is to begin.
+    pub(super) turns: Arc<Mutex<Turns>>,
     readers: Arc<Readers>,
 }
 
@@ -133,6 +151,7 @@ impl Store {
             .map_err(|_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the writer"))))?;
         Ok(Self {
             writer,
+            turns: Arc::default(),
             readers: Arc::new(Readers {
                 idle: Mutex::new(readers),
                 permits: Arc::new(Semaphore::new(READERS)),

@@ -9,8 +9,8 @@ use crate::model::{BatchId, Job, JobStatus, NewJob, Outcome, RunId, Serial, Time
 /// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
 const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
      jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, jobs.retry_of, jobs.batch, \
-     (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id AND stage = 'finish' \
-      AND phase = 'failed') AS cleanup_remaining";
+     (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id \
+      AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining";
 
 /// Which jobs to list.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -8,17 +8,19 @@
 //!                            +----- nothing of a family is held in part ----- held = 1, run due at once
 //! ```
 //!
+//! A place can also be taken and given back in the middle of a run (`turn/…`): the run is told by a signal that it has it.
+//!
 //! Invariants: a family gets all it waits for in one transaction or nothing, so two of them never wait for each other over
 //! what was asked for at creation; a freed resource is handed over in the transaction that frees it, so nobody jumps the
 //! line; who cannot take everything yet does not keep others from what is free.
 
 use rusqlite::{Connection, params};
 
-use super::rows::{all, execute, first};
-use super::{Store, StoreError};
-use crate::model::{NewRun, Run, RunId, Time};
+use super::rows::{Columns, all, execute, first};
+use super::{Store, StoreError, create};
+use crate::model::{Head, NewRun, Run, RunId, TURN, Time, Turns, rank};
 
-/// What a family of runs cannot begin without.
+/// What a family of runs stands in line for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandsInLine {
     /// What it waits for.
@@ -27,30 +29,63 @@ pub struct StandsInLine {
     pub places: u32,
     /// One that holds it; `None` while it is being handed over.
     pub holder: Option<RunId>,
+    /// How many hold it.
+    pub taken: u64,
+    /// Its own place among those who wait, by priority and age; the first is 1. Batches take turns besides.
+    pub place: u64,
+    /// How many wait.
+    pub waiting: u64,
 }
 
 impl Store {
-    /// What a family of runs stands in line for: the resource, its places, and one of those who hold it.
+    /// What a family of runs stands in line for, who holds it, and which place it has.
     pub async fn in_line_for(&self, root: RunId) -> Result<Option<StandsInLine>, StoreError> {
         const OPERATION: &str = "see what a family stands in line for";
         self.read(OPERATION, move |connection| {
-            let resource = first(
+            let wanted = first(
                 connection,
                 OPERATION,
-                "SELECT wanted.resource, wanted.capacity FROM locks AS wanted WHERE wanted.root = ?1 AND wanted.held = 0
+                "SELECT wanted.resource, wanted.capacity, wanted.rank FROM locks AS wanted
+                 WHERE wanted.root = ?1 AND wanted.held = 0
                  ORDER BY wanted.capacity <= (SELECT count(*) FROM locks AS other
                                               WHERE other.resource = wanted.resource AND other.held = 1) DESC,
                           wanted.resource LIMIT 1",
                 &[&root.to_string()],
-                |columns| Ok((columns.get::<String>("resource")?, columns.get::<u32>("capacity")?)),
+                |columns| {
+                    let resource: String = columns.get("resource")?;
+                    Ok((resource, columns.get::<u32>("capacity")?, columns.get::<i64>("rank")?))
+                },
             )?;
-            let Some((resource, places)) = resource else { return Ok(None) };
+            let Some((resource, places, rank)) = wanted else { return Ok(None) };
+            let counts = first(
+                connection,
+                OPERATION,
+                "SELECT count(*) FILTER (WHERE held = 1) AS taken, count(*) FILTER (WHERE held = 0) AS waiting,
+                        count(*) FILTER (WHERE held = 0 AND (rank, root) <= (?2, ?3)) AS place
+                 FROM locks WHERE resource = ?1",
+                params![resource, rank, root.to_string()],
+                |columns| Ok((columns.count("taken")?, columns.count("waiting")?, columns.count("place")?)),
+            )?;
+            let (taken, waiting, place) = counts.unwrap_or_default();
             let holder = holder(connection, &resource)?;
-            Ok(Some(StandsInLine { resource, places, holder }))
+            Ok(Some(StandsInLine { resource, places, holder, taken, place, waiting }))
         })
         .await
     }
+
+    /// Gives back a place that a run took in the middle of its way; nothing when it has none.
+    pub async fn leave_turn(&self, run: RunId, resource: &str, now: Time) -> Result<(), StoreError> {
+        let resource = resource.to_owned();
+        self.writer
+            .write("give a place back", move |connection| leave_turn(connection, run, &resource, now))
+            .await
+    }
 }
+
+/// Places taken in the middle of a run; what a family asked for before it began is named differently.
+const TURNS: &str = "resource >= 'turn/' AND resource < 'turn0'";
+/// How far a line is looked through for somebody who can take all that it waits for.
+const LOOKED_AT: u32 = 2048;
 
 /// A run and everything below it, found through the index on `parent`.
 const FAMILY: &str = "WITH RECURSIVE family (id) AS
@@ -99,7 +134,8 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
         execute(
             connection,
             OPERATION,
-            "INSERT INTO locks (resource, root, held, priority, since, capacity) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO locks (resource, root, held, priority, since, capacity, batch, rank)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
              ON CONFLICT (resource, root) DO UPDATE SET held = max(held, excluded.held)",
             params![
                 lock.resource,
@@ -107,19 +143,13 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
                 free,
                 new.priority,
                 new.created_at.to_string(),
-                lock.places
+                lock.places,
+                create::batch_of(new),
+                rank(new.created_at, new.priority)
             ],
         )?;
     }
     if free { Ok(()) } else { sleep_until_deadline(connection, new.id, new.deadline_at) }
-}
-
-/// Whether a run may not begin yet because its family stands in line. Who is past its deadline may: it only fails.
-pub(super) fn gated(connection: &Connection, run: &Run, now: Time) -> Result<bool, StoreError> {
-    if run.epoch > 0 || !run.phase.is_forward() || now >= run.deadline_at {
-        return Ok(false);
-    }
-    in_line(connection, run.root)
 }
 
 /// A gated run is due again at its deadline; whoever frees the resource makes it due earlier.
@@ -170,33 +200,207 @@ pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result
     if working.is_some() {
         return Ok(());
     }
-    let resources = all(
+    let left = all(
         connection,
         OPERATION,
-        "SELECT resource FROM locks WHERE root = ?1 ORDER BY resource",
+        "SELECT resource, batch, since FROM locks WHERE root = ?1 ORDER BY resource",
         &[&root],
-        |columns| columns.get::<String>("resource"),
+        Left::read,
     )?;
     execute(connection, OPERATION, "DELETE FROM locks WHERE root = ?1", &[&root])?;
-    resources.iter().try_for_each(|resource| hand_over(connection, resource, now))
+    left.iter().try_for_each(|left| hand_over(connection, &left.resource, Some(left), now))
 }
 
-/// Gives a free resource, and all else it waits for, to the first in line that can take everything.
-fn hand_over(connection: &Connection, resource: &str, now: Time) -> Result<(), StoreError> {
-    const OPERATION: &str = "hand over a lock";
-    let next = first(
+/// A run in the middle of its way asks for a place, or goes on standing in line for it. Having it is told by a signal, so
+/// that it survives everything.
+pub(super) fn ask_turn(
+    connection: &Connection,
+    run: RunId,
+    resource: &str,
+    places: u32,
+    now: Time,
+) -> Result<(), StoreError> {
+    const OPERATION: &str = "ask for a place";
+    let root = first(
         connection,
         OPERATION,
-        "SELECT mine.root FROM locks AS mine WHERE mine.resource = ?1 AND mine.held = 0 AND NOT EXISTS
-             (SELECT 1 FROM locks AS wanted WHERE wanted.root = mine.root AND wanted.held = 0 AND wanted.capacity <=
-                  (SELECT count(*) FROM locks AS other
-                   WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
-         ORDER BY mine.priority DESC, mine.since, mine.root LIMIT 1",
-        &[&resource],
-        |columns| columns.get::<String>("root"),
+        "SELECT root, priority, batch FROM runs WHERE id = ?1",
+        &[&run.to_string()],
+        |columns| {
+            let root = columns.parse("root", str::parse::<RunId>)?;
+            Ok((root, columns.get::<i32>("priority")?, columns.get::<String>("batch")?))
+        },
     )?;
-    let Some(root) = next else { return Ok(()) };
-    execute(connection, OPERATION, "UPDATE locks SET held = 1 WHERE root = ?1 AND held = 0", &[&root])?;
+    let Some((root, priority, batch)) = root else { return Ok(()) };
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO locks (resource, root, held, priority, since, capacity, batch, rank, asker)
+         VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8)
+         ON CONFLICT (resource, root) DO UPDATE SET capacity = excluded.capacity",
+        params![
+            resource,
+            root.to_string(),
+            priority,
+            now.to_string(),
+            places,
+            batch,
+            rank(now, priority),
+            run.to_string()
+        ],
+    )?;
+    hand_over(connection, resource, None, now)
+}
+
+/// A run gives back a place that it took in the middle of its way.
+pub(super) fn leave_turn(
+    connection: &Connection,
+    run: RunId,
+    resource: &str,
+    now: Time,
+) -> Result<(), StoreError> {
+    const OPERATION: &str = "give a place back";
+    const OURS: &str = "resource = ?1 AND root = (SELECT root FROM runs WHERE id = ?2)";
+    let ours = params![resource, run.to_string()];
+    let left = first(
+        connection,
+        OPERATION,
+        &format!("SELECT resource, batch, since FROM locks WHERE {OURS}"),
+        ours,
+        Left::read,
+    )?;
+    let Some(left) = left else { return Ok(()) };
+    execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {OURS}"), ours)?;
+    hand_over(connection, resource, Some(&left), now)
+}
+
+/// A run has left the way to its goal: what it took on the way is given back.
+pub(super) fn leave_turns(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
+    let turns = all(
+        connection,
+        "give places back",
+        &format!("SELECT resource FROM locks WHERE root = ?1 AND {TURNS}"),
+        &[&run.root.to_string()],
+        |columns| columns.get::<String>("resource"),
+    )?;
+    turns.iter().try_for_each(|resource| leave_turn(connection, run.id, resource, now))
+}
+
+/// A place that was just left.
+struct Left {
+    resource: String,
+    batch: String,
+    since: Time,
+}
+
+impl Left {
+    fn read(columns: &Columns<'_>) -> Result<Self, StoreError> {
+        let (resource, batch) = (columns.get("resource")?, columns.get("batch")?);
+        Ok(Self { resource, batch, since: columns.time("since")? })
+    }
+}
+
+/// Gives free places of a resource, and all else they wait for, to those first in line that can take everything: by
+/// priority and age, batches in turn.
+fn hand_over(
+    connection: &Connection,
+    resource: &str,
+    left: Option<&Left>,
+    now: Time,
+) -> Result<(), StoreError> {
+    while let Some(root) = next_in_line(connection, resource, left)? {
+        grant(connection, &root, now)?;
+    }
+    Ok(())
+}
+
+fn next_in_line(
+    connection: &Connection,
+    resource: &str,
+    left: Option<&Left>,
+) -> Result<Option<String>, StoreError> {
+    const OPERATION: &str = "hand over a lock";
+    let (mut heads, mut roots): (Vec<Head>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut batch = first(
+        connection,
+        OPERATION,
+        "SELECT min(batch) AS batch FROM locks WHERE resource = ?1 AND held = 0",
+        &[&resource],
+        |columns| columns.get::<Option<String>>("batch"),
+    )?
+    .flatten();
+    while let Some(current) = batch {
+        let head = first(
+            connection,
+            OPERATION,
+            "SELECT mine.root, mine.rank, mine.priority FROM
+                 (SELECT root, rank, priority FROM locks WHERE resource = ?1 AND held = 0 AND batch = ?2
+                  ORDER BY rank, root LIMIT ?3) AS mine
+             WHERE NOT EXISTS
+                 (SELECT 1 FROM locks AS wanted WHERE wanted.root = mine.root AND wanted.held = 0 AND wanted.capacity <=
+                      (SELECT count(*) FROM locks AS other
+                       WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
+             ORDER BY mine.rank, mine.root LIMIT 1",
+            params![resource, current, LOOKED_AT],
+            |columns| {
+                let head = Head {
+                    batch: current.clone(),
+                    rank: columns.get("rank")?,
+                    priority: columns.get("priority")?,
+                };
+                Ok((head, columns.get::<String>("root")?))
+            },
+        )?;
+        if let Some((head, root)) = head {
+            heads.push(head);
+            roots.push(root);
+        }
+        batch = first(
+            connection,
+            OPERATION,
+            "SELECT min(batch) AS batch FROM locks WHERE resource = ?1 AND held = 0 AND batch > ?2",
+            params![resource, current],
+            |columns| columns.get::<Option<String>>("batch"),
+        )?
+        .flatten();
+    }
+    let mut turns = Turns::default();
+    left.iter().for_each(|left| turns.served(&left.batch, left.since));
+    if heads.len() > 1 {
+        // Who holds a place, or has just left one, had its turn when it got it.
+        let served = all(
+            connection,
+            OPERATION,
+            "SELECT batch, max(since) AS since FROM locks WHERE resource = ?1 AND held = 1 GROUP BY batch ORDER BY 2",
+            &[&resource],
+            |columns| Ok((columns.get::<String>("batch")?, columns.time("since")?)),
+        )?;
+        served.iter().for_each(|(batch, since)| turns.served(batch, *since));
+    }
+    Ok(turns.next(&heads).and_then(|next| roots.get(next).cloned()))
+}
+
+/// A family gets all that it stands in line for.
+fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreError> {
+    const OPERATION: &str = "hand over a lock";
+    let turns = all(
+        connection,
+        OPERATION,
+        &format!(
+            "SELECT resource, asker FROM locks WHERE root = ?1 AND held = 0 AND {TURNS} AND asker IS NOT NULL"
+        ),
+        &[&root],
+        |columns| Ok((columns.get::<String>("resource")?, columns.parse("asker", str::parse::<RunId>)?)),
+    )?;
+    execute(
+        connection,
+        OPERATION,
+        "UPDATE locks SET held = 1, since = ?2 WHERE root = ?1 AND held = 0",
+        params![root, now.to_string()],
+    )?;
+    for (resource, asker) in turns {
+        super::signals::tell(connection, asker, TURN, &resource, now)?;
+    }
     execute(
         connection,
         OPERATION,
@@ -209,11 +413,12 @@ fn hand_over(connection: &Connection, resource: &str, now: Time) -> Result<(), S
     .map(drop)
 }
 
-fn in_line(connection: &Connection, root: RunId) -> Result<bool, StoreError> {
+/// Whether a family may not begin because it stands in line.
+pub(super) fn in_line(connection: &Connection, root: RunId) -> Result<bool, StoreError> {
     first(
         connection,
         "see whether a family stands in line",
-        "SELECT 1 AS waits FROM locks WHERE root = ?1 AND held = 0 LIMIT 1",
+        &format!("SELECT 1 AS waits FROM locks WHERE root = ?1 AND held = 0 AND NOT ({TURNS}) LIMIT 1"),
         &[&root.to_string()],
         |_| Ok(()),
     )

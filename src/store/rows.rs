@@ -180,7 +180,16 @@ pub(super) fn find_run(
     operation: &'static str,
     id: RunId,
 ) -> Result<Option<Run>, StoreError> {
-    first(connection, operation, &format!("SELECT {RUN} FROM runs WHERE id = ?1"), &[&id.to_string()], run)
+    find_row(connection, operation, &id.to_string())
+}
+
+/// The run of a row, by its id as it stands in the database.
+pub(super) fn find_row(
+    connection: &Connection,
+    operation: &'static str,
+    id: &str,
+) -> Result<Option<Run>, StoreError> {
+    first(connection, operation, &format!("SELECT {RUN} FROM runs WHERE id = ?1"), &[&id], run)
 }
 
 /// Everything about a run that a worker needs.

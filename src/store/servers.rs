@@ -1,5 +1,7 @@
 //! Registered servers, and what was observed of them.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, params};
 use serde_json::Value;
 
@@ -8,9 +10,18 @@ use super::{Store, StoreError};
 use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
-     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
-     updated_at, observed, learned, debt \
+    tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
+     updated_at, observed, learned, debt, maintenance \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
+
+/// What limits the jobs of a server besides itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerStanding {
+    /// Its label `site`.
+    pub site: Option<String>,
+    /// Its BMC, when other servers are registered with it too.
+    pub shared_bmc: Option<String>,
+}
 
 /// What became of a registration.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +72,33 @@ impl Store {
                 params![after.as_ref().map_or("", Serial::as_str), limit],
                 server,
             )
+        })
+        .await
+    }
+
+    /// Where servers stand: the label `site`, and the BMC when others are registered with it too.
+    pub async fn standing_of(
+        &self,
+        serials: Vec<Serial>,
+    ) -> Result<HashMap<Serial, ServerStanding>, StoreError> {
+        const OPERATION: &str = "see where servers stand";
+        self.read(OPERATION, move |connection| {
+            let found = all(
+                connection,
+                OPERATION,
+                "SELECT servers.serial, json_extract(labels, '$.site') AS site,
+                     CASE WHEN EXISTS (SELECT 1 FROM servers AS other
+                                       WHERE other.bmc_address = servers.bmc_address AND other.serial <> servers.serial)
+                          THEN bmc_address END AS shared_bmc
+                 FROM json_each(?1) AS asked JOIN servers ON servers.serial = asked.value",
+                &[&to_json(OPERATION, &serials)?],
+                |columns| {
+                    let serial: Serial = columns.parse("serial", str::parse)?;
+                    let (site, shared_bmc) = (columns.get("site")?, columns.get("shared_bmc")?);
+                    Ok((serial, ServerStanding { site, shared_bmc }))
+                },
+            )?;
+            Ok(found.into_iter().collect())
         })
         .await
     }
@@ -208,6 +246,17 @@ impl Store {
             .await
     }
 
+    /// The servers for which a session is kept.
+    pub async fn kept_sessions(&self) -> Result<Vec<Serial>, StoreError> {
+        const OPERATION: &str = "list kept BMC sessions";
+        self.read(OPERATION, move |connection| {
+            all(connection, OPERATION, "SELECT server FROM bmc_sessions ORDER BY server", &[], |columns| {
+                columns.parse("server", str::parse)
+            })
+        })
+        .await
+    }
+
     /// The session kept for a server, sealed.
     pub async fn kept_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "read a kept BMC session";
@@ -229,7 +278,7 @@ fn quirks(operation: &'static str, server: &Server) -> Result<Option<String>, St
     server.quirks.as_ref().map(|quirks| to_json(operation, quirks)).transpose()
 }
 
-fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
+pub(super) fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
     first(
         connection,
         "read a server",
@@ -270,6 +319,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         observed: columns.json_opt("observed")?,
         learned: columns.json_opt("learned")?,
         debt: columns.json_opt("debt")?,
+        maintenance: columns.json_opt("maintenance")?,
     })
 }
 

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::commit::{Committed, commit};
-use super::rows::{append_events, execute, find_run, signals, snapshot, to_json};
+use super::rows::{all, append_events, execute, find_run, signals, snapshot, to_json};
 use super::{Store, StoreError};
 use crate::model::{Change, NewEvent, Run, RunId, Signal, Snapshot, Time};
 
@@ -41,6 +41,21 @@ impl Store {
                 deliver(connection, run, &signal, &events, change.as_ref(), now)
             })
             .await
+    }
+
+    /// The children of a run that were asked to end with it and have not yet turned to their finish lists.
+    pub async fn cancelled_children(&self, parent: RunId) -> Result<Vec<RunId>, StoreError> {
+        const OPERATION: &str = "find the cancelled children of a run";
+        self.read(OPERATION, move |connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT id FROM runs WHERE parent = ?1 AND cancel_requested_at IS NOT NULL AND phase = 'running'",
+                &[&parent.to_string()],
+                |columns| columns.parse("id", str::parse::<RunId>),
+            )
+        })
+        .await
     }
 
     /// All signals of a run.
@@ -120,6 +135,66 @@ fn wake(connection: &Connection, run: &Run, name: &str, now: Time) -> Result<Run
         column: "id",
         detail: "the row just written is not there".to_owned(),
     })
+}
+
+/// Tells a run something in the transaction that makes it so.
+pub(super) fn tell(
+    connection: &Connection,
+    id: RunId,
+    name: &str,
+    key: &str,
+    now: Time,
+) -> Result<(), StoreError> {
+    let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(()) };
+    let signal = Signal {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        payload: json!({}),
+        received_at: now,
+        consumed: false,
+    };
+    insert(connection, id, &signal)?;
+    wake(connection, &run, name, now).map(drop)
+}
+
+/// A run ends because an operator asked for it: so do the runs it has started, each with a finish list of its own. A
+/// leased one notices at its next commit; the others, held ones too, are due at once.
+pub(super) fn cancel_children(connection: &Connection, parent: &Run, now: Time) -> Result<(), StoreError> {
+    let children = living_children(connection, parent.id)?;
+    for child in children {
+        let signal = Signal {
+            name: CANCEL.to_owned(),
+            key: String::new(),
+            payload: json!({ "by": "engine", "reason": format!("{}, which started it, was cancelled", parent.id) }),
+            received_at: now,
+            consumed: false,
+        };
+        insert(connection, child, &signal)?;
+        execute(
+            connection,
+            OPERATION,
+            "UPDATE runs SET revision = revision + 1, updated_at = ?2, hold = NULL,
+                 cancel_requested_at = coalesce(cancel_requested_at, ?2),
+                 phase = CASE phase WHEN 'held' THEN 'waiting' ELSE phase END,
+                 next_run_at = CASE WHEN lease_owner IS NULL THEN ?2 ELSE next_run_at END
+             WHERE id = ?1",
+            params![child.to_string(), now.to_string()],
+        )?;
+        let event = NewEvent::warn("verb.cancel", "the run that started this one was cancelled");
+        append_events(connection, OPERATION, Some(child), None, now, &[event])?;
+    }
+    Ok(())
+}
+
+/// The children of a run that are on the way to their goal.
+fn living_children(connection: &Connection, parent: RunId) -> Result<Vec<RunId>, StoreError> {
+    all(
+        connection,
+        OPERATION,
+        "SELECT id FROM runs WHERE parent = ?1 AND phase IN ('queued', 'running', 'waiting', 'held') ORDER BY id",
+        &[&parent.to_string()],
+        |columns| columns.parse("id", str::parse::<RunId>),
+    )
 }
 
 /// Tells the parent of an ended run.

@@ -1,39 +1,33 @@
-//! What changes a twin: login and logout, the boot override, reset, insert and eject.
+//! What changes a twin: login and logout, the boot override, reset. Media are in media_actions.rs.
 //!
 //! ```text
 //!   body ─ declared JSON? ─ an object? ─ only known names? ─ right types? ─ listed values? ─► state ─► 204
 //!            415              400          400                400             400             409, 412, 428, 503
 //! ```
 //!
-//! Invariants: a refused action changes nothing; a slot is `busy` from before its image is read until it holds it
-//! or gave up, and a busy slot takes neither insert nor eject.
+//! Invariant: a refused action changes nothing.
 //!
 //! Reference: DSP0266 clauses 7.7 to 7.11 (create, modify, delete, actions), DSP0268 VirtualMedia and ComputerSystem.
+
+use std::time::Duration;
 
 use http::{StatusCode, header};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
-use url::{Host, Url};
 
 use super::{
     boot::{BootOverride, OverrideEnabled},
     call::{Body, Call},
-    config::{AlreadyThere, BootPolicy, EjectEmpty, MediaKind, UrlRules},
-    host::MediaUrl,
+    config::{AlreadyThere, BootDemands, BootPolicy, ErrorPolicy, ErrorShape, Success},
+    etag,
     journal::Change,
-    media_reader::{MediaFacts, MediaRefusal},
-    power::{Refusal, ResetType},
+    power::{Power, Refusal, ResetType},
     reply::{Refused, Reply},
     routes::{self, Resource},
-    state::Medium,
     twin::Twin,
 };
 
-const INSERT: &str = "VirtualMedia.InsertMedia";
-const EJECT: &str = "VirtualMedia.EjectMedia";
 const RESET: &str = "ComputerSystem.Reset";
-const CD_SECTOR: u64 = 2048;
-const USB_SECTOR: u64 = 512;
 
 impl Twin {
     // === Sessions ===
@@ -50,6 +44,17 @@ impl Twin {
         };
         let (username, password) = (word("UserName")?, word("Password")?);
         let config = &self.inner.config;
+        if let Some(oem) = &config.session.login_oem {
+            let pointer = format!("/Oem/{}/{}", oem.vendor, oem.property);
+            let told = body.get("Oem").and_then(|told| told.pointer(pointer.trim_start_matches("/Oem")));
+            if told.and_then(Value::as_str) != Some(oem.value.as_str()) {
+                return Err(Refused::new(
+                    StatusCode::BAD_REQUEST,
+                    "iBMC.1.0.AuthorizationFailed",
+                    "The user name or password is incorrect, or the account is locked.",
+                ));
+            }
+        }
         let (id, token) = {
             let mut state = self.state();
             let opened = state.sessions.login(config, username, password, Instant::now())?;
@@ -57,9 +62,12 @@ impl Twin {
             opened
         };
         let session = self.view(&config.serial, |view| view.session(id));
-        Ok(Reply::json(StatusCode::CREATED, &session)
-            .with(header::LOCATION, &routes::uri(config, &Resource::Session(id)))
-            .with(http::HeaderName::from_static("x-auth-token"), &token))
+        let reply = Reply::json(StatusCode::CREATED, &session)
+            .with(http::HeaderName::from_static("x-auth-token"), &token);
+        if !config.session.location {
+            return Ok(reply);
+        }
+        Ok(reply.with(header::LOCATION, &routes::uri(config, &Resource::Session(id))))
     }
 
     pub(super) fn logout(&self, call: &Call, id: u64) -> Result<Reply, Refused> {
@@ -73,16 +81,24 @@ impl Twin {
 
     // === The boot override ===
 
-    pub(super) fn patch_system(&self, call: &Call) -> Result<Reply, Refused> {
+    /// A PATCH of the system or of its settings resource.
+    pub(super) fn patch_system(&self, call: &Call, at_settings: bool) -> Result<Reply, Refused> {
         let body = object(call)?.filter(|body| !body.is_empty()).ok_or_else(Refused::malformed_json)?;
         let config = &self.inner.config;
         let at = self.elapsed();
         let mut state = self.state();
-        check_if_match(call, &state.system_etag(), config.require_if_match)?;
+        let opaque = if at_settings { state.settings_etag() } else { state.system_etag() };
+        etag::check(config.etag, call, &opaque)?;
+        let elsewhere =
+            !at_settings && config.boot.settings.as_ref().is_some_and(|settings| !settings.also_direct);
         let mut boot = state.boot.clone();
         for (name, value) in body {
             match name.as_str() {
+                "Boot" if elsewhere => return Err(Refused::property_not_writable("Boot")),
                 "Boot" => {
+                    if config.boot.locked_in_post && state.machine.is_in_post() {
+                        return Err(in_post());
+                    }
                     let changes = value.as_object().ok_or_else(|| Refused::property_type("Boot"))?;
                     patch_boot(&mut boot, changes, &config.boot)?;
                 }
@@ -98,10 +114,12 @@ impl Twin {
             Change::BootOverride { target: boot.target.clone(), enabled: boot.enabled.as_str() },
         );
         state.boot = boot;
-        let etag = state.system_etag();
+        let opaque = if at_settings { state.settings_etag() } else { state.system_etag() };
         drop(state);
         self.notify();
-        Ok(Reply::no_content().with(header::ETAG, &etag))
+        let resource = if at_settings { Resource::Settings } else { Resource::System };
+        let done = self.done("Boot override", config.answers.patch, &resource);
+        Ok(etag::tag(config.etag, done, &opaque))
     }
 
     // === Power ===
@@ -114,138 +132,93 @@ impl Twin {
         let value = body.get("ResetType").ok_or_else(|| Refused::parameter_missing(RESET, "ResetType"))?;
         let word = value.as_str().ok_or_else(|| Refused::parameter_type(RESET, "ResetType"))?;
         let policy = &self.inner.config.power;
-        let kind: ResetType = word
-            .parse()
-            .ok()
-            .filter(|kind| policy.reset_types.contains(kind))
-            .ok_or_else(|| Refused::parameter_not_in_list(RESET, "ResetType", word))?;
-        let at = self.elapsed();
-        let outcome = self.drive(|state| {
-            let outcome = state.machine.reset(kind, policy);
-            if outcome.is_ok() {
-                state.changed(at, Change::Reset(kind));
-            }
-            outcome
-        });
-        match outcome {
-            Ok(timer) => {
-                self.settle(timer);
-                Ok(Reply::no_content())
-            }
-            Err(Refusal::AlreadyThere) if policy.already_there == AlreadyThere::NoOp => {
-                Ok(Reply::no_content())
-            }
+        let kind: ResetType =
+            word.parse().map_err(|()| Refused::parameter_not_in_list(RESET, "ResetType", word))?;
+        if policy.not_implemented.contains(&kind) {
+            return Err(not_implemented(kind));
+        }
+        if !policy.reset_types.contains(&kind) {
+            return Err(Refused::parameter_not_in_list(RESET, "ResetType", word));
+        }
+        self.check_moment(kind)?;
+        let done = || self.done("Reset", self.inner.config.answers.reset, &Resource::System);
+        if !policy.act_delay.is_zero() {
+            let (twin, delay) = (self.clone(), policy.act_delay);
+            tokio::spawn(async move {
+                tokio::time::sleep(delay).await;
+                // Whatever became impossible in the meantime does not happen; nobody is told.
+                twin.reset_now(kind).ok();
+            });
+            return Ok(done());
+        }
+        match self.reset_now(kind) {
+            Ok(()) => Ok(done()),
+            Err(Refusal::AlreadyThere) if policy.already_there == AlreadyThere::NoOp => Ok(done()),
             Err(refusal) => Err(refuse_reset(kind, refusal, policy.already_there)),
         }
     }
 
-    // === Slots ===
-
-    pub(super) async fn insert(&self, call: &Call, index: usize) -> Result<Reply, Refused> {
-        let config = &self.inner.config;
-        let url = self.read_insert(call)?;
-        {
-            let mut state = self.state();
-            let slot = &mut state.slots[index];
-            if slot.busy {
-                return Err(Refused::busy());
-            }
-            if slot.medium.is_some() {
-                return Err(Refused::new(
-                    StatusCode::CONFLICT,
-                    "ResourceInUse",
-                    "The change to the requested resource failed because the resource is in use or in transition.",
-                )
-                .resolution("Eject the media that is inserted and resubmit the request."));
-            }
-            slot.busy = true;
-        }
-        self.notify();
-        let looked = tokio::time::timeout(config.media.timeout, self.inner.media.inspect(&url)).await;
-        let facts = looked
-            .unwrap_or_else(|_| Err(MediaRefusal::Unreachable("the image was not read in time".to_owned())))
-            .and_then(|facts| check_size(facts, config.slots[index].kind, config.media.min_sectors));
+    /// What a BMC refuses only for a while.
+    fn check_moment(&self, kind: ResetType) -> Result<(), Refused> {
+        let policy = &self.inner.config.power;
         let at = self.elapsed();
-        let mut state = self.state();
-        state.slots[index].busy = false;
-        let facts = facts.map_err(|refusal| refuse_media(&url, &refusal))?;
-        let change =
-            Change::Inserted { slot: config.slots[index].id.clone(), file: url.file_name().to_owned() };
-        state.slots[index].medium = Some(Medium { url, facts });
-        state.slots[index].revision += 1;
-        state.changed(at, change);
-        drop(state);
-        self.notify();
-        Ok(Reply::no_content())
-    }
-
-    pub(super) fn eject(&self, call: &Call, index: usize) -> Result<Reply, Refused> {
-        let config = &self.inner.config;
-        match object(call)? {
-            None if config.media.body_required => return Err(unsupported_media_type()),
-            None => {}
-            Some(body) => {
-                if let Some(name) = body.keys().next() {
-                    return Err(Refused::parameter_unknown(EJECT, name));
-                }
-            }
-        }
-        let at = self.elapsed();
-        let mut state = self.state();
-        if state.slots[index].busy {
-            return Err(Refused::busy());
-        }
-        if state.slots[index].medium.is_some() {
-            self.remove_medium(&mut state, index, at);
-        } else if config.media.eject_empty == EjectEmpty::Refused {
+        let state = self.state();
+        let since = |then: Option<Duration>| then.map_or(Duration::MAX, |then| at.saturating_sub(then));
+        if since(state.last_command) < policy.quiet_after_reset {
             return Err(Refused::new(
                 StatusCode::BAD_REQUEST,
-                "OperationFailed",
-                "There is no media in the virtual media slot to eject.",
+                "InvalidOperationForSystemState",
+                "The operation was not successful due to the current power state.",
             ));
         }
-        drop(state);
-        self.notify();
-        Ok(Reply::no_content())
+        let went_off =
+            state.power_log.back().filter(|(_, power)| *power == Power::Off).map(|(when, _)| *when);
+        if kind == ResetType::On && since(went_off) < policy.no_on_after_off {
+            return Err(Refused::new(
+                StatusCode::CONFLICT,
+                "ActionParameterValueConflict",
+                "The parameter 'ResetType' with the requested value of 'On' does not meet the constraints of the \
+                 implementation.",
+            )
+            .args(&["ResetType", "On"]));
+        }
+        Ok(())
     }
 
-    /// The body of an insert: all it says must be true of this twin.
-    fn read_insert(&self, call: &Call) -> Result<MediaUrl, Refused> {
-        let rules = &self.inner.config.media.insert;
-        let body = object(call)?.ok_or_else(|| Refused::parameter_missing(INSERT, "Image"))?;
-        if let Some(name) = body.keys().find(|name| !rules.accepted.contains(name)) {
-            return Err(Refused::parameter_unknown(INSERT, name));
-        }
-        if let Some(name) = rules.required.iter().find(|name| !body.contains_key(*name)) {
-            return Err(Refused::parameter_missing(INSERT, name));
-        }
-        let word = |name: &str| match body.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => value.as_str().map(Some).ok_or_else(|| Refused::parameter_type(INSERT, name)),
-        };
-        for name in ["Inserted", "WriteProtected"] {
-            match body.get(name) {
-                None | Some(Value::Bool(true)) => {}
-                Some(Value::Bool(false)) => {
-                    return Err(Refused::parameter_not_in_list(INSERT, name, "false"));
-                }
-                Some(_) => return Err(Refused::parameter_type(INSERT, name)),
+    fn reset_now(&self, kind: ResetType) -> Result<(), Refusal> {
+        let at = self.elapsed();
+        let timer = self.drive(|state| {
+            let outcome = state.machine.reset(kind, &self.inner.config.power);
+            if outcome.is_ok() {
+                state.last_command = Some(at);
+                state.changed(at, Change::Reset(kind));
+            }
+            outcome
+        })?;
+        self.settle(timer);
+        Ok(())
+    }
+
+    /// A success as the vendor tells it; tasks that have nothing left to do are over at once.
+    pub(super) fn done(&self, name: &'static str, how: Success, resource: &Resource) -> Reply {
+        match how {
+            Success::NoContent => Reply::no_content(),
+            Success::Accepted => Reply::empty(StatusCode::ACCEPTED),
+            Success::Message => {
+                let message = Refused::new(StatusCode::OK, "Success", "The request completed successfully.");
+                let shape = ErrorPolicy { shape: ErrorShape::NoEnvelope, ..self.inner.config.errors.clone() };
+                message.reply(&shape)
+            }
+            Success::SuccessObject => Reply::ok(&serde_json::json!({
+                "Success": { "code": "Base.v1_4_0.Success", "message": "Successfully Completed Request." }
+            })),
+            Success::Resource => self
+                .view(&self.inner.config.serial, |view| view.show(resource, None))
+                .unwrap_or_else(Reply::no_content),
+            Success::TaskLocation | Success::TaskBody | Success::Task => {
+                self.begin_task(name, how, async { Ok(()) })
             }
         }
-        for name in ["UserName", "Password"] {
-            word(name)?;
-        }
-        if let Some(method) = word("TransferMethod")?.filter(|&method| method != "Stream") {
-            return Err(Refused::parameter_not_in_list(INSERT, "TransferMethod", method));
-        }
-        let image = word("Image")?.ok_or_else(|| Refused::parameter_missing(INSERT, "Image"))?;
-        let url = check_url(image, &self.inner.config.media.url)
-            .map_err(|why| Refused::parameter_format(INSERT, "Image", why))?;
-        let protocol = word("TransferProtocolType")?;
-        if let Some(protocol) = protocol.filter(|protocol| !protocol.eq_ignore_ascii_case(url.scheme())) {
-            return Err(Refused::parameter_not_in_list(INSERT, "TransferProtocolType", protocol));
-        }
-        Ok(MediaUrl::new(image))
     }
 }
 
@@ -255,13 +228,18 @@ fn patch_boot(
     changes: &Map<String, Value>,
     policy: &BootPolicy,
 ) -> Result<(), Refused> {
+    const TARGET: &str = "BootSourceOverrideTarget";
+    const ENABLED: &str = "BootSourceOverrideEnabled";
+    const MODE: &str = "BootSourceOverrideMode";
+    let has = |name: &str| changes.contains_key(name);
+    let before = boot.clone();
     for (name, value) in changes {
         let property = format!("Boot/{name}");
         let word = || value.as_str().ok_or_else(|| Refused::property_type(&property));
         match name.as_str() {
-            "BootSourceOverrideTarget" => boot.target = listed(&property, word()?, &policy.targets)?,
-            "BootSourceOverrideMode" => boot.mode = listed(&property, word()?, &policy.modes)?,
-            "BootSourceOverrideEnabled" => {
+            TARGET => boot.target = listed(&property, word()?, &policy.targets)?,
+            MODE if !policy.modes.is_empty() => boot.mode = listed(&property, word()?, &policy.modes)?,
+            ENABLED => {
                 let mut allowed = policy.enabled.iter();
                 let word = word()?;
                 boot.enabled = *allowed
@@ -271,40 +249,41 @@ fn patch_boot(
             _ => return Err(Refused::property_unknown(&property)),
         }
     }
-    let disables =
-        changes.contains_key("BootSourceOverrideEnabled") && boot.enabled == OverrideEnabled::Disabled;
-    if disables {
+    match policy.demands {
+        BootDemands::AllOrIgnored
+            if !(has(TARGET) && has(ENABLED) && (has(MODE) || policy.modes.is_empty())) =>
+        {
+            *boot = before;
+            return Ok(());
+        }
+        BootDemands::EnabledOrIgnored if has(TARGET) && !has(ENABLED) => {
+            *boot = before;
+            return Ok(());
+        }
+        BootDemands::Target if !has(TARGET) => {
+            return Err(Refused::new(
+                StatusCode::BAD_REQUEST,
+                "PropertyMissing",
+                "Missing the BootSourceOverrideTarget element",
+            )
+            .in_plain_text());
+        }
+        _ => {}
+    }
+    if let Some(mode) = policy.mode_falls_to.as_ref().filter(|_| has(TARGET) && !has(MODE)) {
+        boot.mode.clone_from(mode);
+    }
+    if has(ENABLED) && boot.enabled == OverrideEnabled::Disabled {
         "None".clone_into(&mut boot.target);
+    }
+    if let Some(kept) = policy.stored_as {
+        boot.enabled = kept;
     }
     Ok(())
 }
 
-fn check_if_match(call: &Call, current: &str, required: bool) -> Result<(), Refused> {
-    let Some(told) = call.header(header::IF_MATCH) else {
-        return if required {
-            Err(Refused::new(
-                StatusCode::PRECONDITION_REQUIRED,
-                "PreconditionRequired",
-                "A precondition header or annotation is required to change the resource.",
-            ))
-        } else {
-            Ok(())
-        };
-    };
-    // Weak tags never match here: RFC 9110 demands the strong comparison for If-Match.
-    if told.trim() == "*" || told.split(',').any(|tag| tag.trim() == current) {
-        return Ok(());
-    }
-    Err(Refused::new(
-        StatusCode::PRECONDITION_FAILED,
-        "PreconditionFailed",
-        "The ETag supplied did not match the ETag required to change this resource.",
-    )
-    .resolution("Try the operation again using the appropriate ETag."))
-}
-
 /// The body as an object; `None` if there is none.
-fn object(call: &Call) -> Result<Option<&Map<String, Value>>, Refused> {
+pub(super) fn object(call: &Call) -> Result<Option<&Map<String, Value>>, Refused> {
     match &call.body {
         Body::Absent => Ok(None),
         Body::Object(object) => Ok(Some(object)),
@@ -318,7 +297,7 @@ fn object(call: &Call) -> Result<Option<&Map<String, Value>>, Refused> {
     }
 }
 
-fn unsupported_media_type() -> Refused {
+pub(super) fn unsupported_media_type() -> Refused {
     Refused::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "HeaderInvalid",
@@ -330,6 +309,22 @@ fn unsupported_media_type() -> Refused {
 fn listed(property: &str, word: &str, allowed: &[String]) -> Result<String, Refused> {
     let mut allowed = allowed.iter();
     allowed.find(|value| *value == word).cloned().ok_or_else(|| Refused::property_not_in_list(property, word))
+}
+
+fn in_post() -> Refused {
+    Refused::new(
+        StatusCode::BAD_REQUEST,
+        "iLO.2.14.UnableToModifyDuringSystemPOST",
+        "The value of the property cannot be changed while the system is in POST.",
+    )
+}
+
+fn not_implemented(kind: ResetType) -> Refused {
+    Refused::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "ActionNotSupported",
+        format!("The reset type {kind} is not supported by the resource."),
+    )
 }
 
 fn refuse_reset(kind: ResetType, refusal: Refusal, already_there: AlreadyThere) -> Refused {
@@ -355,89 +350,5 @@ fn refuse_reset(kind: ResetType, refusal: Refusal, already_there: AlreadyThere) 
         (Refusal::AlreadyThere, _) => conflict(format!(
             "The reset type {kind} cannot be used: the host is in that power state already."
         )),
-    }
-}
-
-fn check_url(image: &str, rules: &UrlRules) -> Result<Url, &'static str> {
-    if image.len() > rules.max_bytes {
-        return Err("the URI is too long");
-    }
-    let url = Url::parse(image).map_err(|_| "it is not a URI")?;
-    if !rules.schemes.iter().any(|scheme| scheme == url.scheme()) {
-        return Err("the scheme is not supported");
-    }
-    match url.host() {
-        None | Some(Host::Domain("")) => return Err("the URI has no host"),
-        Some(_) => {}
-    }
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err("credentials are not taken in the URI");
-    }
-    let port = url.port_or_known_default();
-    if rules.ports.as_ref().is_some_and(|ports| !port.is_some_and(|port| ports.contains(&port))) {
-        return Err("the port is not supported");
-    }
-    if !rules.query && image.contains(['?', '&']) {
-        return Err("'?' and '&' are not supported");
-    }
-    if url.fragment().is_some() {
-        return Err("a fragment is not supported");
-    }
-    if !rules.hyphens && url.path().contains('-') {
-        return Err("a hyphen in the path is not supported");
-    }
-    if !rules.at_root && url.path().matches('/').count() < 2 {
-        return Err("the image must be in a directory");
-    }
-    if !rules.suffixes.is_empty()
-        && !rules.suffixes.iter().any(|suffix| url.path().ends_with(suffix.as_str()))
-    {
-        return Err("the file type is not supported");
-    }
-    Ok(url)
-}
-
-fn check_size(facts: MediaFacts, kind: MediaKind, min_sectors: u64) -> Result<MediaFacts, MediaRefusal> {
-    let (sector, least) = match kind {
-        MediaKind::Cd => (CD_SECTOR, min_sectors * CD_SECTOR),
-        MediaKind::Usb => (USB_SECTOR, USB_SECTOR),
-    };
-    if facts.length < least || !facts.length.is_multiple_of(sector) {
-        return Err(MediaRefusal::Size(facts.length));
-    }
-    Ok(facts)
-}
-
-fn refuse_media(url: &MediaUrl, refusal: &MediaRefusal) -> Refused {
-    // As on a real BMC the text repeats the whole URI: it is the client's part not to log it.
-    let uri = url.as_str();
-    match refusal {
-        MediaRefusal::Unreachable(_) => Refused::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "CouldNotEstablishConnection",
-            format!("The service failed to establish a connection with the URI '{uri}': {refusal}."),
-        )
-        .args(&[uri])
-        .resolution("Ensure that the URI contains a valid and reachable node name, protocol information and other URI components."),
-        MediaRefusal::Status(401 | 403) => Refused::new(
-            StatusCode::BAD_REQUEST,
-            "AccessDenied",
-            format!("While attempting to establish a connection to '{uri}', the service denied access."),
-        )
-        .args(&[uri]),
-        MediaRefusal::Status(404 | 410) => Refused::new(
-            StatusCode::BAD_REQUEST,
-            "ResourceMissingAtURI",
-            format!("The resource at the URI '{uri}' was not found."),
-        )
-        .args(&[uri]),
-        MediaRefusal::Status(_) | MediaRefusal::NoLength | MediaRefusal::Unusable(_) | MediaRefusal::Size(_) => {
-            Refused::new(
-                StatusCode::BAD_REQUEST,
-                "ResourceAtUriInUnknownFormat",
-                format!("The resource at '{uri}' is in a format not recognized by the service: {refusal}."),
-            )
-            .args(&[uri])
-        }
     }
 }

@@ -72,7 +72,7 @@ impl Sessions {
         if self.open.len() >= config.session.limit {
             return Err(Refused::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "SessionLimitExceeded",
+                &config.session.limit_message,
                 "The session establishment failed due to the number of simultaneous sessions exceeding the limit \
                  of the implementation.",
             )

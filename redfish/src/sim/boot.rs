@@ -75,12 +75,17 @@ pub(super) fn choose(boot: &BootOverride, slots: &[Candidate], policy: &BootPoli
     if boot.enabled == OverrideEnabled::Disabled {
         return None;
     }
-    let wanted = |kind: MediaKind| match boot.target.as_str() {
-        "Cd" => kind == MediaKind::Cd,
-        "Usb" => kind == MediaKind::Usb,
-        "UsbCd" => true,
-        _ => false,
-    };
+    let kinds = policy.media_targets.get(&boot.target);
+    let wanted = |kind: MediaKind| kinds.is_some_and(|kinds| kinds.contains(&kind));
+    first(slots, wanted, policy)
+}
+
+/// The slot that decides among those of the wanted kinds, if it can be booted.
+pub(super) fn first(
+    slots: &[Candidate],
+    wanted: impl Fn(MediaKind) -> bool,
+    policy: &BootPolicy,
+) -> Option<usize> {
     let mut inserted = slots
         .iter()
         .enumerate()

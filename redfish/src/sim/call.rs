@@ -15,7 +15,7 @@ use super::{
     config::TwinConfig,
     journal::Operation,
     power::ResetType,
-    routes::{self, Resource},
+    routes::{Oem, Paths, Resource},
 };
 
 /// The longest body a twin reads.
@@ -66,16 +66,16 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn understand(config: &TwinConfig, request: Request<Bytes>) -> Self {
+    pub(super) fn understand(config: &TwinConfig, paths: &Paths, request: Request<Bytes>) -> Self {
         let (parts, bytes) = request.into_parts();
         let full = parts.uri.path();
-        let resource = if full.len() <= MAX_PATH_BYTES { routes::resolve(config, full) } else { None };
+        let resource = if full.len() <= MAX_PATH_BYTES { paths.resolve(config, full) } else { None };
         let path = full.chars().take(MAX_PATH_BYTES).collect();
         let body = understand_body(&parts.headers, &bytes);
-        let operation = operation(&parts.method, resource.as_ref());
+        let operation = operation(&parts.method, resource.as_ref(), &body);
         let detail = match (&resource, &body) {
-            (Some(Resource::Insert(_, slot) | Resource::Eject(_, slot)), _) => {
-                Detail::Slot(config.slots[*slot].id.clone())
+            (Some(resource), _) if resource.slot().is_some() => {
+                resource.slot().map_or(Detail::None, |slot| Detail::Slot(config.slots[slot].id.clone()))
             }
             (Some(Resource::Reset), Body::Object(object)) => object
                 .get("ResetType")
@@ -102,15 +102,31 @@ impl Call {
     }
 }
 
-fn operation(method: &Method, resource: Option<&Resource>) -> Operation {
+fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> Operation {
     match (method, resource) {
         (&Method::GET | &Method::HEAD, _) => Operation::Read,
         (&Method::POST, Some(Resource::Sessions)) => Operation::Login,
         (&Method::DELETE, Some(Resource::Session(_))) => Operation::Logout,
-        (&Method::PATCH, Some(Resource::System)) => Operation::PatchSystem,
+        (&Method::PATCH, Some(Resource::System | Resource::Settings)) => Operation::PatchSystem,
+        (&Method::PATCH, Some(Resource::Slot(..))) => match body {
+            Body::Object(object) if object.contains_key("Oem") => Operation::Configure,
+            Body::Object(object) if object.get("Image").is_some_and(Value::is_string) => Operation::Insert,
+            _ => Operation::Eject,
+        },
         (&Method::POST, Some(Resource::Reset)) => Operation::Reset,
-        (&Method::POST, Some(Resource::Insert(..))) => Operation::Insert,
-        (&Method::POST, Some(Resource::Eject(..))) => Operation::Eject,
+        (&Method::POST, Some(Resource::Insert(..) | Resource::Oem(Oem::HpInsert(..) | Oem::CfgCdMount))) => {
+            Operation::Insert
+        }
+        (&Method::POST, Some(Resource::Eject(..) | Resource::Oem(Oem::HpEject(..) | Oem::CfgCdUnmount))) => {
+            Operation::Eject
+        }
+        (&Method::POST, Some(Resource::Oem(Oem::Vmm(..)))) => match body {
+            Body::Object(object) if object.get("VmmControlType").is_some_and(|kind| kind == "Connect") => {
+                Operation::Insert
+            }
+            _ => Operation::Eject,
+        },
+        (&Method::POST | &Method::PATCH, Some(Resource::Oem(_))) => Operation::Configure,
         _ => Operation::Unknown,
     }
 }

@@ -29,10 +29,12 @@ pub enum Operation {
     PatchSystem,
     /// `ComputerSystem.Reset`.
     Reset,
-    /// `VirtualMedia.InsertMedia`.
+    /// `VirtualMedia.InsertMedia`, or the vendor's own way.
     Insert,
-    /// `VirtualMedia.EjectMedia`.
+    /// `VirtualMedia.EjectMedia`, or the vendor's own way.
     Eject,
+    /// What only this vendor demands beside: enabling slots, writing where an image is, an own boot device.
+    Configure,
     /// Nothing the twin knows.
     Unknown,
 }
@@ -40,7 +42,7 @@ pub enum Operation {
 impl Operation {
     /// Whether it is meant to change the host, a slot or the boot override.
     pub fn is_mutation(self) -> bool {
-        matches!(self, Self::PatchSystem | Self::Reset | Self::Insert | Self::Eject)
+        matches!(self, Self::PatchSystem | Self::Reset | Self::Insert | Self::Eject | Self::Configure)
     }
 }
 

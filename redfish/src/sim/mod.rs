@@ -4,7 +4,7 @@
 //! what the host boots, and hands the host over to whatever plays the operating system ([`Host`]).
 //!
 //! ```text
-//!            socket ([`Twin::serve`])     [`Twin::router`]     in process ([`Twin::handle`])
+//!   socket, TLS ([`Twin::serve`], [`Twin::serve_tls`])     [`Twin::router`]     in process ([`InProcess`])
 //!                        └───────────────────────┼───────────────────────┘
 //!                                                ▼
 //!   http ──► call (method, path, body ─► what is meant) ──► faults (what goes wrong now) ──► auth
@@ -27,26 +27,39 @@
 //! - Nothing secret enters the journal: no credential, no token, no media URL beyond its file name.
 //! - Time is `tokio::time` only; a twin owns no thread, and no task while nothing is pending.
 //!
-//! What a particular vendor does differently is data in [`TwinConfig`]; what goes wrong is data in [`Fault`].
+//! What a particular vendor does differently is data in [`TwinConfig`] (a file for each in `redfish/twins/`); what goes
+//! wrong is data in [`Fault`].
 //!
 //! Reference: DSP0266 (protocol), DSP0268 (ComputerSystem, VirtualMedia), DESIGN sections 3 (L1, L3, L4, L17) and 8.
 
 mod actions;
+mod answer;
 mod auth;
+mod body;
 mod boot;
 mod call;
 mod config;
+mod etag;
 mod faults;
 mod host;
 mod http;
+mod http_media;
+mod in_process;
 mod journal;
+mod mangle;
+mod media_actions;
 mod media_reader;
+mod oem;
 mod power;
 mod reply;
 mod resources;
 mod routes;
+mod slots;
 mod state;
+mod tasks;
+mod tls;
 mod twin;
+mod vendors;
 mod warm_reset;
 
 #[cfg(test)]
@@ -54,14 +67,22 @@ mod tests;
 
 pub use boot::{BootOverride, OverrideEnabled};
 pub use config::{
-    AlreadyThere, BootPolicy, BootSearch, EjectEmpty, Graceful, Identity, InsertRules, MediaKind,
-    MediaPolicy, PowerPolicy, SessionPolicy, SlotConfig, SlotTree, TwinConfig, UrlRules,
+    AlreadyThere, AnswerPolicy, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia,
+    ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, Graceful, Identity, IfMatch,
+    ImageShown, InsertRules, LoginOem, MediaKind, MediaPolicy, MediaVia, MonitorAfter, Occupied, OddPath,
+    PowerPolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SlotConfig, SlotTree, Success,
+    TaskPolicy, TwinConfig, UrlRules,
 };
-pub use faults::{Effect, Fault, When};
+pub use faults::{Chance, Effect, Fault, StateIs, When};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
 pub use http::{ServeError, TwinServer};
+pub use http_media::{HttpMediaReader, MediaReaderError};
+pub use in_process::InProcess;
 pub use journal::{Change, Entry, Happening, Operation};
-pub use media_reader::{HttpMediaReader, MediaFacts, MediaReader, MediaReaderError, MediaRefusal};
+pub use mangle::Delivery;
+pub use media_reader::{MediaAnswer, MediaFacts, MediaReader, MediaRefusal, MediaRequest, ReadStyle};
 pub use power::{Power, ResetType};
 pub use state::{SlotSnapshot, TwinSnapshot};
+pub use tls::CertificateError;
 pub use twin::{Severed, Twin};
+pub use vendors::{VENDORS, Vendor, VendorError};

@@ -212,6 +212,11 @@ impl Machine {
         }
     }
 
+    /// Between power-on and the choice of the boot source.
+    pub(super) fn is_in_post(&self) -> bool {
+        self.phase == Phase::Post
+    }
+
     /// Carries out one reset. `Ok(None)`: accepted, nothing to wait for.
     pub(super) fn reset(&mut self, kind: ResetType, policy: &PowerPolicy) -> Result<Option<Timer>, Refusal> {
         use ResetType as R;

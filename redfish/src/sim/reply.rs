@@ -1,4 +1,4 @@
-//! Answers: JSON bodies, and errors in the one shape Redfish has for them.
+//! Answers: JSON bodies, and errors in the one shape Redfish has for them, or in what a vendor makes of it.
 //!
 //! ```text
 //!   { "error": { "code": "Base.1.18.GeneralError", "message": "…",
@@ -13,15 +13,19 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::{Value, json};
 
-const REGISTRY: &str = "Base.1.18";
+use super::{
+    config::{ErrorPolicy, ErrorShape},
+    mangle::Delivery,
+};
 
 /// An answer before it is bytes.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
-    content_type: HeaderValue,
-    body: Bytes,
+    content_type: Option<HeaderValue>,
+    pub(super) body: Bytes,
+    delivery: Option<Delivery>,
 }
 
 impl Reply {
@@ -29,8 +33,9 @@ impl Reply {
         Self {
             status,
             headers: Vec::new(),
-            content_type: HeaderValue::from_static("application/json;charset=utf-8"),
+            content_type: Some(HeaderValue::from_static("application/json;charset=utf-8")),
             body: Bytes::from(body.to_string()),
+            delivery: None,
         }
     }
 
@@ -39,18 +44,35 @@ impl Reply {
     }
 
     pub(super) fn no_content() -> Self {
-        Self { body: Bytes::new(), ..Self::json(StatusCode::NO_CONTENT, &Value::Null) }
+        Self::empty(StatusCode::NO_CONTENT)
     }
 
-    /// These very bytes. A status or type that HTTP cannot carry becomes 500 or `text/plain`.
+    /// No body, no type.
+    pub(super) fn empty(status: StatusCode) -> Self {
+        Self { content_type: None, body: Bytes::new(), ..Self::json(status, &Value::Null) }
+    }
+
+    /// These very bytes. A status that HTTP cannot carry becomes 500, a type is left out.
     pub(super) fn raw(status: u16, content_type: &str, body: &str) -> Self {
         Self {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             headers: Vec::new(),
-            content_type: HeaderValue::from_str(content_type)
-                .unwrap_or_else(|_| HeaderValue::from_static("text/plain")),
+            content_type: HeaderValue::from_str(content_type).ok(),
             body: Bytes::copy_from_slice(body.as_bytes()),
+            delivery: None,
         }
+    }
+
+    /// The same answer, declared as another type; none if HTTP cannot carry it.
+    pub(super) fn of_type(mut self, content_type: &str) -> Self {
+        self.content_type = HeaderValue::from_str(content_type).ok();
+        self
+    }
+
+    /// The same answer, travelling otherwise.
+    pub(super) fn delivered(mut self, delivery: Delivery) -> Self {
+        self.delivery = Some(delivery);
+        self
     }
 
     /// Adds a header; a value that HTTP cannot carry is left out.
@@ -62,10 +84,6 @@ impl Reply {
         self
     }
 
-    pub(super) fn truncate(&mut self, bytes: usize) {
-        self.body.truncate(bytes);
-    }
-
     /// The answer to a request with this method.
     pub(super) fn into_response(self, method: &Method) -> Response<Bytes> {
         let length = self.body.len();
@@ -75,11 +93,25 @@ impl Reply {
         let headers = response.headers_mut();
         headers.insert(HeaderName::from_static("odata-version"), HeaderValue::from_static("4.0"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        if self.status != StatusCode::NO_CONTENT {
-            headers.insert(header::CONTENT_TYPE, self.content_type);
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        if let Some(content_type) = self.content_type.filter(|_| self.status != StatusCode::NO_CONTENT) {
+            headers.insert(header::CONTENT_TYPE, content_type);
         }
-        headers.extend(self.headers);
+        match self.delivery {
+            Some(Delivery::Chunked) => {}
+            Some(Delivery::Padded(length)) => {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            }
+            _ if self.status == StatusCode::NO_CONTENT => {}
+            _ => {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            }
+        }
+        for (name, value) in self.headers {
+            headers.insert(name, value);
+        }
+        if let Some(delivery) = self.delivery {
+            response.extensions_mut().insert(delivery);
+        }
         response
     }
 }
@@ -97,19 +129,20 @@ struct Message {
     resolution: &'static str,
     related: Option<String>,
     headers: Vec<(HeaderName, String)>,
+    plain: bool,
 }
 
 impl Refused {
     pub(super) fn new(status: StatusCode, id: &str, text: impl Into<String>) -> Self {
-        let id = if id.contains('.') { id.to_owned() } else { format!("{REGISTRY}.{id}") };
         Self(Box::new(Message {
             status,
-            id,
+            id: id.to_owned(),
             text: text.into(),
             args: Vec::new(),
             resolution: "None.",
             related: None,
             headers: Vec::new(),
+            plain: false,
         }))
     }
 
@@ -134,6 +167,13 @@ impl Refused {
     #[must_use]
     pub(super) fn with(mut self, name: HeaderName, value: impl Into<String>) -> Self {
         self.0.headers.push((name, value.into()));
+        self
+    }
+
+    /// Told as text that says it is JSON, whatever the vendor's usual shape.
+    #[must_use]
+    pub(super) fn in_plain_text(mut self) -> Self {
+        self.0.plain = true;
         self
     }
 
@@ -287,29 +327,61 @@ impl Refused {
     }
 }
 
-impl From<Refused> for Reply {
-    fn from(Refused(refused): Refused) -> Self {
+impl Refused {
+    /// The status and the body as this vendor shapes it; text is a string.
+    pub(super) fn told(&self, policy: &ErrorPolicy) -> (StatusCode, Value) {
+        let refused = &self.0;
+        let named = |id: &str| match (id.contains('.'), policy.registry.as_str()) {
+            (true, _) | (false, "") => id.to_owned(),
+            (false, registry) => format!("{registry}.{id}"),
+        };
+        let severity = if refused.status.is_server_error() { "Critical" } else { "Warning" };
         let mut info = json!({
             "@odata.type": "#Message.v1_2_0.Message",
-            "MessageId": refused.id,
+            "MessageId": named(&refused.id),
             "Message": refused.text,
             "MessageArgs": refused.args,
-            "MessageSeverity": if refused.status.is_server_error() { "Critical" } else { "Warning" },
+            // The old name beside the new one, as most BMCs have it.
+            "Severity": severity,
+            "MessageSeverity": severity,
             "Resolution": refused.resolution,
         });
-        if let Some(related) = refused.related {
+        if let Some(related) = &refused.related {
             info["RelatedProperties"] = json!([related]);
         }
-        let body = json!({
-            "error": {
-                "code": format!("{REGISTRY}.GeneralError"),
-                "message": "A general error has occurred. See ExtendedInfo for more information.",
-                "@Message.ExtendedInfo": [info],
-            }
+        let mut error = json!({
+            "code": named("GeneralError"),
+            "message": "A general error has occurred. See ExtendedInfo for more information.",
         });
-        refused
-            .headers
-            .into_iter()
-            .fold(Self::json(refused.status, &body), |reply, (name, value)| reply.with(name, &value))
+        let body = match if refused.plain { ErrorShape::Text } else { policy.shape } {
+            ErrorShape::Standard => {
+                error["@Message.ExtendedInfo"] = json!([info]);
+                json!({ "error": error })
+            }
+            ErrorShape::InfoIsObject => {
+                error["@Message.ExtendedInfo"] = info;
+                json!({ "error": error })
+            }
+            ErrorShape::NoEnvelope => json!({ "@Message.ExtendedInfo": [info] }),
+            ErrorShape::NoCode => json!({ "error": { "@Message.ExtendedInfo": [info] } }),
+            ErrorShape::NoInfo => {
+                json!({ "error": { "code": named(&refused.id), "message": refused.text } })
+            }
+            ErrorShape::Text => Value::from(refused.text.as_str()),
+        };
+        (refused.status, body)
+    }
+
+    /// The answer as this vendor shapes it.
+    pub(super) fn reply(self, policy: &ErrorPolicy) -> Reply {
+        let (status, body) = self.told(policy);
+        let reply = match body.as_str() {
+            // Declared as JSON all the same.
+            Some(text) => {
+                Reply { body: Bytes::copy_from_slice(text.as_bytes()), ..Reply::json(status, &body) }
+            }
+            None => Reply::json(status, &body),
+        };
+        self.0.headers.into_iter().fold(reply, |reply, (name, value)| reply.with(name, &value))
     }
 }

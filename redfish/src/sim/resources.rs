@@ -2,21 +2,26 @@
 //!
 //! ```text
 //!   ServiceRoot ─┬─ SessionService ── Sessions ── Session
-//!                ├─ Systems ── ComputerSystem ─┬─ Boot, PowerState, Actions.Reset
-//!                │                  ▲          └─ VirtualMedia (tree System)
-//!                └─ Managers ── Manager ─┴─ VirtualMedia (tree Manager) ── VirtualMedia: Actions.Insert, Eject
+//!                ├─ Systems ─┬─ ComputerSystem ─┬─ Boot, PowerState, Actions.Reset, settings
+//!                │           └─ others          └─ VirtualMedia (tree System)
+//!                ├─ Managers ── Manager ─┴─ VirtualMedia (tree Manager) ── VirtualMedia     (slots.rs)
+//!                ├─ Chassis
+//!                └─ UpdateService ── FirmwareInventory
 //! ```
 //!
 //! Reference: DSP0268; resource versions are in each `@odata.type`.
 
-use http::header;
-use serde_json::{Map, Value, json};
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Value, json};
 
 use super::{
-    config::TwinConfig,
-    power::Power,
+    config::{BootOem, SerialShown, TwinConfig},
+    etag,
+    power::{Power, ResetType},
     reply::Reply,
-    routes::{self, Resource, Tree},
+    routes::{self, Oem, Resource, Tree},
     state::State,
 };
 
@@ -28,80 +33,170 @@ pub(super) struct View<'a> {
     pub(super) serial: &'a str,
     /// The wall clock.
     pub(super) now: jiff::Timestamp,
+    /// Since the start of the twin.
+    pub(super) at: Duration,
 }
 
 impl View<'_> {
-    /// The answer to a GET. `None`: there is no such session.
-    pub(super) fn show(&self, resource: &Resource) -> Option<Reply> {
-        let body = match resource {
-            Resource::Versions => return Some(Reply::ok(&json!({ "v1": self.uri(&Resource::Root) }))),
-            Resource::Root => self.root(),
-            Resource::SessionService => self.session_service(),
-            Resource::Sessions => {
-                let members = self.state.sessions.ids().map(|id| self.uri(&Resource::Session(id))).collect();
-                self.collection("SessionCollection", "Session Collection", members)
+    /// The answer to a GET. `None`: there is no such thing now.
+    pub(super) fn show(&self, resource: &Resource, query: Option<&str>) -> Option<Reply> {
+        if let Resource::TaskMonitor(id) = resource {
+            return self.state.tasks.monitor(self.config, *id);
+        }
+        if let Resource::ExtraSystem(index) = resource
+            && let Some(status) = self.config.service.extra_systems[*index].status_while_off
+            && self.state.machine.power() == Power::Off
+        {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            return Some(Reply::json(status, &json!({})));
+        }
+        if let Some((kind, name, members)) = self.members(resource) {
+            return Some(Reply::ok(&self.collection(resource, kind, name, &members, query)));
+        }
+        let body = self.body(resource)?;
+        let opaque = self.opaque(resource);
+        let reply = Reply::ok(&body);
+        Some(match opaque {
+            Some(opaque) => {
+                let allow: Vec<&str> =
+                    resource.methods(self.config).iter().map(http::Method::as_str).collect();
+                etag::tag(self.config.etag, reply, &opaque).with(http::header::ALLOW, &allow.join(", "))
             }
-            Resource::Session(id) if self.state.sessions.has(*id) => self.session(*id),
-            Resource::Session(_) => return None,
-            Resource::Systems => self.collection(
-                "ComputerSystemCollection",
-                "Computer System Collection",
-                vec![self.uri(&Resource::System)],
-            ),
-            Resource::Managers => {
-                self.collection("ManagerCollection", "Manager Collection", vec![self.uri(&Resource::Manager)])
-            }
-            Resource::Manager => self.manager(),
-            Resource::Slots(tree) => {
-                let all = 0..self.config.slots.len();
-                let members = all.map(|index| self.uri(&Resource::Slot(*tree, index))).collect();
-                self.collection("VirtualMediaCollection", "Virtual Media Services", members)
-            }
-            Resource::System => return Some(tagged(self.system(), &self.state.system_etag())),
-            Resource::Slot(tree, index) => {
-                return Some(tagged(self.slot(*tree, *index), &self.state.slot_etag(*index)));
-            }
-            // Actions are not resources; their methods never include GET.
-            Resource::Reset | Resource::Insert(..) | Resource::Eject(..) => return None,
-        };
-        Some(Reply::ok(&self.at(resource, body)))
-    }
-
-    fn uri(&self, resource: &Resource) -> String {
-        routes::uri(self.config, resource)
-    }
-
-    fn link(&self, resource: &Resource) -> Value {
-        json!({ "@odata.id": self.uri(resource) })
-    }
-
-    fn at(&self, resource: &Resource, mut body: Value) -> Value {
-        body["@odata.id"] = json!(self.uri(resource));
-        body
-    }
-
-    fn collection(&self, kind: &str, name: &str, members: Vec<String>) -> Value {
-        let links: Vec<Value> = members.into_iter().map(|uri| json!({ "@odata.id": uri })).collect();
-        json!({
-            "@odata.type": format!("#{kind}.{kind}"),
-            "Name": name,
-            "Members@odata.count": links.len(),
-            "Members": links,
+            None => reply,
         })
     }
 
+    /// One resource that is not a collection.
+    fn body(&self, resource: &Resource) -> Option<Value> {
+        let mut body = match resource {
+            Resource::Versions => return Some(json!({ "v1": self.uri(&Resource::Root) })),
+            Resource::Root => self.root(),
+            Resource::SessionService => self.session_service(),
+            Resource::Session(id) if self.state.sessions.has(*id) => self.session(*id),
+            Resource::System => self.system(),
+            Resource::ExtraSystem(index) => self.extra_system(*index),
+            Resource::Settings => self.settings(),
+            Resource::ResetInfo => self.reset_info(),
+            Resource::Manager => self.manager(),
+            Resource::Slot(tree, index) => self.slot(*tree, *index),
+            Resource::InsertInfo(..) => self.insert_info(),
+            Resource::Chassis => self.chassis(),
+            Resource::UpdateService => self.update_service(),
+            Resource::FirmwareItem(index) => self.firmware_item(*index),
+            Resource::Task(id) => self.state.tasks.show(self.config, *id)?,
+            Resource::Oem(Oem::CfgCd) => self.cfg_cd(),
+            Resource::Oem(Oem::Attributes) => self.attributes(),
+            _ => return None,
+        };
+        body["@odata.id"] = json!(self.uri(resource));
+        if let Some(tag) = self.opaque(resource).and_then(|opaque| etag::given(self.config.etag, &opaque)) {
+            body["@odata.etag"] = json!(tag);
+        }
+        Some(body)
+    }
+
+    fn opaque(&self, resource: &Resource) -> Option<String> {
+        match resource {
+            Resource::System => Some(self.state.system_etag()),
+            Resource::Settings => Some(self.state.settings_etag()),
+            Resource::Slot(_, index) => Some(self.state.slot_etag(*index)),
+            _ => None,
+        }
+    }
+
+    // === Collections ===
+
+    fn members(&self, resource: &Resource) -> Option<(&'static str, &'static str, Vec<Resource>)> {
+        let service = &self.config.service;
+        Some(match resource {
+            Resource::Sessions => {
+                let all = self.state.sessions.ids().map(Resource::Session).collect();
+                ("SessionCollection", "Session Collection", all)
+            }
+            Resource::Systems => {
+                let others = |first: bool| {
+                    let others = service.extra_systems.iter().enumerate();
+                    others
+                        .filter(move |(_, other)| other.first == first)
+                        .map(|(index, _)| Resource::ExtraSystem(index))
+                };
+                let all = others(true).chain([Resource::System]).chain(others(false)).collect();
+                ("ComputerSystemCollection", "Computer System Collection", all)
+            }
+            Resource::Managers => ("ManagerCollection", "Manager Collection", vec![Resource::Manager]),
+            Resource::Slots(tree) => {
+                let there = 0..self.state.slots_there(self.config, self.at);
+                let all = there.map(|index| Resource::Slot(*tree, index)).collect();
+                ("VirtualMediaCollection", "Virtual Media Services", all)
+            }
+            Resource::ChassisAll => ("ChassisCollection", "Chassis Collection", vec![Resource::Chassis]),
+            Resource::Firmware => {
+                let all = (0..service.firmware.len()).map(Resource::FirmwareItem).collect();
+                ("SoftwareInventoryCollection", "Firmware Inventory", all)
+            }
+            _ => return None,
+        })
+    }
+
+    fn collection(
+        &self,
+        resource: &Resource,
+        kind: &str,
+        name: &str,
+        members: &[Resource],
+        query: Option<&str>,
+    ) -> Value {
+        let asked = |name: &str| {
+            let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(key, _)| *key == name || *key == name.replace('$', "%24")).map(|(_, value)| value)
+        };
+        let skip = asked("$skip").and_then(|skip| skip.parse().ok()).unwrap_or(0_usize);
+        let size = self.config.service.page.unwrap_or(usize::MAX).max(1);
+        let expand = asked("$expand").is_some();
+        let shown = members.iter().skip(skip).take(size).map(|member| {
+            let expanded = expand.then(|| self.body(member)).flatten();
+            expanded.unwrap_or_else(|| self.link(member))
+        });
+        let mut body = json!({
+            "@odata.id": self.uri(resource),
+            "@odata.type": format!("#{kind}.{kind}"),
+            "Name": name,
+            "Members@odata.count": members.len(),
+            "Members": shown.collect::<Vec<Value>>(),
+        });
+        let next = skip.saturating_add(size);
+        if next < members.len() {
+            body["Members@odata.nextLink"] = json!(format!("{}?$skip={next}", self.uri(resource)));
+        }
+        if let Resource::Slots(tree) = resource {
+            self.add_oem_to_slots(&mut body, *tree);
+        }
+        body
+    }
+
+    pub(super) fn uri(&self, resource: &Resource) -> String {
+        routes::uri(self.config, resource)
+    }
+
+    pub(super) fn link(&self, resource: &Resource) -> Value {
+        json!({ "@odata.id": self.uri(resource) })
+    }
+
+    // === The service ===
+
     fn root(&self) -> Value {
-        let identity = &self.config.identity;
-        json!({
+        let (identity, service) = (&self.config.identity, &self.config.service);
+        let expand = service.expand;
+        let mut body = json!({
             "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot",
             "Id": "RootService",
             "Name": "Root Service",
-            "RedfishVersion": "1.15.0",
+            "RedfishVersion": identity.redfish_version,
             "UUID": identity.uuid,
-            "Vendor": identity.vendor,
-            "Product": identity.product,
             "ProtocolFeaturesSupported": {
-                "ExpandQuery": { "ExpandAll": false, "Levels": false, "Links": false, "NoLinks": false },
+                "ExpandQuery": {
+                    "ExpandAll": expand, "Levels": expand, "MaxLevels": 1, "Links": false, "NoLinks": expand,
+                },
                 "FilterQuery": false,
                 "SelectQuery": false,
                 "OnlyMemberQuery": false,
@@ -109,9 +204,27 @@ impl View<'_> {
             },
             "Systems": self.link(&Resource::Systems),
             "Managers": self.link(&Resource::Managers),
-            "SessionService": self.link(&Resource::SessionService),
-            "Links": { "Sessions": self.link(&Resource::Sessions) },
-        })
+            "Links": {},
+        });
+        for (key, value) in [("Vendor", &identity.vendor), ("Product", &identity.product)] {
+            if !value.is_empty() {
+                body[key] = json!(value);
+            }
+        }
+        if !identity.oem.is_empty() {
+            body["Oem"] = json!({ &identity.oem: {} });
+        }
+        if self.config.session.offered {
+            body["SessionService"] = self.link(&Resource::SessionService);
+            body["Links"] = json!({ "Sessions": self.link(&Resource::Sessions) });
+        }
+        if service.chassis {
+            body["Chassis"] = self.link(&Resource::ChassisAll);
+        }
+        if !service.firmware.is_empty() {
+            body["UpdateService"] = self.link(&Resource::UpdateService);
+        }
+        body
     }
 
     fn session_service(&self) -> Value {
@@ -137,49 +250,165 @@ impl View<'_> {
         })
     }
 
+    fn chassis(&self) -> Value {
+        let identity = &self.config.identity;
+        let mut body = json!({
+            "@odata.type": "#Chassis.v1_23_0.Chassis",
+            "Id": identity.system_id,
+            "Name": "Chassis",
+            "ChassisType": "RackMount",
+            "Manufacturer": identity.manufacturer,
+            "Model": identity.model,
+            "Links": {
+                "ComputerSystems": [self.link(&Resource::System)],
+                "ManagedBy": [self.link(&Resource::Manager)],
+            },
+        });
+        if identity.serial == SerialShown::Chassis {
+            body["SerialNumber"] = json!(self.serial);
+        }
+        body
+    }
+
+    fn update_service(&self) -> Value {
+        json!({
+            "@odata.type": "#UpdateService.v1_11_3.UpdateService",
+            "Id": "UpdateService",
+            "Name": "Update Service",
+            "ServiceEnabled": true,
+            "FirmwareInventory": self.link(&Resource::Firmware),
+        })
+    }
+
+    fn firmware_item(&self, index: usize) -> Value {
+        let item = &self.config.service.firmware[index];
+        json!({
+            "@odata.type": "#SoftwareInventory.v1_10_0.SoftwareInventory",
+            "Id": item.id,
+            "Name": item.name,
+            "Version": item.version,
+            "Updateable": item.updateable,
+        })
+    }
+
+    // === The systems ===
+
     fn system(&self) -> Value {
         let (config, state) = (self.config, self.state);
         let identity = &config.identity;
-        let power = state.machine.power();
+        let power = state.shown_power(config, self.at);
         let mut body = json!({
-            "@odata.id": self.uri(&Resource::System),
-            "@odata.etag": state.system_etag(),
             "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem",
             "Id": identity.system_id,
             "Name": "System",
             "SystemType": "Physical",
-            "Manufacturer": identity.vendor,
+            "Manufacturer": identity.manufacturer,
             "Model": identity.model,
-            "SerialNumber": self.serial,
             "UUID": identity.uuid,
             "BiosVersion": identity.bios_version,
             "PowerState": power.as_str(),
             "Status": { "State": if power == Power::Off { "Disabled" } else { "Enabled" }, "Health": "OK" },
             "BootProgress": { "LastState": self.boot_progress(power) },
-            "Boot": {
-                "BootSourceOverrideEnabled": state.boot.enabled.as_str(),
-                "BootSourceOverrideEnabled@Redfish.AllowableValues": config.boot.enabled,
-                "BootSourceOverrideTarget": state.boot.target,
-                "BootSourceOverrideTarget@Redfish.AllowableValues": config.boot.targets,
-                "BootSourceOverrideMode": state.boot.mode,
-                "BootSourceOverrideMode@Redfish.AllowableValues": config.boot.modes,
-            },
+            "Boot": self.boot(),
             "Links": { "ManagedBy": [self.link(&Resource::Manager)], "Chassis": [] },
-            "Actions": {
-                "#ComputerSystem.Reset": {
-                    "target": self.uri(&Resource::Reset),
-                    "ResetType@Redfish.AllowableValues": config.power.reset_types,
-                }
-            },
+            "Actions": { "#ComputerSystem.Reset": { "target": self.uri(&Resource::Reset) } },
         });
+        let reset = &mut body["Actions"]["#ComputerSystem.Reset"];
+        if config.power.action_info {
+            reset["@Redfish.ActionInfo"] = json!(self.uri(&Resource::ResetInfo));
+        } else {
+            reset["ResetType@Redfish.AllowableValues"] = json!(self.reset_types());
+        }
+        match identity.serial {
+            SerialShown::SerialNumber => body["SerialNumber"] = json!(self.serial),
+            SerialShown::Sku => {
+                body["SerialNumber"] = json!(format!("CN{}0A1B", self.serial));
+                body["SKU"] = json!(self.serial);
+            }
+            SerialShown::Chassis | SerialShown::Nowhere => {}
+        }
         if let Some(sku) = &config.sku {
             body["SKU"] = json!(sku);
         }
         if let Some(last) = state.last_reset {
             body["LastResetTime"] = json!(rfc3339(config.started_at, last));
         }
+        if config.boot.settings.is_some() {
+            body["@Redfish.Settings"] = json!({
+                "@odata.type": "#Settings.v1_3_5.Settings",
+                "SettingsObject": self.link(&Resource::Settings),
+            });
+        }
+        if config.service.chassis {
+            body["Links"]["Chassis"] = json!([self.link(&Resource::Chassis)]);
+        }
         self.link_slots(&mut body, Tree::System);
         body
+    }
+
+    fn boot(&self) -> Value {
+        let (policy, boot) = (&self.config.boot, &self.state.boot);
+        let mut body = json!({
+            "BootSourceOverrideEnabled": boot.enabled.as_str(),
+            "BootSourceOverrideTarget": boot.target,
+        });
+        if !policy.modes.is_empty() {
+            body["BootSourceOverrideMode"] = json!(boot.mode);
+        }
+        if policy.shows_allowable {
+            body["BootSourceOverrideEnabled@Redfish.AllowableValues"] = json!(policy.enabled);
+            body["BootSourceOverrideTarget@Redfish.AllowableValues"] = json!(policy.targets);
+            if !policy.modes.is_empty() {
+                body["BootSourceOverrideMode@Redfish.AllowableValues"] = json!(policy.modes);
+            }
+        }
+        body
+    }
+
+    fn settings(&self) -> Value {
+        json!({
+            "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem",
+            "Id": self.config.boot.settings.as_ref().map(|settings| &settings.id),
+            "Name": "System Settings",
+            "Boot": self.boot(),
+        })
+    }
+
+    fn extra_system(&self, index: usize) -> Value {
+        let system = &self.config.service.extra_systems[index];
+        let mut body = json!({
+            "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem",
+            "Id": system.id,
+            "Name": system.id,
+            "SystemType": "Physical",
+            "Manufacturer": self.config.identity.manufacturer,
+            "PowerState": "On",
+            "Status": { "State": "Enabled", "Health": "OK" },
+            "Links": { "ManagedBy": [self.link(&Resource::Manager)], "Chassis": [] },
+        });
+        if system.boot {
+            body["Boot"] = json!({ "BootOptions": { "@odata.id": format!("{}/BootOptions", self.uri(&Resource::ExtraSystem(index))) } });
+        }
+        body
+    }
+
+    fn reset_types(&self) -> Vec<ResetType> {
+        let policy = &self.config.power;
+        policy.reset_types.iter().chain(&policy.not_implemented).copied().collect()
+    }
+
+    fn reset_info(&self) -> Value {
+        json!({
+            "@odata.type": "#ActionInfo.v1_3_0.ActionInfo",
+            "Id": "ResetActionInfo",
+            "Name": "Reset Action Info",
+            "Parameters": [{
+                "Name": "ResetType",
+                "Required": true,
+                "DataType": "String",
+                "AllowableValues": self.reset_types(),
+            }],
+        })
     }
 
     fn boot_progress(&self, power: Power) -> &'static str {
@@ -190,8 +419,14 @@ impl View<'_> {
         }
     }
 
+    // === The manager ===
+
     fn manager(&self) -> Value {
         let identity = &self.config.identity;
+        let mut systems = vec![self.link(&Resource::System)];
+        systems.extend(
+            (0..self.config.service.extra_systems.len()).map(|n| self.link(&Resource::ExtraSystem(n))),
+        );
         let mut body = json!({
             "@odata.type": "#Manager.v1_19_0.Manager",
             "Id": identity.manager_id,
@@ -204,61 +439,56 @@ impl View<'_> {
             "PowerState": "On",
             "Status": { "State": "Enabled", "Health": "OK" },
             "Links": {
-                "ManagerForServers": [self.link(&Resource::System)],
-                "ManagerForServers@odata.count": 1,
+                "ManagerForServers@odata.count": systems.len(),
+                "ManagerForServers": systems,
             },
         });
         self.link_slots(&mut body, Tree::Manager);
+        let mut oem = Vec::new();
+        if self.config.media.enable.is_some() {
+            oem.push(("#AMIVirtualMedia.EnableRMedia", Oem::EnableMedia));
+            oem.push(("#AMIVirtualMedia.ConfigureCDInstance", Oem::ConfigureCds));
+        }
+        if self.config.boot.oem == Some(BootOem::DellServerBoot) {
+            oem.push(("#OemManager.ImportSystemConfiguration", Oem::ImportProfile));
+            body["Links"]["Oem"] = json!({
+                "Dell": { "DellAttributes": [self.link(&Resource::Oem(Oem::Attributes))] }
+            });
+        }
+        for (name, action) in oem {
+            body["Actions"]["Oem"][name] = json!({ "target": self.uri(&Resource::Oem(action)) });
+        }
         body
     }
 
     fn link_slots(&self, body: &mut Value, tree: Tree) {
         if routes::shows_slots(self.config, tree) {
             body["VirtualMedia"] = self.link(&Resource::Slots(tree));
+        } else if tree == Tree::Manager && self.config.service.manager_links_system_slots {
+            body["VirtualMedia"] = self.link(&Resource::Slots(Tree::System));
         }
     }
 
-    fn slot(&self, tree: Tree, index: usize) -> Value {
-        let about = &self.config.slots[index];
-        let medium = self.state.slots[index].medium.as_ref();
-        let mut body = json!({
-            "@odata.id": self.uri(&Resource::Slot(tree, index)),
-            "@odata.etag": self.state.slot_etag(index),
-            "@odata.type": "#VirtualMedia.v1_6_3.VirtualMedia",
-            "Id": about.id,
-            "Name": format!("Virtual Media {}", about.id),
-            "MediaTypes": about.kind.media_types(),
-            "Image": medium.map(|medium| medium.url.as_str()),
-            "ImageName": medium.map(|medium| medium.url.file_name()),
-            "Inserted": medium.is_some(),
-            "ConnectedVia": if medium.is_some() { "URI" } else { "NotConnected" },
-            "WriteProtected": true,
-            "TransferMethod": "Stream",
-            "Status": { "State": "Enabled", "Health": "OK" },
-        });
-        let protocols: Vec<String> = self.config.media.url.schemes.iter().map(|s| s.to_uppercase()).collect();
-        let mut actions = Map::new();
-        actions.insert(
-            "#VirtualMedia.InsertMedia".to_owned(),
-            json!({
-                "target": self.uri(&Resource::Insert(tree, index)),
-                "TransferProtocolType@Redfish.AllowableValues": protocols,
-            }),
-        );
-        actions.insert(
-            "#VirtualMedia.EjectMedia".to_owned(),
-            json!({ "target": self.uri(&Resource::Eject(tree, index)) }),
-        );
-        body["Actions"] = Value::Object(actions);
-        body
+    fn attributes(&self) -> Value {
+        let device = match self.state.next_boot {
+            Some(super::state::NextBoot::First(super::config::MediaKind::Cd)) => "VCD-DVD",
+            Some(super::state::NextBoot::First(super::config::MediaKind::Usb)) => "vFDD",
+            _ => "Normal",
+        };
+        json!({
+            "@odata.type": "#DellAttributes.v1_0_0.DellAttributes",
+            "Id": "iDRACAttributes",
+            "Name": "OEMAttributeRegistry",
+            "Attributes": {
+                "ServerBoot.1.BootOnce": if device == "Normal" { "Disabled" } else { "Enabled" },
+                "ServerBoot.1.FirstBootDevice": device,
+                "VirtualMedia.1.Attached": "AutoAttach",
+            },
+        })
     }
 }
 
-fn tagged(body: Value, etag: &str) -> Reply {
-    Reply::ok(&body).with(header::ETAG, etag)
-}
-
-fn rfc3339(start: jiff::Timestamp, since: std::time::Duration) -> String {
+fn rfc3339(start: jiff::Timestamp, since: Duration) -> String {
     // A clock beyond what a timestamp can say stays at its start; a twin does not live that long.
     start.checked_add(since).unwrap_or(start).to_string()
 }

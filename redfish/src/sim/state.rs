@@ -3,26 +3,29 @@
 //! ```text
 //!   State ─┬─ machine    power, the operating system that runs            (power.rs)
 //!          ├─ boot       the override                                     (boot.rs)
-//!          ├─ slots      empty ──insert──► busy (being read) ──► inserted ──eject──► empty
+//!          ├─ slots      empty ──insert──► busy (being read) ──► attaching ──► inserted ──eject──► empty
 //!          ├─ sessions   tokens, lock-out                                 (auth.rs)
 //!          ├─ faults     rules in force                                   (faults.rs)
+//!          ├─ tasks      what goes on in the background                   (tasks.rs)
 //!          └─ journal    what happened                                    (journal.rs)
 //! ```
 //!
 //! Invariants: one mutex around all of it, never held across an await; `revision` of the system and of each slot
 //! grows with every visible change, and the ETag is made of it.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     auth::Sessions,
     boot::{BootOverride, Candidate},
     config::{BootPolicy, MediaKind, TwinConfig},
+    etag,
     faults::Faults,
     host::{BootSource, InsertedMedia, MediaUrl},
     journal::{Change, Happening, Journal, Operation},
     media_reader::MediaFacts,
     power::{Machine, Power},
+    tasks::Tasks,
 };
 
 /// A medium in a slot.
@@ -30,6 +33,8 @@ use super::{
 pub(super) struct Medium {
     pub(super) url: MediaUrl,
     pub(super) facts: MediaFacts,
+    /// From this moment on, counted from the start of the twin, the slot and the host have it.
+    pub(super) from: Duration,
 }
 
 /// One slot.
@@ -39,6 +44,21 @@ pub(super) struct Slot {
     /// An image is being read; nothing else may happen to the slot.
     pub(super) busy: bool,
     pub(super) revision: u64,
+    /// What was in it last, and since when it is gone.
+    pub(super) last: Option<(MediaUrl, Duration)>,
+}
+
+impl Slot {
+    /// The medium, once the slot and the host have it.
+    pub(super) fn attached(&self, at: Duration) -> Option<&Medium> {
+        self.medium.as_ref().filter(|medium| medium.from <= at)
+    }
+
+    /// Whether an eject is still under way: the slot shows what it had.
+    pub(super) fn ejecting(&self, config: &TwinConfig, at: Duration) -> bool {
+        let recent = |(_, gone): &(MediaUrl, Duration)| at < *gone + config.media.eject_time;
+        self.medium.is_none() && self.last.as_ref().is_some_and(recent)
+    }
 }
 
 /// Numbers a test wants to be exact.
@@ -69,6 +89,29 @@ pub(super) struct State {
     pub(super) system_revision: u64,
     /// When the host was last powered on or restarted, counted from the start of the twin.
     pub(super) last_reset: Option<Duration>,
+    /// When the last reset was accepted.
+    pub(super) last_command: Option<Duration>,
+    /// The changes of the power, the newest last.
+    pub(super) power_log: VecDeque<(Duration, Power)>,
+    pub(super) tasks: Tasks,
+    /// When slots that need it were enabled, and how many there are.
+    pub(super) enabled: Option<Duration>,
+    pub(super) instances: usize,
+    /// Host and path of an image that is not mounted yet (`CfgCD`).
+    pub(super) cfg_cd: (String, String),
+    /// The boot device of a vendor's own way, for the next boot.
+    pub(super) next_boot: Option<NextBoot>,
+    /// Grows with every new certificate.
+    pub(super) certificate: u64,
+}
+
+/// What the next boot is from, whatever the override says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum NextBoot {
+    /// The first slot of a kind.
+    First(MediaKind),
+    /// This slot.
+    Slot(usize),
 }
 
 impl State {
@@ -85,7 +128,44 @@ impl State {
             reachable: true,
             system_revision: 1,
             last_reset: None,
+            last_command: None,
+            power_log: VecDeque::new(),
+            tasks: Tasks::default(),
+            enabled: None,
+            instances: config.media.enable.as_ref().map_or(config.slots.len(), |enable| enable.instances),
+            cfg_cd: Default::default(),
+            next_boot: None,
+            certificate: 0,
         }
+    }
+
+    /// How many slots there are now.
+    pub(super) fn slots_there(&self, config: &TwinConfig, at: Duration) -> usize {
+        let there = match (&config.media.enable, self.enabled) {
+            (None, _) => true,
+            (Some(enable), Some(since)) => at >= since + enable.settle,
+            (Some(_), None) => false,
+        };
+        if there { self.instances.min(config.slots.len()) } else { 0 }
+    }
+
+    /// The power as the BMC shows it: late, and without the states it does not know.
+    pub(super) fn shown_power(&self, config: &TwinConfig, at: Duration) -> Power {
+        let policy = &config.power;
+        let known = |power: &Power| policy.shows_transitions || matches!(power, Power::On | Power::Off);
+        let start = if config.starts_on { Power::On } else { Power::Off };
+        let mut log = self.power_log.iter().rev();
+        log.find(|(when, power)| *when + policy.state_lag <= at && known(power))
+            .map_or(start, |(_, power)| *power)
+    }
+
+    /// The power changed.
+    pub(super) fn log_power(&mut self, at: Duration) {
+        const KEPT: usize = 32;
+        if self.power_log.len() == KEPT {
+            self.power_log.pop_front();
+        }
+        self.power_log.push_back((at, self.machine.power()));
     }
 
     pub(super) fn changed(&mut self, at: Duration, change: Change) {
@@ -93,15 +173,19 @@ impl State {
     }
 
     pub(super) fn system_etag(&self) -> String {
-        format!("\"{:x}\"", self.system_revision)
+        etag::opaque("", self.system_revision)
+    }
+
+    pub(super) fn settings_etag(&self) -> String {
+        etag::opaque("s", self.system_revision)
     }
 
     pub(super) fn slot_etag(&self, index: usize) -> String {
-        format!("\"{:x}\"", self.slots[index].revision + 1)
+        etag::opaque("", self.slots[index].revision + 1)
     }
 
     /// The slots as the firmware sees them.
-    pub(super) fn candidates(&self, config: &TwinConfig) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, config: &TwinConfig, at: Duration) -> Vec<Candidate> {
         let bootable = |kind: MediaKind, medium: &Medium, policy: &BootPolicy| match kind {
             _ if !policy.require_boot_record => true,
             MediaKind::Cd => medium.facts.el_torito,
@@ -111,17 +195,17 @@ impl State {
         slots
             .map(|(slot, about)| Candidate {
                 kind: about.kind,
-                bootable: slot.medium.as_ref().map(|medium| bootable(about.kind, medium, &config.boot)),
+                bootable: slot.attached(at).map(|medium| bootable(about.kind, medium, &config.boot)),
             })
             .collect()
     }
 
     /// What is in the slots, in their order.
-    pub(super) fn inserted(&self, config: &TwinConfig) -> Vec<InsertedMedia> {
+    pub(super) fn inserted(&self, config: &TwinConfig, at: Duration) -> Vec<InsertedMedia> {
         let slots = self.slots.iter().zip(&config.slots);
         slots
             .filter_map(|(slot, about)| {
-                let url = slot.medium.as_ref()?.url.clone();
+                let url = slot.attached(at)?.url.clone();
                 Some(InsertedMedia { slot: about.id.clone(), kind: about.kind, url })
             })
             .collect()

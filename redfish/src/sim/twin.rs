@@ -1,9 +1,10 @@
 //! The twin itself: a handle that takes requests, keeps the state and lets time pass.
 //!
 //! ```text
-//!   handle ── Call::understand ── fault? ─┬─ before: Status, Raw, RateLimit, Hang, Drop
+//!   connect ─ fault? ─ taken, cut, or another handshake
+//!   handle ── Call::understand ── fault? ─┬─ before: Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart
 //!                                         └─ carry_out (a task of its own for mutations)
-//!                                               delay ─ authenticate ─ method ─ read or action
+//!                                               delay ─ authenticate ─ method ─ read or action ─ mangle
 //!   settle ── timer of zero: at once, else a task that sleeps and holds the twin weakly
 //! ```
 //!
@@ -26,24 +27,40 @@ use super::{
     boot,
     call::Call,
     config::TwinConfig,
-    faults::{Effect, Fault},
+    faults::{Circumstances, Effect, Fault},
     host::{BootContext, BootSource, Host},
-    journal::{Change, Entry, Happening, Operation},
+    journal::{Change, Entry, Happening},
+    mangle::{canned, mangle},
     media_reader::MediaReader,
     power::{Elapsed, Running, Timer},
     reply::{Refused, Reply},
     resources::View,
-    routes::Resource,
-    state::{State, TwinSnapshot},
+    routes::Paths,
+    state::{NextBoot, State, TwinSnapshot},
+    tls::Certificates,
 };
 
 /// There is no answer: the connection is to be cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the twin cut the connection without an answer")]
-pub struct Severed;
+pub enum Severed {
+    /// Before the request: nobody listens.
+    #[error("the twin takes no connection")]
+    Refused,
+    /// After the request.
+    #[error("the twin closed the connection without an answer")]
+    Closed,
+    /// After the request, or in the middle of the answer.
+    #[error("the twin reset the connection")]
+    Reset,
+    /// Before the request: there is no common version of TLS.
+    #[error("the TLS handshake with the twin failed")]
+    Handshake,
+}
 
 pub(super) struct Inner {
     pub(super) config: TwinConfig,
+    pub(super) certificates: Certificates,
+    paths: Paths,
     pub(super) media: Arc<dyn MediaReader>,
     pub(super) host: Arc<dyn Host>,
     state: Mutex<State>,
@@ -61,6 +78,17 @@ impl fmt::Debug for Twin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Twin").field("serial", &self.inner.config.serial).finish_non_exhaustive()
     }
+}
+
+/// Why a connection is not taken as it should be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Connection {
+    /// Cut at once.
+    Cut,
+    /// Cut in the handshake, where there is one.
+    FailHandshake,
+    /// Refused in the handshake as by a server that ends at TLS 1.0, where there is one.
+    LegacyTls,
 }
 
 /// A handle that does not keep the twin alive.
@@ -86,7 +114,8 @@ impl Twin {
     pub fn new(config: TwinConfig, host: Arc<dyn Host>, media: Arc<dyn MediaReader>) -> Self {
         let state = Mutex::new(State::new(&config));
         let (changed, started) = (Notify::new(), Instant::now());
-        Self { inner: Arc::new(Inner { config, media, host, state, changed, started }) }
+        let (certificates, paths) = (Certificates::default(), Paths::new(&config));
+        Self { inner: Arc::new(Inner { config, certificates, paths, media, host, state, changed, started }) }
     }
 
     /// What the twin is.
@@ -96,34 +125,74 @@ impl Twin {
 
     /// Takes one request and answers it as the BMC would.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Severed> {
-        let call = Arc::new(Call::understand(&self.inner.config, request));
+        let call = Arc::new(Call::understand(&self.inner.config, &self.inner.paths, request));
         let mut flight = Flight::begin(self, &call);
         let effect = {
             let mut state = self.state();
             if !state.reachable {
-                return Err(Severed);
+                return Err(Severed::Refused);
             }
-            state.faults.strike(&call)
+            let now = self.circumstances(&state);
+            state.faults.strike(Some(&call), &now)
         };
+        let errors = &self.inner.config.errors;
         let mut reply = match &effect {
-            Some(Effect::Drop) => return Err(Severed),
+            Some(Effect::Drop | Effect::FailHandshake | Effect::LegacyTls) => return Err(Severed::Closed),
+            Some(Effect::Reset) => return Err(Severed::Reset),
             Some(Effect::Hang) => return Err(self.hang().await),
+            Some(Effect::BmcRestart(time)) => {
+                self.restart_bmc(*time);
+                return Err(Severed::Closed);
+            }
             Some(Effect::Status { status, message_id, message }) => {
                 let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                Refused::new(status, message_id, message).into()
+                Refused::new(status, message_id, message).reply(errors)
             }
             Some(Effect::Raw { status, content_type, body }) => Reply::raw(*status, content_type, body),
-            Some(Effect::RateLimit { retry_after_seconds }) => rate_limited(*retry_after_seconds),
+            Some(Effect::Answer { status, headers, body }) => canned(*status, headers, body),
+            Some(Effect::RateLimit { retry_after_seconds }) => {
+                rate_limited(*retry_after_seconds).reply(errors)
+            }
             effect => self.carry_out(&call, effect.clone()).await,
         };
-        match effect {
+        match &effect {
             Some(Effect::ApplyButTimeout) => return Err(self.hang().await),
-            Some(Effect::ApplyButDrop) => return Err(Severed),
-            Some(Effect::Truncate(bytes)) => reply.truncate(bytes),
-            _ => {}
+            Some(Effect::ApplyButDrop) => return Err(Severed::Closed),
+            Some(effect) => reply = mangle(reply, effect),
+            None => {}
         }
         flight.status = Some(reply.status.as_u16());
         Ok(reply.into_response(&call.method))
+    }
+
+    /// A new connection: whether it is taken as it should be.
+    pub(super) fn connect(&self) -> Result<(), Connection> {
+        let mut state = self.state();
+        if !state.reachable {
+            return Err(Connection::Cut);
+        }
+        let now = self.circumstances(&state);
+        match state.faults.strike(None, &now) {
+            Some(Effect::Drop | Effect::Reset) => Err(Connection::Cut),
+            Some(Effect::FailHandshake) => Err(Connection::FailHandshake),
+            Some(Effect::LegacyTls) => Err(Connection::LegacyTls),
+            Some(Effect::NewCertificate) => {
+                state.certificate += 1;
+                Ok(())
+            }
+            _ if self.inner.config.service.legacy_tls => Err(Connection::LegacyTls),
+            _ => Ok(()),
+        }
+    }
+
+    fn circumstances(&self, state: &State) -> Circumstances {
+        Circumstances {
+            power: state.machine.power(),
+            media: state.slots.iter().any(|slot| slot.medium.is_some()),
+            override_set: state.boot.enabled != boot::OverrideEnabled::Disabled || state.next_boot.is_some(),
+            power_ons: state.machine.power_ons,
+            at: self.elapsed(),
+        }
     }
 
     // === What a test or a simulated data centre does with it ===
@@ -181,7 +250,7 @@ impl Twin {
 
     /// The faults that can still strike.
     pub fn faults(&self) -> Vec<Fault> {
-        self.state().faults.list().to_vec()
+        self.state().faults.list()
     }
 
     /// Ends all faults.
@@ -189,27 +258,53 @@ impl Twin {
         self.state().faults.clear();
     }
 
-    /// An unreachable twin cuts every connection without an answer; its host runs on.
+    /// An unreachable twin takes no connection and cuts those it has; its host runs on.
     pub fn set_reachable(&self, reachable: bool) {
         self.state().reachable = reachable;
+        self.notify();
     }
 
-    /// The BMC restarts: sessions, media and boot override are lost, the host runs on.
+    /// From now on there is another certificate.
+    pub fn renew_certificate(&self) {
+        self.state().certificate += 1;
+    }
+
+    /// The BMC restarts: sessions, media, boot override and tasks are lost, the host runs on.
     pub fn reset_bmc(&self) {
         let config = &self.inner.config;
         let mut state = self.state();
         state.sessions.clear();
-        let at = self.elapsed();
-        for index in 0..state.slots.len() {
-            if state.slots[index].medium.is_some() {
-                self.remove_medium(&mut state, index, at);
-            }
-        }
+        state.tasks.clear();
+        state.enabled = None;
+        state.next_boot = None;
+        self.lose_media(&mut state);
         let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
         state.boot = boot::BootOverride::none(mode);
         state.system_revision += 1;
         drop(state);
-        self.inner.changed.notify_waiters();
+        self.notify();
+    }
+
+    /// The same, and the BMC takes no connection for this long.
+    pub fn restart_bmc(&self, time: Duration) {
+        self.reset_bmc();
+        self.set_reachable(false);
+        let twin = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            if let Some(inner) = twin.upgrade() {
+                Self { inner }.set_reachable(true);
+            }
+        });
+    }
+
+    pub(super) fn lose_media(&self, state: &mut State) {
+        let at = self.elapsed();
+        for index in 0..state.slots.len() {
+            if state.slots[index].medium.is_some() {
+                self.remove_medium(state, index, at);
+            }
+        }
     }
 
     // === Requests ===
@@ -228,78 +323,13 @@ impl Twin {
                 "InternalError",
                 "The request failed due to an internal service error. The service is still operational.",
             )
-            .into(),
+            .reply(&self.inner.config.errors),
         }
-    }
-
-    async fn answer(&self, call: &Call, effect: Option<Effect>) -> Reply {
-        if let Some(Effect::Delay(time)) = effect {
-            tokio::time::sleep(time).await;
-        }
-        let resource = match self.admit(call) {
-            Ok(resource) => resource,
-            Err(refused) => return refused.into(),
-        };
-        let done = match (call.operation, resource) {
-            (operation, _) if operation.is_mutation() && effect == Some(Effect::AcceptButIgnore) => {
-                Ok(Reply::no_content())
-            }
-            (Operation::Login, _) => self.login(call),
-            (Operation::Logout, Resource::Session(id)) => self.logout(call, *id),
-            (Operation::PatchSystem, _) => self.patch_system(call),
-            (Operation::Reset, _) => self.reset(call),
-            (Operation::Insert, Resource::Insert(_, slot)) => self.insert(call, *slot).await,
-            (Operation::Eject, Resource::Eject(_, slot)) => self.eject(call, *slot),
-            _ => {
-                let serial = match &effect {
-                    Some(Effect::WrongSerial(serial)) => serial,
-                    _ => &self.inner.config.serial,
-                };
-                self.view(serial, |view| view.show(resource)).ok_or_else(|| Refused::not_found(&call.path))
-            }
-        };
-        done.unwrap_or_else(Reply::from)
-    }
-
-    /// Credentials first, then the path, then the method, then the query: what an outsider learns is nothing.
-    fn admit<'a>(&self, call: &'a Call) -> Result<&'a Resource, Refused> {
-        let config = &self.inner.config;
-        let is_open = call.resource.as_ref().is_some_and(|resource| resource.is_open(&call.method));
-        let now = Instant::now();
-        let mut state = self.state();
-        state.sessions.prune(config, now);
-        if !is_open {
-            state.sessions.authenticate(config, call, now)?;
-        }
-        drop(state);
-        let resource = call.resource.as_ref().ok_or_else(|| Refused::not_found(&call.path))?;
-        if !resource.methods().contains(&call.method) {
-            let allow: Vec<&str> = resource.methods().iter().map(http::Method::as_str).collect();
-            return Err(Refused::method_not_allowed(&allow.join(", ")));
-        }
-        if call.header("odata-version").is_some_and(|version| version != "4.0") {
-            return Err(Refused::new(
-                StatusCode::PRECONDITION_FAILED,
-                "HeaderInvalid",
-                "Header 'OData-Version' is invalid.",
-            ));
-        }
-        if let Some(query) =
-            call.query.as_deref().filter(|query| query.starts_with('$') || query.contains("&$"))
-        {
-            return Err(Refused::new(
-                StatusCode::NOT_IMPLEMENTED,
-                "QueryNotSupported",
-                "Querying is not supported by the implementation.",
-            )
-            .args(&[query]));
-        }
-        Ok(resource)
     }
 
     async fn hang(&self) -> Severed {
         tokio::time::sleep(self.inner.config.hang_limit).await;
-        Severed
+        Severed::Closed
     }
 
     // === State, time and the host ===
@@ -317,10 +347,37 @@ impl Twin {
         self.inner.changed.notify_waiters();
     }
 
+    /// Tells those who wait, when something that takes this long will be over.
+    pub(super) fn notify_after(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let twin = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            if let Some(inner) = twin.upgrade() {
+                Self { inner }.notify();
+            }
+        });
+    }
+
+    /// Waits until connections are taken, or are not.
+    pub(super) async fn until_reachable(&self, wanted: bool) {
+        loop {
+            let changed = self.inner.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.state().reachable == wanted {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     pub(super) fn view<T>(&self, serial: &str, show: impl FnOnce(&View<'_>) -> T) -> T {
         let config = &self.inner.config;
         let now = config.started_at.checked_add(self.elapsed()).unwrap_or(config.started_at);
-        show(&View { config, state: &self.state(), serial, now })
+        show(&View { config, state: &self.state(), serial, now, at: self.elapsed() })
     }
 
     /// Changes the machine and tells everyone what came of it.
@@ -333,9 +390,13 @@ impl Twin {
         let stopped = was_running && state.machine.running.is_none();
         if state.machine.power_ons != power_ons {
             state.last_reset = Some(at);
+            if self.inner.config.media.lost_at_power_on {
+                self.lose_media(&mut state);
+            }
         }
         if state.machine.power() != power {
             let now = state.machine.power();
+            state.log_power(at);
             state.system_revision += 1;
             state.changed(at, Change::Power(now));
         }
@@ -383,11 +444,18 @@ impl Twin {
     /// The end of Post: the firmware chooses, the override is consumed, the host starts.
     pub(super) fn boot(&self, state: &mut State, at: Duration) -> BootContext {
         let config = &self.inner.config;
-        let media = state.inserted(config);
-        let chosen = boot::choose(&state.boot, &state.candidates(config), &config.boot);
+        let media = state.inserted(config, at);
+        let candidates = state.candidates(config, at);
+        let chosen = match state.next_boot.take() {
+            Some(NextBoot::First(kind)) => boot::first(&candidates, |other| other == kind, &config.boot),
+            Some(NextBoot::Slot(index)) => {
+                Some(index).filter(|&index| candidates[index].bootable == Some(true))
+            }
+            None => boot::choose(&state.boot, &candidates, &config.boot),
+        };
         let source = chosen
             .and_then(|index| {
-                let url = state.slots[index].medium.as_ref()?.url.clone();
+                let url = state.slots[index].attached(at)?.url.clone();
                 Some(BootSource::Media { slot: config.slots[index].id.clone(), url })
             })
             .unwrap_or(BootSource::Disk);
@@ -395,7 +463,7 @@ impl Twin {
             // What runs from the disk is not hurt by an eject.
             BootSource::Disk => Vec::new(),
             BootSource::Media { .. } => {
-                (0..state.slots.len()).filter(|&index| state.slots[index].medium.is_some()).collect()
+                (0..state.slots.len()).filter(|&index| state.slots[index].attached(at).is_some()).collect()
             }
         };
         match &source {
@@ -438,21 +506,22 @@ impl Twin {
             state.counters.ejected_while_running += 1;
             state.changed(at, Change::EjectedWhileRunning { slot: slot.clone() });
         }
-        state.slots[index].medium = None;
+        let gone = state.slots[index].medium.take();
+        state.slots[index].last = gone.map(|medium| (medium.url, at));
         state.slots[index].revision += 1;
         state.changed(at, Change::Ejected { slot });
     }
 }
 
-fn rate_limited(retry_after_seconds: Option<u64>) -> Reply {
+fn rate_limited(retry_after_seconds: Option<u64>) -> Refused {
     let refused = Refused::new(
         StatusCode::TOO_MANY_REQUESTS,
         "ServiceTemporarilyUnavailable",
         "The service is temporarily unavailable. Retry later.",
     );
     match retry_after_seconds {
-        Some(seconds) => refused.with(header::RETRY_AFTER, seconds.to_string()).into(),
-        None => refused.into(),
+        Some(seconds) => refused.with(header::RETRY_AFTER, seconds.to_string()),
+        None => refused,
     }
 }
 

@@ -21,10 +21,11 @@ use sha2::{Digest, Sha256};
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer};
-use super::super::jobs::{JobRequest, idempotency_key, made, refused};
+use super::super::jobs::{JobRequest, earlier, idempotency_key, made, placed, refused};
 use super::view;
 use crate::auth::Principal;
 use crate::model::{Batch, BatchId, NewRun, RunId, Serial, Time};
+use crate::provision::JobOrder;
 use crate::store::CreatedBatch;
 
 /// The most rows of one call.
@@ -57,7 +58,11 @@ pub(in crate::api) async fn create(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let key = idempotency_key(&headers)?;
     let request: Request = body.read()?;
-    check(&request, api.now())?;
+    let replayed = match &key {
+        Some(key) => api.store().batch_of_key(key).await?.is_some(),
+        None => false,
+    };
+    check(&request, api.now(), replayed)?;
     let (batch, fresh) = register(&api, &principal, &request, key, &body).await?;
     let deadline = request.deadline.unwrap_or_else(|| usual_deadline(&api, &batch));
     let mut results = Vec::with_capacity(request.rows.len());
@@ -71,7 +76,7 @@ pub(in crate::api) async fn create(
                 (index, row.or(&request.recipe, &request.maintenance_iso_url, labels, priority, deadline))
             })
             .collect();
-        results.extend(one_chunk(&api, &principal, &batch, chunk).await?);
+        results.extend(one_chunk(&api, &principal, &batch, fresh, chunk).await?);
     }
     let mut answer = view::batch(&batch, &api.store().batch_counts(batch.id).await?);
     answer["accepted"] = json!(results.iter().filter(|row| row["job_id"].is_string()).count());
@@ -80,7 +85,8 @@ pub(in crate::api) async fn create(
     Ok((if fresh { StatusCode::ACCEPTED } else { StatusCode::OK }, Json(answer)))
 }
 
-fn check(request: &Request, now: Time) -> Result<(), ApiError> {
+/// A batch that was taken before is not refused because its deadline has passed since.
+fn check(request: &Request, now: Time, replayed: bool) -> Result<(), ApiError> {
     let mut wrong = Vec::new();
     if request.rows.is_empty() || request.rows.len() > MAX_ROWS {
         wrong.push(Detail::new("/rows", "length", format!("a batch has 1 to {MAX_ROWS} rows")));
@@ -88,7 +94,7 @@ fn check(request: &Request, now: Time) -> Result<(), ApiError> {
     if request.max_parallel == Some(0) {
         wrong.push(Detail::new("/max_parallel", "range", "at least one job must be allowed to work"));
     }
-    if request.deadline.is_some_and(|deadline| deadline <= now) {
+    if !replayed && request.deadline.is_some_and(|deadline| deadline <= now) {
         wrong.push(Detail::new("/deadline", "range", "the deadline has passed already"));
     }
     if wrong.is_empty() { Ok(()) } else { Err(ApiError::invalid(wrong)) }
@@ -133,9 +139,12 @@ async fn one_chunk(
     api: &Api,
     principal: &Principal,
     batch: &Batch,
+    fresh: bool,
     chunk: Vec<(usize, JobRequest)>,
 ) -> Result<Vec<Value>, ApiError> {
     let now = api.now();
+    let serials = chunk.iter().filter_map(|(_, row)| row.server_serial.as_deref()?.parse().ok()).collect();
+    let standing = api.store().standing_of(serials).await?;
     let (site, batch, name) = (api.site.clone(), batch.clone(), principal.name.clone());
     // Validating hundreds of recipes is work: off the threads that answer others.
     let (prepared, runs) = tokio::task::spawn_blocking(move || {
@@ -143,15 +152,19 @@ async fn one_chunk(
         let prepare = |(index, request): (usize, JobRequest)| {
             let shown = request.server_serial.clone();
             let key = batch.idempotency_key.as_ref().map(|key| format!("{key}#{index}"));
-            let row: Row = request.order(key).and_then(|mut order| {
+            let order = request.order(key).map(|order| {
+                let standing = standing.get(&order.server_serial);
+                JobOrder { batch: Some((batch.id, batch.max_parallel)), ..placed(order, standing) }
+            });
+            let again = order.as_ref().ok().filter(|_| !fresh).cloned();
+            let row: Row = order.and_then(|order| {
                 let serial = order.server_serial.clone();
-                order.batch = Some((batch.id, batch.max_parallel));
                 let ready = site.accept(order, RunId::new(), &name, now).map_err(refused)?;
                 let id = ready.run.id;
                 runs.push(ready.run);
                 Ok((id, serial))
             });
-            (index, shown, row)
+            (index, shown, again, row)
         };
         let rows: Vec<_> = chunk.into_iter().map(prepare).collect();
         (rows, runs)
@@ -160,11 +173,19 @@ async fn one_chunk(
     .map_err(|_panic| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log"))?;
     let mut created = api.engine.create_many(runs).await?.into_iter();
     let mut results = Vec::with_capacity(prepared.len());
-    for (index, shown, row) in prepared {
-        let made = row.and_then(|(id, serial)| match created.next() {
-            Some(created) => made(id, &serial, &created),
-            None => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log")),
-        });
+    for (index, shown, again, row) in prepared {
+        let made = match (row, again) {
+            (Ok((id, serial)), _) => match created.next() {
+                Some(created) => made(id, &serial, &created),
+                None => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log")),
+            },
+            // Refused now, and perhaps made when the batch was new.
+            (Err(why), Some(order)) => match earlier(api, &order).await? {
+                Some(earlier) => made(RunId::new(), &order.server_serial, &earlier),
+                None => Err(why),
+            },
+            (Err(why), None) => Err(why),
+        };
         results.push(match made {
             Ok((id, fresh)) => json!({
                 "index": index, "server_serial": shown, "job_id": id,

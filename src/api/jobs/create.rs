@@ -1,5 +1,7 @@
 //! `POST /api/v1/jobs`.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -14,7 +16,8 @@ use super::super::extract::{Body, Writer, unknown_server};
 use crate::auth::Principal;
 use crate::engine::{Created, Creation};
 use crate::model::{JobStatus, RunId, Serial, Time};
-use crate::provision::{JobOrder, OrderError};
+use crate::provision::{JobOrder, OrderError, step_names};
+use crate::store::ServerStanding;
 
 /// The longest idempotency key.
 const MAX_KEY: usize = 128;
@@ -23,6 +26,8 @@ const MAX_LABELS: usize = 32;
 const MAX_LABEL: usize = 128;
 /// Priorities an operator can give.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+/// Seconds a step can be given.
+const TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=30 * 86_400;
 
 /// A job as a client asks for it; also a row of a batch.
 #[derive(Deserialize)]
@@ -34,6 +39,7 @@ pub(in crate::api) struct JobRequest {
     labels: Option<serde_json::Map<String, Value>>,
     priority: Option<i32>,
     deadline: Option<Time>,
+    timeouts: Option<BTreeMap<String, u64>>,
 }
 
 /// Accepts a job: durable when this answers 202.
@@ -44,18 +50,46 @@ pub(in crate::api) async fn create(
     uri: Uri,
     body: Body,
 ) -> Result<Response, ApiError> {
-    if let Some(query) = uri.query().filter(|query| !query.is_empty()) {
-        // A parameter that is not understood may have meant "do not really do it".
-        let name = query.split(['=', '&']).next().unwrap_or_default();
-        return Err(ApiError::invalid(vec![Detail::new(
-            name,
-            "unknown",
-            "this route takes no query parameters",
-        )]));
-    }
+    let rehearse = dry_run(uri.query())?;
     let key = idempotency_key(&headers)?;
     let request: JobRequest = body.read()?;
-    submit(&api, &principal, request.order(key)?).await.map(|(_new, response)| response)
+    let order = request.order(key)?;
+    if rehearse {
+        return super::dry_run::answer(&api, &principal, order).await;
+    }
+    submit(&api, &principal, order).await.map(|(_new, response)| response)
+}
+
+/// Whether it is only to be said what would be done. A parameter that is not understood may have meant that, and is refused.
+fn dry_run(query: Option<&str>) -> Result<bool, ApiError> {
+    let mut asked = false;
+    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter {
+            "dry_run" | "dry_run=true" | "dry_run=1" => asked = true,
+            "dry_run=false" | "dry_run=0" => asked = false,
+            _ => {
+                let name = parameter.split('=').next().unwrap_or_default();
+                let message = "this route takes dry_run=true or dry_run=false, nothing else";
+                return Err(ApiError::invalid(vec![Detail::new(name, "unknown", message)]));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// What an earlier order under the same key makes of this one, whatever has become of it since: a deadline that has passed
+/// meanwhile, say, does not make the replay of an accepted order a new one.
+pub(in crate::api) async fn earlier(api: &Api, order: &JobOrder) -> Result<Option<Created>, ApiError> {
+    match &order.idempotency_key {
+        Some(key) => Ok(api.store().earlier(&order.server_serial, key, &order.request_sha256).await?),
+        None => Ok(None),
+    }
+}
+
+/// Says in the order what is known of its server.
+pub(in crate::api) fn placed(order: JobOrder, standing: Option<&ServerStanding>) -> JobOrder {
+    let ServerStanding { site, shared_bmc } = standing.cloned().unwrap_or_default();
+    JobOrder { site, shared_bmc, ..order }
 }
 
 /// Hands an order in; answers the id of the job when it is a new one, and what to say.
@@ -66,18 +100,24 @@ pub(super) async fn submit(
 ) -> Result<(Option<RunId>, Response), ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
-    let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
-    let id = ready.run.id;
-    let created = api.engine.create(Creation { run: ready.run }).await?;
-    let (id, fresh) = made(id, &serial, &created)?;
+    let (asked, created, lints) = match earlier(api, &order).await? {
+        Some(earlier) => (RunId::new(), earlier, Vec::new()),
+        None => {
+            let standing = api.store().standing_of(vec![serial.clone()]).await?;
+            let order = placed(order, standing.get(&serial));
+            let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
+            let id = ready.run.id;
+            (id, api.engine.create(Creation { run: ready.run }).await?, ready.lints)
+        }
+    };
+    let (id, fresh) = made(asked, &serial, &created)?;
     let (code, status, created_at) = if fresh {
         (StatusCode::ACCEPTED, JobStatus::Queued, now)
     } else {
         let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
         (StatusCode::OK, job.status, job.run.created_at)
     };
-    let warnings: Vec<Value> = ready
-        .lints
+    let warnings: Vec<Value> = lints
         .iter()
         .filter(|_| fresh)
         .map(|lint| json!({ "path": lint.path, "message": lint.message }))
@@ -145,6 +185,7 @@ impl JobRequest {
             labels: self.labels.or_else(|| labels.clone()),
             priority: self.priority.or(priority),
             deadline: self.deadline.or(Some(deadline)),
+            timeouts: self.timeouts,
         }
     }
 
@@ -179,17 +220,40 @@ impl JobRequest {
             let message = format!("labels are at most {MAX_LABELS} texts of at most {MAX_LABEL} bytes");
             wrong.push(Detail::new("/labels", "labels", message));
         }
+        let timeouts = request.timeouts.unwrap_or_default();
+        for (step, seconds) in &timeouts {
+            let path = format!("/timeouts/{step}");
+            if !step_names().any(|known| known == step) {
+                let known = step_names().collect::<Vec<_>>().join(", ");
+                wrong.push(Detail::new(
+                    &path,
+                    "unknown",
+                    format!("there is no such step; the steps are {known}"),
+                ));
+            } else if !TIMEOUTS.contains(seconds) {
+                let message = format!("seconds, from {} to {}", TIMEOUTS.start(), TIMEOUTS.end());
+                wrong.push(Detail::new(&path, "range", message));
+            }
+        }
         match (serial, request.recipe) {
             (Some(server_serial), Some(recipe)) if wrong.is_empty() => {
                 let labels = Value::Object(labels);
-                let request_sha256 = digest(&[
+                let (recipe_text, labels_text) = (canonical(&recipe), labels.to_string());
+                let (priority_text, timeouts_text) =
+                    (priority.to_string(), serde_json::json!(timeouts).to_string());
+                let deadline_text = request.deadline.map(|deadline| deadline.to_string()).unwrap_or_default();
+                let mut parts = vec![
                     server_serial.as_str(),
-                    &canonical(&recipe),
+                    &recipe_text,
                     request.maintenance_iso_url.as_deref().unwrap_or_default(),
-                    &labels.to_string(),
-                    &priority.to_string(),
-                    &request.deadline.map(|deadline| deadline.to_string()).unwrap_or_default(),
-                ]);
+                    &labels_text,
+                    &priority_text,
+                    &deadline_text,
+                ];
+                if !timeouts.is_empty() {
+                    parts.push(&timeouts_text);
+                }
+                let request_sha256 = digest(&parts);
                 Ok(JobOrder {
                     server_serial,
                     recipe: recipe.get().to_owned(),
@@ -201,6 +265,9 @@ impl JobRequest {
                     retry_of: None,
                     batch: None,
                     deadline: request.deadline,
+                    timeouts,
+                    site: None,
+                    shared_bmc: None,
                 })
             }
             _ => Err(ApiError::invalid(wrong)),

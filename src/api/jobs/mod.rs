@@ -1,6 +1,7 @@
 //! Jobs: create, list, show, explain, events, verbs, retry.
 
 mod create;
+mod dry_run;
 mod events;
 mod explain;
 mod list;
@@ -9,7 +10,7 @@ mod show;
 mod verbs;
 mod view;
 
-pub(super) use create::{JobRequest, create, idempotency_key, made, refused};
+pub(super) use create::{JobRequest, create, earlier, idempotency_key, made, placed, refused};
 pub(super) use events::events;
 pub(super) use explain::explain;
 pub(super) use list::list;

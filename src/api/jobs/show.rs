@@ -20,11 +20,16 @@ pub(in crate::api) async fn show(
     JobId(id): JobId,
 ) -> Result<(HeaderMap, Json<Value>), ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
-    let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
+    let steps = match api.store().snapshot(id).await {
+        Ok(snapshot) => snapshot.ok_or_else(unknown_job)?.steps,
+        // The job itself is shown also when its records cannot be read; `explain` says why.
+        Err(error) if error.is_corrupt() => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
     let events = api.store().last_events(id, EVENTS).await?;
     let mut headers = HeaderMap::new();
     if let Ok(tag) = HeaderValue::from_str(&view::etag(&job)) {
         headers.insert(header::ETAG, tag);
     }
-    Ok((headers, Json(view::whole(&job, &snapshot.steps, &events))))
+    Ok((headers, Json(view::whole(&job, &steps, &events))))
 }

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
@@ -70,7 +70,12 @@ async fn ask(
     expect_unchanged(&job, headers)?;
     api.engine.verb(id, verb, &principal.name, &reason).await?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
-    Ok((StatusCode::ACCEPTED, Json(view::job(&job))))
+    let mut answer = view::job(&job);
+    if let Some(snapshot) = api.store().snapshot(id).await? {
+        // What follows now, and what it may have to wait for.
+        answer["explain"] = json!(api.engine.explain(&snapshot).await?);
+    }
+    Ok((StatusCode::ACCEPTED, Json(answer)))
 }
 
 /// The reason given with a verb, without what could disturb a terminal.

@@ -44,6 +44,7 @@ pub(super) fn whole(of: &Job, records: &[StepRecord], events: &[Event]) -> Value
             })
         })
         .collect();
+    value["slot_plan"] = json!(crate::provision::slot_plan(records));
     value["steps"] = json!(steps);
     value["completion"] = completion(records);
     value["events"] = json!(events);

@@ -3,13 +3,20 @@
 mod change;
 mod create;
 mod delete;
+mod doctor;
 mod list;
+mod maintenance;
+mod probe;
 mod show;
+mod trouble;
 mod update;
 mod view;
 
 pub(super) use create::create;
 pub(super) use delete::delete;
+pub(super) use doctor::doctor;
 pub(super) use list::list;
+pub(super) use maintenance::{begin_maintenance, end_maintenance};
+pub(super) use probe::probe;
 pub(super) use show::show;
 pub(super) use update::update;

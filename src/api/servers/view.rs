@@ -27,6 +27,7 @@ pub(super) fn server(server: &Server) -> Value {
         "observed": server.observed,
         "learned": server.learned,
         "debt": server.debt,
+        "maintenance": server.maintenance,
     })
 }
 

@@ -9,6 +9,7 @@
 //! It uses the public API only, and the product does not know that this is a demo.
 
 mod api;
+mod cast;
 mod timeline;
 
 use std::io::Write;
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use super::args::DemoArgs;
 use super::exit::Exit;
 use super::serve::stop_signal;
-use super::sim::{numbered, random_password, write_maintenance_iso};
+use super::sim::{random_password, write_maintenance_iso};
 use crate::app::{self, Running};
 use crate::config::{Settings, Sources};
 use crate::model::{SteadyClock, SystemClock};
@@ -33,6 +34,7 @@ use crate::sim::{
 };
 use crate::telemetry;
 use api::DemoApi;
+use cast::{Cast, Ending};
 use timeline::Timeline;
 
 /// The recipe of the contract's appendix.
@@ -60,28 +62,29 @@ pub(super) async fn run(args: DemoArgs, json: bool) -> ExitCode {
     }
 }
 
-/// A server of the demo, and whether its installer fails on purpose.
+/// A server of the demo, and how its job is to end.
 struct Candidate {
     serial: String,
-    fails: bool,
+    ending: Ending,
     job_id: String,
 }
 
 async fn demo(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     telemetry::init("warn", crate::config::LogFormat::Text)?;
+    let cast = Cast::of(args)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
     timeline.title(&format!(
         "Shoal {}: {} simulated servers, everything on this machine",
         env!("CARGO_PKG_VERSION"),
-        args.servers
+        cast.servers.len()
     ));
     let running = start_controller(folder.path()).await?;
     timeline.note("controller", &format!("listening on {}, data in a temporary folder", running.api));
     let password = random_password()?;
-    let farm = start_farm(args, folder.path(), &password).await?;
-    timeline.note("farm", &format!("{} BMCs on loopback, hosts off", args.servers));
-    let ended = provision(args, &running, &farm, &password, &mut timeline).await;
+    let farm = start_farm(&cast, folder.path(), &password).await?;
+    timeline.note("farm", &format!("{} BMCs on loopback, hosts off", cast.servers.len()));
+    let ended = provision(&cast, &running, &farm, &password, &mut timeline).await;
     let good = match ended {
         Ok(good) => good,
         Err(error) => {
@@ -117,31 +120,25 @@ async fn start_controller(folder: &Path) -> anyhow::Result<Running> {
     app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")
 }
 
-async fn start_farm(args: &DemoArgs, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {
+async fn start_farm(cast: &Cast, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {
     let disks = folder.join("disks");
     std::fs::create_dir_all(&disks)?;
-    let specs = numbered(args.servers)
-        .enumerate()
-        .map(|(number, serial)| {
-            let mut spec = ServerSpec::new(serial);
-            if fails(args, number) {
-                spec.behaviour = InstallerBehaviour::failing_at(FAILING_UNIT);
-            }
-            spec
-        })
-        .collect();
+    let mut specs = Vec::with_capacity(cast.servers.len());
+    for part in &cast.servers {
+        let mut spec = ServerSpec::new(&part.serial);
+        spec.twin = part.twin(BMC_USER, password)?.map(Box::new);
+        if part.ending == Ending::InstallerFails {
+            spec.behaviour = InstallerBehaviour::failing_at(FAILING_UNIT);
+        }
+        specs.push(spec);
+    }
     Farm::start(FarmConfig::new(specs, BMC_USER, password.clone(), disks))
         .await
         .context("start the simulated servers")
 }
 
-/// With `--fail-one` the last server's installer fails.
-fn fails(args: &DemoArgs, number: usize) -> bool {
-    args.fail_one && number + 1 == args.servers
-}
-
 async fn provision(
-    args: &DemoArgs,
+    cast: &Cast,
     running: &Running,
     farm: &Farm,
     password: &SecretString,
@@ -152,7 +149,7 @@ async fn provision(
     for server in farm.servers() {
         api.register(&server.serial, &server.bmc_url, BMC_USER, password).await?;
     }
-    timeline.note("api", &format!("{} servers registered", args.servers));
+    timeline.note("api", &format!("{} servers registered", cast.servers.len()));
     let image = images::rootfs_image(&images::RootfsSpec::default())?;
     let authorization =
         oci::Authorization::Basic { username: "demo".to_owned(), password: token.expose_secret().to_owned() };
@@ -161,9 +158,9 @@ async fn provision(
             .await?;
     timeline.note("registry", &format!("pushed {REPOSITORY}:{TAG} as {}", receipt.digest));
     let mut candidates = Vec::new();
-    for (number, server) in farm.servers().iter().enumerate() {
-        let job_id = api.create_job(&server.serial, RECIPE).await?;
-        candidates.push(Candidate { serial: server.serial.clone(), fails: fails(args, number), job_id });
+    for part in &cast.servers {
+        let job_id = api.create_job(&part.serial, RECIPE).await?;
+        candidates.push(Candidate { serial: part.serial.clone(), ending: part.ending, job_id });
     }
     timeline.note("api", &format!("{} jobs accepted", candidates.len()));
     follow(&api, &candidates, timeline).await?;
@@ -235,10 +232,16 @@ async fn verdict(candidate: &Candidate, job: &Value, server: &SimulatedServer) -
     if twin.ejected_while_running > 0 {
         bail!("a medium was ejected under a running OS");
     }
+    if candidate.ending == Ending::Refused {
+        if job["outcome"] != json!("failed") || twin.power_ons > 0 {
+            bail!("outcome {}, {} times powered on, expected a refusal", job["outcome"], twin.power_ons);
+        }
+        return Ok("takes no plain HTTP media: refused, and the host was left alone, as expected".to_owned());
+    }
     if twin.boots_from_media != 1 {
         bail!("the host booted {} times from the medium", twin.boots_from_media);
     }
-    if candidate.fails {
+    if candidate.ending == Ending::InstallerFails {
         if job["outcome"] != json!("failed") || job["failed_step"] != json!(FAILING_UNIT) {
             bail!(
                 "outcome {} at {}, expected a failure of {FAILING_UNIT}",

@@ -236,7 +236,7 @@ async fn cleaning_up_has_an_end_and_says_what_it_leaves() {
     let kit = Kit::new();
     kit.script("clean", vec![Act::Await("never")]);
     kit.script("undo a", vec![Act::Retry; 10_000]);
-    for (kind, left) in [("drill", "clean"), ("undoing", "clean")] {
+    for (kind, left) in [("drill", "clean"), ("undoing", "undo a, clean")] {
         kit.script("b", [Act::Fail]);
         let id = kit.start(kind, &["a", "b"]).await;
         // A message that nobody will act on does not keep it alive.

@@ -2,16 +2,32 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::kit::{Act, Kit, LEASE, new_run};
-use crate::engine::{Condition, Explanation, Verb};
-use crate::model::{LockRequest, NewRun, OnConflict, RunId, Time};
+use crate::engine::{Condition, Explanation, PressureGauge, Verb};
+use crate::model::{Closed, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time};
+
+/// A controller without room.
+struct Short;
+
+#[async_trait]
+impl PressureGauge for Short {
+    async fn read(&self) -> Option<Pressure> {
+        let (name, detail) = ("disk".to_owned(), "3 MiB are left on the data disk, less than 256".to_owned());
+        let since = "2026-01-01T00:00:00Z".parse().unwrap();
+        Some(Pressure { name, since, detail, next_action: "make room".to_owned() })
+    }
+}
 
 /// All conditions there are; the match below does not compile when one is missing here.
 fn all() -> BTreeSet<Condition> {
     let listed = |condition: Condition| match condition {
         Condition::Queued
+        | Condition::Gated
         | Condition::InLine
         | Condition::Working
         | Condition::Cancelling
@@ -24,6 +40,7 @@ fn all() -> BTreeSet<Condition> {
     };
     [
         Condition::Queued,
+        Condition::Gated,
         Condition::InLine,
         Condition::Working,
         Condition::Cancelling,
@@ -61,18 +78,20 @@ impl Book {
             looked_at,
             ends_by,
             next_action,
+            uninterruptible,
         } = explained;
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         writeln!(
             self.text,
             "{title}\n  condition {condition:?}, reason {}, step {}\n  {}\n  since {since}, deadline {}, looked at {}\n  \
-             ends by: {ends_by}\n  to do: {}\n",
+             ends by: {ends_by}\n  to do: {}{}\n",
             or(reason),
             or(step),
             without_ids(&summary),
             or(deadline.map(second)),
             or(looked_at.map(second)),
             without_ids(&next_action),
+            uninterruptible.map_or(String::new(), |step| format!("\n  not interruptible: {step}")),
         )
         .unwrap();
     }
@@ -84,8 +103,12 @@ fn second(time: Time) -> String {
 }
 
 fn without_ids(text: &str) -> String {
-    let id = |word: &str| word.trim_end_matches(',').parse::<RunId>().is_ok();
-    text.split(' ').map(|word| if id(word) { "RUN" } else { word }).collect::<Vec<_>>().join(" ")
+    let shown = |word: &str| {
+        let bare = word.trim_end_matches([',', ';']);
+        let rest = word.strip_prefix(bare).unwrap_or_default();
+        if bare.parse::<RunId>().is_ok() { format!("RUN{rest}") } else { word.to_owned() }
+    };
+    text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// What must hold of every explanation.
@@ -146,10 +169,49 @@ async fn every_condition_has_words_and_they_are_the_golden_ones() {
     kit.settle().await;
     book.write(&kit, "succeeded", holder).await;
 
+    kit.script("gate", [Act::Turn, Act::Turn]);
+    kit.script("g", [Act::Await("report")]);
+    kit.start("drill", &["gate", "g"]).await;
+    let turn = kit.start("drill", &["gate"]).await;
+    kit.settle().await;
+    book.write(&kit, "in line for a turn", turn).await;
+
+    kit.script("solid", [Act::Stall]);
+    let solid = kit.start("drill", &["solid"]).await;
+    kit.settle_and_die(&kit.engine).await;
+    book.write(&kit, "a worker at work on what may not be interrupted", solid).await;
+    kit.engine.verb(solid, Verb::Cancel, "ann", "wrong rack").await.unwrap();
+    book.write(&kit, "a cancel of what may not be interrupted", solid).await;
+
+    let waiting = Closed { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() };
+    let server = Server::unknown("S-1".parse().unwrap(), kit.now());
+    let serial = server.serial.clone();
+    kit.engine.store().create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
+    let gated = NewRun { server: Some(serial.clone()), ..new_run("drill", &["a"], kit.now()) };
+    let gated = kit.start_run(gated).await;
+    kit.engine.store().maintain(&serial, Some(waiting.clone()), "ann", kit.now()).await.unwrap();
+    book.write(&kit, "its server in maintenance", gated).await;
+    kit.engine.store().drain(waiting).await.unwrap();
+    book.write(&kit, "the controller drained", gated).await;
+    kit.engine.store().undrain("ann", kit.now()).await.unwrap();
+    kit.engine.store().maintain(&serial, None, "ann", kit.now()).await.unwrap();
+    kit.script("u", [Act::Await("report")]);
+    let unreadable = kit.start("drill", &["u"]).await;
+    let sql = "UPDATE runs SET wait = '{' WHERE id = ?1";
+    kit.outside_view().execute(sql, [unreadable.to_string()]).unwrap();
+    kit.clock.advance(Duration::from_secs(3600));
+    kit.settle().await;
+    book.write(&kit, "a record that cannot be read", unreadable).await;
+
     kit.script("f", [Act::Fail]);
     let failed = kit.start("drill", &["f"]).await;
     kit.settle().await;
     book.write(&kit, "failed", failed).await;
+
+    kit.engine.gauge(Arc::new(Short));
+    let gated = kit.start("drill", &["a"]).await;
+    kit.settle().await;
+    book.write(&kit, "the controller short of something", gated).await;
 
     assert_eq!(book.seen, all(), "a condition has no entry in the golden file");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/explain.txt");
@@ -173,5 +235,6 @@ fn a_state_without_an_exit_would_be_noticed() {
         looked_at: None,
         ends_by: "a message".to_owned(),
         next_action: "send it".to_owned(),
+        uninterruptible: None,
     });
 }

@@ -135,7 +135,7 @@ async fn an_unknown_step_in_undoing_or_finishing_is_left_undone_and_the_rest_goe
     assert_eq!(kit.calls(), "a undo a clean");
     assert_eq!(kit.ended(id).await, Some(Outcome::Cancelled));
     let last = kit.engine.store().last_events(id, 1).await.unwrap().remove(0);
-    assert!(last.message.contains("left undone: unknown-f"), "{}", last.message);
+    assert!(last.message.contains("left undone: undo unknown-b, unknown-f"), "{}", last.message);
 }
 
 #[tokio::test]

@@ -18,16 +18,18 @@ use tokio::sync::Notify;
 
 use crate::engine::{
     Engine, EngineConfig, Explanation, Kind, Kinds, Order, Reason, Refusal, Step, StepContext, StepPolicy,
-    StepReport, Verdict, WaitRequest, explain,
+    StepReport, TurnRequest, Verdict, WaitRequest,
 };
 use crate::model::{
     Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Plan, Run, RunId,
-    Signal, Snapshot, StepInstance, Time,
+    Signal, Snapshot, StepInstance, Time, turn,
 };
 use crate::store::{Created, Creation, Store};
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const GRACE: Duration = Duration::from_secs(10);
+/// How long a cancelled step that may not be interrupted goes on here; real time.
+pub(super) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What one call of a step does.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub(super) enum Act {
     Poll,
     /// Does its work and adds these steps to the plan.
     Extend(Vec<&'static str>),
+    /// Takes its turn at "gate", which has one place, then does its work.
+    Turn,
     /// Starts a run of that kind with that input, and is done.
     Child(&'static str, Value),
     /// Breaks off.
@@ -161,6 +165,7 @@ impl Step for Scripted {
             attempts: 3,
             backoff: Duration::from_secs(1),
             backoff_cap: Duration::from_secs(4),
+            wait: None,
             interruptible: !self.name.starts_with("solid"),
             always: self.name.starts_with("always"),
         }
@@ -202,6 +207,21 @@ impl Step for Scripted {
             Act::Extend(names) => {
                 work();
                 StepReport { plan: names.into_iter().map(instance).collect(), ..StepReport::done() }
+            }
+            Act::Turn if !context.has_turn(&turn("gate")) => {
+                // The same act again when it comes back.
+                world.script.lock().unwrap().entry(self.name.clone()).or_default().push_front(Act::Turn);
+                StepReport::new(Verdict::Turn(TurnRequest {
+                    resource: turn("gate"),
+                    places: 1,
+                    reason: &DRILL,
+                    signals: Vec::new(),
+                    detail: "not yet".to_owned(),
+                }))
+            }
+            Act::Turn => {
+                work();
+                StepReport::done()
             }
             Act::Child(kind, input) => {
                 StepReport { children: vec![(kind.to_owned(), "1".to_owned(), input)], ..StepReport::done() }
@@ -407,8 +427,7 @@ impl Kit {
 
     pub(super) async fn explain(&self, id: RunId) -> Explanation {
         let snapshot = self.snapshot(id).await;
-        let line = self.engine.store().in_line_for(snapshot.run.root).await.unwrap();
-        explain(&snapshot, self.engine.kinds(), line.as_ref(), self.now())
+        self.engine.explain(&snapshot).await.unwrap()
     }
 
     pub(super) async fn run(&self, id: RunId) -> Run {
@@ -456,5 +475,5 @@ fn engine(store: Store, world: &Arc<World>, clock: &Arc<ManualClock>, owner: &st
         lease: LEASE,
         grace: GRACE,
     };
-    Engine::new(store, kinds, Arc::clone(clock) as Arc<dyn Clock>, config)
+    Engine::new(store, kinds, Arc::clone(clock) as Arc<dyn Clock>, config).with_patience(PATIENCE)
 }

@@ -83,6 +83,10 @@ async fn undoing_goes_on_past_what_cannot_be_undone_and_says_so() {
     kit.settle().await;
     assert_eq!(kit.calls(), "a b c undo c undo b undo a clean");
     assert_eq!(kit.outside(), "b clean");
+    let phases: Vec<_> = kit.snapshot(id).await.steps.iter().map(|record| record.phase.as_str()).collect();
+    assert_eq!(phases, ["undone", "stuck", "undone", "done"], "what is still in effect is not called undone");
+    let last = kit.engine.store().last_events(id, 1).await.unwrap().remove(0);
+    assert!(last.message.ends_with("left undone: undo b"), "{}", last.message);
     assert_eq!(kit.count(id, "step.gave-up").await, 1);
     assert_eq!((kit.ended(id).await, kit.class(id).await), (Some(Outcome::Failed), "broken".to_owned()));
 }

@@ -1,6 +1,7 @@
 //! The engine through kinds of its own that know nothing of any real workflow, on a real database and a clock that stands
 //! still until it is told to move.
 
+mod admission;
 mod chaos;
 mod crashes;
 mod ends;

@@ -199,6 +199,12 @@ impl Library {
         }
     }
 
+    /// The image last imported from `location`, as far as this process knows; nothing is read or fetched.
+    pub fn known(&self, location: &str) -> Option<ImportedImage> {
+        let source = Source::parse(location).ok()?;
+        lock(&self.0.known).get(&source).map(|known| known.image.clone())
+    }
+
     /// The import of `source`, begun unless it is under way.
     fn join(&self, source: Source) -> Result<watch::Receiver<State>, ImportError> {
         let mut imports = lock(&self.0.imports);

@@ -1,6 +1,7 @@
 //! `webhook.wait`: the maintenance OS has reported. Parked meanwhile; the report settles it in its own transaction.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::PowerState;
@@ -11,9 +12,9 @@ use super::super::fault::failure;
 use super::super::report::SIGNAL;
 use super::super::site::Site;
 use super::super::waits;
-use super::{known_host, reading_policy};
+use super::{known_host, power_on_turn, reading_policy};
 use crate::engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
-use crate::model::{Failure, NewEvent, Signal, Snapshot, Wait};
+use crate::model::{Effect, Failure, NewEvent, Signal, Snapshot, Wait};
 
 const STEP: &str = "webhook.wait";
 
@@ -35,14 +36,18 @@ impl Step for AwaitReport {
             Some(_) => self.observe(context).await,
             None => Vec::new(),
         };
+        let settling = self.settling(context);
         let mut report = StepReport::new(Verdict::Wait(WaitRequest {
             reason: &waits::REPORT,
             signals: vec![SIGNAL],
-            poll: None,
+            poll: settling,
             within: self.0.settings.job_timeout,
             detail: "the host was powered on; the maintenance OS has not reported yet".to_owned(),
         }));
         report.events = seen;
+        if settling.is_none() && context.has_turn(&power_on_turn()) {
+            report = report.effect(Effect::TurnOver { resource: power_on_turn() });
+        }
         report
     }
 
@@ -63,6 +68,17 @@ impl Step for AwaitReport {
 }
 
 impl AwaitReport {
+    /// How long the host still counts as powering on, if it took a turn for it.
+    fn settling(&self, context: &StepContext) -> Option<Duration> {
+        let limits = &self.0.settings.limits;
+        if limits.power_ons.is_none() || !context.has_turn(&power_on_turn()) {
+            return None;
+        }
+        let on = context.snapshot.evidence("redfish.power-on").filter_map(|record| record.ended_at).max();
+        let left = on.unwrap_or(context.now()).plus(limits.power_on_settle).since(context.now());
+        (left > Duration::ZERO).then_some(left)
+    }
+
     /// What became of media and power while nobody looked; told, never acted on.
     async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
         let (host, found) = match known_host(STEP, &self.0, context).await {
@@ -102,6 +118,7 @@ impl AwaitReport {
 pub(super) fn unseen(verdict: &Verdict) -> NewEvent {
     let why = match verdict {
         Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary.clone(),
+        Verdict::Wait(wait) => wait.detail.clone(),
         _ => "the BMC could not be looked at".to_owned(),
     };
     NewEvent::warn("redfish.unseen", why)

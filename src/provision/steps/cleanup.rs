@@ -16,8 +16,10 @@ use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
 use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
+use super::iso_build::Use;
 use super::mount::lost;
 use super::power::{due, force_off, power_state};
+use super::replan::{replans, uses};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
@@ -67,14 +69,17 @@ fn announced(snapshot: &Snapshot, step: &str) -> bool {
 }
 
 /// The slots this job meant to fill.
-fn filled(snapshot: &Snapshot) -> Vec<String> {
+pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
     let slot = |record: &StepRecord| serde_json::from_value::<Mounted>(record.evidence.clone()).ok();
     let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
-    mounts
+    let mut slots: Vec<String> = mounts
         .iter()
         .flat_map(|step| snapshot.evidence(step).filter_map(slot).collect::<Vec<_>>())
         .map(|mounted| mounted.slot)
-        .collect()
+        .collect();
+    slots.sort();
+    slots.dedup();
+    slots
 }
 
 fn touched(snapshot: &Snapshot) -> bool {
@@ -188,15 +193,28 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
     else {
         return Vec::new();
     };
-    let spliced = context.earlier::<Discovered>("redfish.discover").and_then(|found| found.spliced);
-    [(Artifact::Boot, &validated.boot_digest), (Artifact::Task, &built.task_digest)]
-        .into_iter()
-        .chain(spliced.as_ref().map(|spliced| (Artifact::Boot, &spliced.identity)))
-        .filter_map(|(artifact, digest)| {
-            let token = site.media_token(context.snapshot.run.id, artifact, digest)?;
-            media_url(&validated.media_base, &token, artifact, Suffix::Iso).ok()
-        })
-        .collect()
+    let run = context.snapshot.run.id;
+    let found = context.earlier::<Discovered>("redfish.discover");
+    let uses = found.as_ref().map_or(vec![Use::FIRST], |found| uses(found, &context.snapshot));
+    let first = found.and_then(|found| found.spliced).map(|spliced| spliced.identity);
+    let later = replans(&context.snapshot).into_iter().filter_map(|replanned| replanned.spliced);
+    let boots = first.into_iter().chain(later).chain([validated.boot_digest.clone()]);
+    let images: Vec<(Artifact, String)> = boots
+        .map(|digest| (Artifact::Boot, digest))
+        .chain([(Artifact::Task, built.task_digest.clone())])
+        .collect();
+    let mut urls = Vec::new();
+    for (artifact, digest) in &images {
+        for for_use in &uses {
+            let Some(token) = site.media_token_for(run, *artifact, digest, *for_use) else { continue };
+            let both = [Suffix::Iso, Suffix::Img];
+            urls.extend(
+                both.iter()
+                    .filter_map(|suffix| media_url(&validated.media_base, &token, *artifact, *suffix).ok()),
+            );
+        }
+    }
+    urls
 }
 
 async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::super::fault::of_redfish;
 use super::super::site::Site;
 use super::super::waits;
+use super::cleanup::filled;
 use super::{bmc_policy, known_host, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::model::NewEvent;
@@ -21,7 +22,12 @@ step!(
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let (host, found) = known_host(STEP, site, context).await?;
     let mut report = StepReport::done();
-    for uri in std::iter::once(&found.boot_slot).chain(&found.task_slots) {
+    // What this job has filled under an earlier plan goes too.
+    let mut slots = filled(&context.snapshot);
+    slots.extend(std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned());
+    slots.sort();
+    slots.dedup();
+    for uri in &slots {
         let looked = match context.waited.is_none() && !context.reentered {
             // Discovery has read it a moment ago, and who mounts reads it again.
             true => host.bmc.slot_lately(uri).await,

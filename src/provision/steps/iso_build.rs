@@ -11,6 +11,7 @@ use super::super::evidence::{Built, Validated};
 use super::super::fault::failure;
 use super::super::order::JobInput;
 use super::super::site::Site;
+use super::super::slots::SlotPlan;
 use super::validate::ImageName;
 use super::{class, input, left, own_policy, settled, step};
 use crate::engine::{StepContext, StepReport};
@@ -20,8 +21,27 @@ use crate::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
 use crate::secrets::{JOB_USERNAME, seal, token_hash};
 
 const STEP: &str = "iso.build";
-/// Both images keep their bytes and URLs under every plan with separate media.
-const SLOT_PLAN: &str = "separate";
+/// For which use of an image a grant is: another plan after a refusal, or another try of it, has URLs of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    /// The slot plan.
+    plan: &'static str,
+    /// Which try, from 1.
+    attempt: u32,
+}
+
+impl Use {
+    /// The first plan. Both images keep their URLs whatever it is: it is not known yet when they are granted.
+    pub(super) const FIRST: Self = Self { plan: "separate", attempt: 1 };
+
+    /// A try of a plan.
+    pub(super) fn of(plan: SlotPlan, attempt: u32) -> Self {
+        match attempt {
+            0 | 1 => Self::FIRST,
+            attempt => Self { plan: plan.as_str(), attempt },
+        }
+    }
+}
 
 step!(
     /// Plans the task image and issues the grants.
@@ -31,10 +51,23 @@ step!(
 );
 
 impl Site {
-    /// The token of a job's grant: derived, so that it is the same after a crash and different for another image.
+    /// The token of a job's first grant of an image: derived, so that it is the same after a crash and different for
+    /// another image.
     pub fn media_token(&self, job: RunId, artifact: Artifact, digest: &str) -> Option<MediaToken> {
+        self.media_token_for(job, artifact, digest, Use::FIRST)
+    }
+
+    /// The token of a grant for one use of an image.
+    pub(super) fn media_token_for(
+        &self,
+        job: RunId,
+        artifact: Artifact,
+        digest: &str,
+        for_use: Use,
+    ) -> Option<MediaToken> {
         let image = format!("{}:{digest}", artifact.as_str());
-        MediaToken::parse(self.tokens.grant_token(&job.to_string(), &image, SLOT_PLAN, 1).expose_secret())
+        let token = self.tokens.grant_token(&job.to_string(), &image, for_use.plan, for_use.attempt);
+        MediaToken::parse(token.expose_secret())
     }
 }
 
@@ -49,8 +82,9 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         None => None,
     };
     let sealed = frozen.to_bytes().map_err(broken)?;
-    let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len())?;
-    let boot = grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len)?;
+    let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len(), Use::FIRST)?;
+    let boot =
+        grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, Use::FIRST)?;
     let built = Built {
         task_digest: digest.clone(),
         task_grant: task.token_hash.clone(),
@@ -81,17 +115,28 @@ pub(super) fn task_of(
     context: &StepContext,
     validated: &Validated,
 ) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
-    let asked = input(STEP, context)?;
+    let run = &context.snapshot.run;
+    task_image(site, run.id, run.created_at, &input(STEP, context)?, validated)
+}
+
+/// The same for any job, also one that is only thought of.
+pub(in crate::provision) fn task_image(
+    site: &Site,
+    id: RunId,
+    created_at: Time,
+    asked: &JobInput,
+    validated: &Validated,
+) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
     let recipe = site.schemas.validate(&asked.recipe).map_err(|_| broken("the recipe no longer holds"))?;
     let pull = recipe
         .oci_url
         .as_deref()
         .filter(|_| validated.own_registry)
         .and_then(ImageName::parse)
-        .map(|image| (image.repository, site.tokens.pull_password(&context.snapshot.run.id.to_string())));
-    let document =
-        document(site, context, &asked, &recipe, validated, pull.as_ref().map(|(_, secret)| secret));
-    Ok((freeze(site, context, &recipe, &document)?, pull))
+        .map(|image| (image.repository, site.tokens.pull_password(&id.to_string())));
+    let password = pull.as_ref().map(|(_, secret)| secret);
+    let document = document(site, (id, created_at), asked, &recipe, validated, password);
+    Ok((freeze(site, (id, created_at), &recipe, &document)?, pull))
 }
 
 /// The right to read one image of this job; what was frozen of it is sealed here.
@@ -102,9 +147,12 @@ pub(super) fn grant(
     digest: &str,
     frozen: Option<&[u8]>,
     size: u64,
+    for_use: Use,
 ) -> Result<Grant, StepReport> {
     let run = context.snapshot.run.id;
-    let token = site.media_token(run, artifact, digest).ok_or_else(|| broken("its token is unusable"))?;
+    let token = site
+        .media_token_for(run, artifact, digest, for_use)
+        .ok_or_else(|| broken("its token is unusable"))?;
     let frozen =
         frozen.map(|bytes| seal(&site.media_key, &grant_context(run), bytes)).transpose().map_err(broken)?;
     Ok(Grant {
@@ -138,35 +186,34 @@ fn broken(why: impl std::fmt::Display) -> StepReport {
 
 fn document(
     site: &Site,
-    context: &StepContext,
+    (id, created_at): (RunId, Time),
     asked: &JobInput,
     recipe: &Recipe,
     validated: &Validated,
     pull_password: Option<&secrecy::SecretString>,
 ) -> JobDocument {
-    let run = &context.snapshot.run;
     let base = &validated.controller_url;
     JobDocument {
-        job_id: run.id.0,
+        job_id: id.0,
         server_serial: asked.server.to_string(),
         controller_url: base.clone(),
         controller_ca: site.settings.controller_ca.clone(),
         webhook_url: format!("{base}/api/v1/status-webhook/{}", asked.server),
-        webhook_token: site.tokens.webhook_token(&run.id.to_string()).expose_secret().to_owned(),
+        webhook_token: site.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
         registry: pull_password.map(|password| RegistryAccess {
             url: base.clone(),
             username: JOB_USERNAME.to_owned(),
             password: password.expose_secret().to_owned(),
         }),
         recipe_schema_id: recipe.schema_id.clone(),
-        created_at: run.created_at.timestamp(),
+        created_at: created_at.timestamp(),
         shoal_version: env!("CARGO_PKG_VERSION").to_owned(),
     }
 }
 
 fn freeze(
     site: &Site,
-    context: &StepContext,
+    (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
 ) -> Result<FrozenTask, StepReport> {
@@ -187,8 +234,8 @@ fn freeze(
     })
     .map_err(broken)?;
     media::freeze(&TaskImageInput {
-        job_id: context.snapshot.run.id.0,
-        created_at: context.snapshot.run.created_at.timestamp(),
+        job_id: id.0,
+        created_at: created_at.timestamp(),
         files,
         volume_id: recipe.media_label.map(|label| label.as_str().to_owned()),
     })

@@ -14,6 +14,7 @@ mod eject;
 mod iso_build;
 mod mount;
 mod power;
+mod replan;
 mod validate;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -29,14 +30,19 @@ pub(super) use discover::Discover;
 pub(super) use eject::Eject;
 pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
+pub(super) use iso_build::task_image;
 pub(super) use mount::{MountMaintenance, MountTask};
+pub use power::power_on_turn;
 pub(super) use power::{PowerOff, PowerOn};
+pub(super) use replan::plans_for;
+pub use replan::slot_plan;
+pub(super) use validate::ImageName;
 pub(super) use validate::Validate;
 
 use super::bmc::ConnectError;
 use super::class;
 use super::evidence::Discovered;
-use super::fault::{failure, unavailable};
+use super::fault::{failure, of_redfish, unavailable};
 use super::order::JobInput;
 use super::profiles;
 use super::site::Site;
@@ -76,6 +82,7 @@ fn bmc_policy(site: &Site) -> StepPolicy {
         attempts: site.settings.bmc_tries,
         backoff: Duration::from_millis(500),
         backoff_cap: Duration::from_secs(8),
+        wait: None,
         interruptible: false,
         always: false,
     }
@@ -132,6 +139,8 @@ async fn server(step: &str, site: &Site, serial: &Serial) -> Result<Server, Step
 struct Host {
     server: Server,
     bmc: Bmc,
+    /// How often a step that talks to it is tried.
+    tries: u32,
     /// A certificate that was met for the first time and is to be remembered.
     learned: Option<Effect>,
 }
@@ -155,17 +164,12 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
             why.to_string(),
             format!("correct it with `shoal server update {serial}`"),
         )),
-        ConnectError::Unreachable(_) => StepReport::new(Verdict::Retry(failure(
-            class::BMC_UNREACHABLE,
-            step,
-            why.to_string(),
-            "check the BMC's address, its cable and whether it answers on HTTPS",
-        ))),
+        ConnectError::Bmc(why) => of_redfish(step, &why),
     })?;
     let learned = connected
         .learned_fingerprint
         .map(|fingerprint| Effect::ServerPinned { serial: serial.clone(), fingerprint });
-    Ok(Host { server, bmc: connected.bmc, learned })
+    Ok(Host { server, bmc: connected.bmc, tries: site.settings.bmc_tries, learned })
 }
 
 /// The BMC and what was discovered of it.
@@ -189,6 +193,7 @@ async fn known_host(
         )));
     }
     host.bmc.recall(&found.discovery);
+    let found = replan::in_force(&context.snapshot, found);
     Ok((host, found))
 }
 
@@ -204,7 +209,7 @@ fn settling(reason: &'static Reason, within: Duration, detail: impl Into<String>
 }
 
 /// The address a BMC is reached at, to find out how it reaches us.
-async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
+pub(super) async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
     let endpoint: redfish::Endpoint =
         server.bmc_address.parse().map_err(|why| format!("the BMC address is unusable: {why}"))?;
     let (host, port) = (endpoint.host(), endpoint.port());
@@ -220,7 +225,7 @@ async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
 }
 
 /// The `run` of a step, written with `?`: an early return is a report too.
-fn settled(result: Result<StepReport, StepReport>) -> StepReport {
+pub(super) fn settled(result: Result<StepReport, StepReport>) -> StepReport {
     result.unwrap_or_else(|report| report)
 }
 
@@ -237,7 +242,11 @@ macro_rules! step {
             }
 
             async fn run(&self, context: &crate::engine::StepContext) -> crate::engine::StepReport {
-                settled($run(&self.0, context).await)
+                crate::provision::fault::naming(settled($run(&self.0, context).await), context)
+            }
+
+            fn overdue(&self, _: &crate::model::Snapshot, wait: &crate::model::Wait) -> crate::engine::StepReport {
+                crate::provision::fault::overdue(wait)
             }
         }
     };

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use redfish::{ErrorKind, InsertOptions};
+use redfish::InsertOptions;
 use serde_json::json;
 
-use super::super::evidence::{Built, Discovered, Mounted, SlotPlan, Validated};
+use super::super::evidence::{Built, Discovered, Mounted, Validated};
 use super::super::fault::{failure, of_redfish};
 use super::super::site::Site;
+use super::super::slots::Refusal;
 use super::super::waits;
+use super::iso_build::Use;
+use super::replan::{in_force, outdated, refusal, take_next};
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::media::{self, Suffix};
@@ -32,92 +35,92 @@ async fn maintenance(site: &Arc<Site>, context: &StepContext) -> Result<StepRepo
     const STEP: &str = "redfish.mount.maintenance";
     let validated: Validated = left(STEP, context, "validate")?;
     let (host, found) = known_host(STEP, site, context).await?;
+    if outdated(context, &found) {
+        return Ok(StepReport::skipped());
+    }
     let (digest, what) = match &found.spliced {
         Some(spliced) => (&spliced.identity, "maintenance image with the task in it"),
         None => (&validated.boot_digest, "maintenance image"),
     };
-    let url = url(STEP, site, context, &validated, Artifact::Boot, digest)?;
-    mount(STEP, context, &host, &[found.boot_slot], &url, what).await.map(|report| host.report(report))
+    let slot = found.boot_slot.clone();
+    mount(STEP, site, context, &host, &found, &Image { artifact: Artifact::Boot, digest, slot, what }).await
 }
 
 async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.mount.task";
-    let validated: Validated = left(STEP, context, "validate")?;
     let built: Built = left(STEP, context, "iso.build")?;
-    let found: Discovered = left(STEP, context, "redfish.discover")?;
-    if found.plan == SlotPlan::Single {
+    let found: Discovered = in_force(&context.snapshot, left(STEP, context, "redfish.discover")?);
+    let Some(slot) = found.task_slots.first().cloned().filter(|_| !outdated(context, &found)) else {
         return Ok(StepReport::skipped());
-    }
-    let (host, found) = known_host(STEP, site, context).await?;
-    let url = url(STEP, site, context, &validated, Artifact::Task, &built.task_digest)?;
-    mount(STEP, context, &host, &found.task_slots, &url, "task image").await.map(|report| host.report(report))
-}
-
-fn url(
-    step: &str,
-    site: &Site,
-    context: &StepContext,
-    validated: &Validated,
-    artifact: Artifact,
-    digest: &str,
-) -> Result<String, StepReport> {
-    let unusable = |why: String| {
-        StepReport::fail(failure(
-            class::MEDIA,
-            step,
-            why,
-            "set MEDIA_BASE_URL to scheme://address[:port], nothing more",
-        ))
     };
-    let token = site
-        .media_token(context.snapshot.run.id, artifact, digest)
-        .ok_or_else(|| unusable("the derived grant token is not one".to_owned()))?;
-    media::media_url(&validated.media_base, &token, artifact, Suffix::Iso)
-        .map_err(|why| unusable(why.to_string()))
+    let (host, found) = known_host(STEP, site, context).await?;
+    let image = Image { artifact: Artifact::Task, digest: &built.task_digest, slot, what: "task image" };
+    mount(STEP, site, context, &host, &found, &image).await
 }
 
-/// Mounts an image into the first of `slots` that takes it; a definite refusal goes on to the next.
+/// What goes into which slot.
+struct Image<'a> {
+    artifact: Artifact,
+    digest: &'a str,
+    slot: String,
+    what: &'static str,
+}
+
+impl Image<'_> {
+    /// Where the BMC reads it. Some firmware takes an image for a USB slot by `.img` only.
+    fn url(
+        &self,
+        step: &str,
+        site: &Site,
+        context: &StepContext,
+        host: &Host,
+        found: &Discovered,
+    ) -> Result<String, StepReport> {
+        let validated: Validated = left(step, context, "validate")?;
+        let unusable = |why: String| {
+            StepReport::fail(failure(
+                class::MEDIA,
+                step,
+                why,
+                "set MEDIA_BASE_URL to scheme://address[:port], nothing more",
+            ))
+        };
+        let for_use = Use::of(found.plan, found.attempt);
+        let token = site
+            .media_token_for(context.snapshot.run.id, self.artifact, self.digest, for_use)
+            .ok_or_else(|| unusable("the derived grant token is not one".to_owned()))?;
+        let slot = found.discovery.slots.iter().find(|slot| slot.uri == self.slot);
+        let suffix = match slot.map(|slot| slot.suffix(&host.bmc.profile()) == "img") {
+            Some(true) => Suffix::Img,
+            _ => Suffix::Iso,
+        };
+        media::media_url(&validated.media_base, &token, self.artifact, suffix)
+            .map_err(|why| unusable(why.to_string()))
+    }
+}
+
+/// Mounts an image into its slot; when the slot refuses, the report takes the next plan.
 async fn mount(
     step: &str,
+    site: &Arc<Site>,
     context: &StepContext,
     host: &Host,
-    slots: &[String],
-    url: &str,
-    what: &str,
+    found: &Discovered,
+    image: &Image<'_>,
 ) -> Result<StepReport, StepReport> {
-    let mut refusals = Vec::new();
-    // A slot that was tried before this call (and is settling) comes first again; those before it have refused.
-    let began =
-        context.own::<Mounted>().and_then(|mounted| slots.iter().position(|uri| *uri == mounted.slot));
-    let slots = &slots[began.unwrap_or(0)..];
-    for (place, uri) in slots.iter().enumerate() {
-        let last = place + 1 == slots.len();
-        match mount_into(step, context, host, uri, url, what).await {
-            Ok(mut report) => {
-                report.events.splice(0..0, refusals);
-                return Ok(report);
-            }
-            Err(Refused::Definitely(why)) if !last => refusals.push(NewEvent::warn(
-                "redfish.mount-refused",
-                format!("slot {uri} refused the {what}: {why}; trying the next slot"),
-            )),
-            Err(Refused::Definitely(why)) => {
-                return Err(StepReport::fail(failure(
-                    class::BMC_REFUSED,
-                    step,
-                    format!("the BMC refused the {what}: {why}"),
-                    "see whether the BMC can reach the media address shown in the events of validate",
-                )));
-            }
-            Err(Refused::Report(report)) => return Err(*report),
+    let url = image.url(step, site, context, host, found)?;
+    match mount_into(step, context, host, &image.slot, &url, image.what).await {
+        Ok(report) => Ok(host.report(report)),
+        Err(Refused::Report(report)) => Err(*report),
+        Err(Refused::Definitely(refusal)) => {
+            take_next(step, site, context, host, found, *refusal, image.what).await
         }
     }
-    Err(StepReport::fail(failure(class::UNSUPPORTED, step, "no slot is left", "see the slots of this BMC")))
 }
 
 enum Refused {
     /// This slot does not take this image.
-    Definitely(String),
+    Definitely(Box<Refusal>),
     /// Anything else, already as a report.
     Report(Box<StepReport>),
 }
@@ -130,11 +133,8 @@ async fn mount_into(
     url: &str,
     what: &str,
 ) -> Result<StepReport, Refused> {
-    let failed = |error: &redfish::RedfishError| match &error.kind {
-        ErrorKind::Refused { .. } if !error.maybe_applied() => Refused::Definitely(error.to_string()),
-        _ => Refused::Report(Box::new(of_redfish(step, error))),
-    };
-    let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri);
+    let failed = |error: &redfish::RedfishError| Refused::Report(Box::new(of_redfish(step, error)));
+    let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri && !mounted.refused);
     let looked = match sent_before {
         None => host.bmc.slot_lately(uri).await,
         Some(_) => host.bmc.slot(uri).await,
@@ -142,7 +142,7 @@ async fn mount_into(
     let slot = looked.map_err(|error| failed(&error))?;
     if slot.holds(url) {
         let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
-        let mounted = Mounted { slot: uri.to_owned(), sent_at };
+        let mounted = Mounted { slot: uri.to_owned(), sent_at, refused: false, replanned: None };
         return Ok(StepReport::done()
             .leaving(json!(mounted))
             .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
@@ -156,14 +156,29 @@ async fn mount_into(
         host.bmc.eject(uri).await.map_err(|error| failed(&error))?;
     }
     // The intent names the slot before the insert is sent, so that cleanup knows it after a crash.
-    let mounted = Mounted { slot: uri.to_owned(), sent_at: context.now() };
+    let mounted = Mounted { slot: uri.to_owned(), sent_at: context.now(), refused: false, replanned: None };
     context.checkpoint(json!(mounted)).await.map_err(|_lost| Refused::Report(Box::new(lost(step))))?;
-    let inserted =
-        host.bmc.insert(uri, url, InsertOptions::default()).await.map_err(|error| failed(&error))?;
+    let inserted = host.bmc.insert(uri, url, InsertOptions::default()).await;
+    let patient = context.record.attempt < host.tries;
+    let inserted = inserted.map_err(|error| match refusal(&error, &slot, patient) {
+        Some(refusal) => Refused::Definitely(Box::new(refusal)),
+        // A definite no leaves nothing to wait for: the next try sends it again at once.
+        None => {
+            let refused = Mounted { refused: !error.maybe_applied(), ..mounted.clone() };
+            Refused::Report(Box::new(of_redfish(step, &error).leaving(json!(refused))))
+        }
+    })?;
     if inserted.confirmed {
         return Ok(StepReport::done()
             .leaving(json!(mounted))
             .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
+    }
+    // Waited for once already, and done once more since: this slot only says that it takes images.
+    let waited = context.waited.as_ref().is_some_and(|wait| wait.reason == waits::MOUNT.name);
+    if waited && sent_before.is_some() {
+        let words = "it took the image twice and never showed it".to_owned();
+        let (slot, slot_id) = (slot.uri, slot.id);
+        return Err(Refused::Definitely(Box::new(Refusal { slot, slot_id, words, one_image: false })));
     }
     Ok(waiting(host, &mounted, &slot.id, what))
 }

@@ -20,13 +20,18 @@ use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
-use crate::engine::{StepContext, StepReport, Verdict};
-use crate::model::{NewEvent, Time};
+use crate::engine::{StepContext, StepReport, TurnRequest, Verdict};
+use crate::model::{NewEvent, Time, turn};
 
 /// How long a host may take to show a power state it was told to take.
 const POWER_WITHIN: Duration = Duration::from_secs(180);
 /// After this long without an effect the request is sent again.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What a host has a place of while it powers on.
+pub fn power_on_turn() -> String {
+    turn("power-on")
+}
 
 step!(
     /// Makes the host off, forced.
@@ -126,6 +131,18 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
         }
         return Ok(waiting.leaving(json!(asked)));
     }
+    if asked.sent == 0
+        && let Some(places) = site.settings.limits.power_ons
+        && !context.has_turn(&power_on_turn())
+    {
+        return Ok(host.report(StepReport::new(Verdict::Turn(TurnRequest {
+            resource: power_on_turn(),
+            places,
+            reason: &waits::POWER_TURN,
+            signals: vec![SIGNAL],
+            detail: "as many hosts as may are powering on".to_owned(),
+        }))));
+    }
     if due(context, &asked) {
         asked.sent_at = Some(context.now());
         asked.sent += 1;
@@ -194,7 +211,7 @@ async fn started(
     }
     let built: Built = left(step, context, "iso.build")?;
     let spliced = found.spliced.as_ref().map(|spliced| &spliced.grant);
-    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced) {
+    for grant in [&built.boot_grant, &built.task_grant].into_iter().chain(spliced).chain(&found.grants) {
         let reads = site.grants.evidence(grant).await.map_err(|why| {
             StepReport::new(crate::engine::Verdict::Retry(failure(
                 class::TRANSIENT,

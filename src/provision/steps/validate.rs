@@ -121,14 +121,14 @@ async fn own_registry(
 }
 
 /// `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]` taken apart.
-pub(super) struct ImageName {
-    pub(super) host: String,
-    pub(super) repository: String,
-    pub(super) reference: String,
+pub(in crate::provision) struct ImageName {
+    pub(in crate::provision) host: String,
+    pub(in crate::provision) repository: String,
+    pub(in crate::provision) reference: String,
 }
 
 impl ImageName {
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(in crate::provision) fn parse(text: &str) -> Option<Self> {
         let (host, rest) = text.split_once('/')?;
         let (rest, digest) = match rest.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),

@@ -1,5 +1,6 @@
 //! The store through its public methods, on real files; a second connection proves what is on disk.
 
+mod admission;
 mod creation;
 mod leases;
 mod lines;
@@ -135,6 +136,7 @@ fn server(name: &str) -> Server {
         observed: None,
         learned: None,
         debt: None,
+        maintenance: None,
     }
 }
 

@@ -4,7 +4,7 @@ use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::kit::{Map, ask, config, message_id, request, rig, send, soon, text};
-use crate::sim::{SlotTree, Twin};
+use crate::sim::{IfMatch, SlotTree, Twin};
 
 /// Every link of every resource answers, whatever the layout.
 #[tokio::test]
@@ -130,7 +130,7 @@ async fn a_body_must_be_declared_and_be_json() {
 #[tokio::test]
 async fn a_stale_etag_is_refused_and_the_current_one_taken() {
     let mut config = config();
-    config.require_if_match = true;
+    config.etag.if_match = IfMatch::Required;
     let twin = rig(config).twin;
     let map = Map::of(&twin).await;
     let boot = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once" } });
@@ -163,6 +163,8 @@ async fn the_same_twin_answers_on_a_socket_and_stops() {
     twin.set_reachable(false);
     assert!(soon(client.get(&url).send()).await.is_err());
     twin.set_reachable(true);
+    // The listener comes back in its own time.
+    soon(async { while tokio::net::TcpStream::connect(server.address()).await.is_err() {} }).await;
     assert_eq!(soon(client.get(&url).send()).await.unwrap().status(), 200);
     soon(server.stop()).await;
     assert!(soon(client.get(&url).send()).await.unwrap_err().is_connect());

@@ -1,0 +1,134 @@
+//! What a fault does to an answer that is ready.
+//!
+//! ```text
+//!   Reply ──► Lie, ErrorShape ──► bytes ──► ByteOrderMark, Gzip, Truncate, … ──► Delivery (how the bytes travel)
+//! ```
+
+use std::{io::Write, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, StatusCode, header};
+use serde_json::{Map, Value};
+
+use super::{config::ErrorShape, faults::Effect, reply::Reply};
+
+/// How the body of an answer travels; an extension of the response, absent for the usual way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Delivery {
+    /// Without a length, in chunks.
+    Chunked,
+    /// The connection is reset after so many bytes.
+    Cut(usize),
+    /// One byte at a time, this far apart.
+    Trickle(Duration),
+    /// The bytes, and then spaces until there are so many.
+    Padded(u64),
+}
+
+/// Applies an effect to an answer.
+pub(super) fn mangle(mut reply: Reply, effect: &Effect) -> Reply {
+    match effect {
+        Effect::Lie(lie) => with_json(reply, |body| overlay(body, lie)),
+        Effect::ErrorShape(shape) if reply.status.is_client_error() || reply.status.is_server_error() => {
+            reshape(reply, *shape)
+        }
+        Effect::Truncate(bytes) => {
+            reply.body.truncate(*bytes);
+            reply
+        }
+        Effect::ContentType(text) => reply.of_type(text),
+        Effect::ByteOrderMark => {
+            reply.body = [b"\xEF\xBB\xBF", reply.body.as_ref()].concat().into();
+            reply
+        }
+        Effect::Gzip => {
+            reply.body = gzip(&reply.body);
+            reply.with(header::CONTENT_ENCODING, "gzip")
+        }
+        Effect::DuplicateKey if reply.body.starts_with(b"{\"") => {
+            reply.body = [b"{\"@odata.id\":\"/redfish/v1/Twice\",", &reply.body[1..]].concat().into();
+            reply
+        }
+        Effect::Deep(depth) => {
+            let depth = usize::try_from(*depth).unwrap_or(usize::MAX).min(1 << 20);
+            let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            reply.body = format!("{{\"Deep\":{nested}}}").into();
+            reply
+        }
+        Effect::Chunked => reply.delivered(Delivery::Chunked),
+        Effect::CutBody(bytes) => reply.delivered(Delivery::Cut(*bytes)),
+        Effect::Trickle(pause) => reply.delivered(Delivery::Trickle(*pause)),
+        Effect::Huge(bytes) => reply.delivered(Delivery::Padded(*bytes)),
+        _ => reply,
+    }
+}
+
+/// The answer that a fault gives in place of the twin.
+pub(super) fn canned(status: u16, headers: &std::collections::BTreeMap<String, String>, body: &str) -> Reply {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut reply = Reply::empty(status);
+    reply.body = Bytes::copy_from_slice(body.as_bytes());
+    headers.iter().fold(reply, |reply, (name, value)| match name.parse::<HeaderName>() {
+        Ok(header::CONTENT_TYPE) => reply.of_type(value),
+        Ok(name) => reply.with(name, value),
+        Err(_) => reply,
+    })
+}
+
+fn with_json(mut reply: Reply, change: impl FnOnce(&mut Value)) -> Reply {
+    if let Ok(mut body) = serde_json::from_slice(&reply.body) {
+        change(&mut body);
+        reply.body = body.to_string().into();
+    }
+    reply
+}
+
+/// Replaces what is there under the same keys; adds nothing.
+fn overlay(body: &mut Value, lie: &Value) {
+    let (Value::Object(body), Value::Object(lie)) = (body, lie) else { return };
+    for (key, told) in lie {
+        match body.get_mut(key) {
+            Some(inner @ Value::Object(_)) if told.is_object() => overlay(inner, told),
+            Some(value) => *value = told.clone(),
+            None => {}
+        }
+    }
+}
+
+fn reshape(mut reply: Reply, shape: ErrorShape) -> Reply {
+    if shape == ErrorShape::Text {
+        let told = serde_json::from_slice::<Value>(&reply.body).unwrap_or_default();
+        let message = told.pointer("/error/@Message.ExtendedInfo/0/Message").and_then(Value::as_str);
+        reply.body = message.unwrap_or("error").to_owned().into();
+        return reply;
+    }
+    with_json(reply, |body| {
+        let info = body.pointer("/error/@Message.ExtendedInfo").cloned().unwrap_or_default();
+        let first = info.get(0).cloned().unwrap_or_default();
+        let Some(error) = body.get_mut("error").and_then(Value::as_object_mut) else { return };
+        match shape {
+            ErrorShape::Standard | ErrorShape::Text => {}
+            ErrorShape::InfoIsObject => {
+                error.insert("@Message.ExtendedInfo".to_owned(), first);
+            }
+            ErrorShape::NoCode => {
+                error.remove("code");
+            }
+            ErrorShape::NoInfo => {
+                error.remove("@Message.ExtendedInfo");
+            }
+            ErrorShape::NoEnvelope => {
+                *body = Value::Object(Map::from_iter([("@Message.ExtendedInfo".to_owned(), info)]));
+            }
+        }
+    })
+}
+
+fn gzip(bytes: &[u8]) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    // Writing to memory does not fail; if it did, the bytes would stay as they are.
+    match encoder.write_all(bytes).and_then(|()| encoder.finish()) {
+        Ok(packed) => packed.into(),
+        Err(_) => Bytes::copy_from_slice(bytes),
+    }
+}

@@ -1,0 +1,176 @@
+//! Asynchronous operations as a client sees them.
+//!
+//! ```text
+//!   202 + Location /TaskService/TaskMonitors/{id}, and the task in the body; or one of the two
+//!   monitor  202 while it runs ──► what the operation would have answered | 404 | still 202
+//!   task     TaskState running ──► completed | Exception
+//! ```
+//!
+//! Invariant: at most 64 tasks are remembered, the oldest is forgotten first.
+
+use std::collections::VecDeque;
+
+use http::{StatusCode, header};
+use serde_json::{Value, json};
+
+use super::{
+    config::{MonitorAfter, Success, TwinConfig},
+    reply::{Refused, Reply},
+    routes::{self, Resource},
+    twin::Twin,
+};
+
+const KEPT: usize = 64;
+
+/// One task.
+#[derive(Debug)]
+struct Task {
+    id: u64,
+    name: &'static str,
+    /// The answer the operation itself would have given: status and body.
+    done: Option<(StatusCode, Value)>,
+}
+
+/// All that are remembered.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    list: VecDeque<Task>,
+    last: u64,
+}
+
+impl Tasks {
+    fn begin(&mut self, name: &'static str) -> u64 {
+        if self.list.len() == KEPT {
+            self.list.pop_front();
+        }
+        self.last += 1;
+        self.list.push_back(Task { id: self.last, name, done: None });
+        self.last
+    }
+
+    fn end(&mut self, id: u64, done: (StatusCode, Value)) {
+        if let Some(task) = self.list.iter_mut().find(|task| task.id == id) {
+            task.done = Some(done);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    fn get(&self, id: u64) -> Option<&Task> {
+        self.list.iter().find(|task| task.id == id)
+    }
+
+    /// The task as a resource.
+    pub(super) fn show(&self, config: &TwinConfig, id: u64) -> Option<Value> {
+        let task = self.get(id)?;
+        let (state, status, percent) = match &task.done {
+            None => (config.tasks.running.as_str(), "OK", 50),
+            Some((code, _)) if code.is_success() => (config.tasks.completed.as_str(), "OK", 100),
+            Some(_) => ("Exception", "Critical", 100),
+        };
+        let mut body = json!({
+            "@odata.id": routes::uri(config, &Resource::Task(id)),
+            "@odata.type": "#Task.v1_7_1.Task",
+            "Id": format!("{}{id}", config.tasks.prefix),
+            "Name": task.name,
+            "TaskMonitor": routes::uri(config, &Resource::TaskMonitor(id)),
+            "TaskState": state,
+            "TaskStatus": status,
+            "PercentComplete": percent,
+            "Messages": [],
+        });
+        if let Some(messages) =
+            task.done.as_ref().and_then(|(_, body)| body.pointer("/error/@Message.ExtendedInfo"))
+        {
+            body["Messages"] = messages.clone();
+        }
+        Some(body)
+    }
+
+    /// What the monitor answers.
+    pub(super) fn monitor(&self, config: &TwinConfig, id: u64) -> Option<Reply> {
+        let task = self.get(id)?;
+        let accepted = || {
+            let shown = self.show(config, id).unwrap_or_default();
+            Reply::json(StatusCode::ACCEPTED, &shown)
+                .with(header::LOCATION, &routes::uri(config, &Resource::TaskMonitor(id)))
+                .with(header::RETRY_AFTER, "1")
+        };
+        match (&task.done, config.tasks.monitor) {
+            (None, _) | (Some(_), MonitorAfter::StillAccepted) => Some(accepted()),
+            (Some(_), MonitorAfter::Gone) => None,
+            (Some((status, body)), MonitorAfter::Result) if body.is_null() => Some(Reply::empty(*status)),
+            (Some((status, body)), MonitorAfter::Result) => Some(Reply::json(*status, body)),
+        }
+    }
+}
+
+impl Twin {
+    /// Answers 202 and carries `work` out in a task of its own.
+    pub(super) fn begin_task(
+        &self,
+        name: &'static str,
+        how: Success,
+        work: impl Future<Output = Result<(), Refused>> + Send + 'static,
+    ) -> Reply {
+        let config = &self.inner.config;
+        let id = self.state().tasks.begin(name);
+        let shown = self.state().tasks.show(config, id).unwrap_or_default();
+        let twin = self.clone();
+        let least = config.tasks.time;
+        tokio::spawn(async move {
+            let ((), done) = tokio::join!(tokio::time::sleep(least), work);
+            let done = match done {
+                Ok(()) => (StatusCode::NO_CONTENT, Value::Null),
+                Err(refused) => refused.told(&twin.inner.config.errors),
+            };
+            twin.state().tasks.end(id, done);
+            twin.notify();
+        });
+        let reply = match how {
+            Success::TaskLocation => Reply::empty(StatusCode::ACCEPTED),
+            _ => Reply::json(StatusCode::ACCEPTED, &shown),
+        };
+        if how == Success::TaskBody {
+            return reply;
+        }
+        reply.with(header::LOCATION, &routes::uri(config, &Resource::TaskMonitor(id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_task_is_forgotten_first() {
+        let config = TwinConfig::new("S1", "root", "calvin");
+        let mut tasks = Tasks::default();
+        for _ in 0..=KEPT {
+            tasks.begin("Insert");
+        }
+        assert!(tasks.show(&config, 1).is_none());
+        assert!(tasks.show(&config, 2).is_some());
+        assert_eq!(tasks.list.len(), KEPT);
+    }
+
+    #[test]
+    fn a_monitor_ends_as_the_vendor_has_it() {
+        let mut config = TwinConfig::new("S1", "root", "calvin");
+        let mut tasks = Tasks::default();
+        let id = tasks.begin("Insert");
+        assert_eq!(tasks.monitor(&config, id).unwrap().status, StatusCode::ACCEPTED);
+        tasks.end(id, (StatusCode::NO_CONTENT, Value::Null));
+        for (after, status) in [
+            (MonitorAfter::Result, Some(StatusCode::NO_CONTENT)),
+            (MonitorAfter::Gone, None),
+            (MonitorAfter::StillAccepted, Some(StatusCode::ACCEPTED)),
+        ] {
+            config.tasks.monitor = after;
+            assert_eq!(tasks.monitor(&config, id).map(|reply| reply.status), status, "{after:?}");
+        }
+        assert_eq!(tasks.show(&config, id).unwrap()["TaskState"], "Completed");
+    }
+}

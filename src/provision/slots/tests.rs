@@ -1,0 +1,441 @@
+//! The planner, one row for each BMC or circumstance that is known.
+
+use proptest::prelude::*;
+use redfish::InsertVia;
+
+use super::*;
+
+const CD: &[&str] = &["CD", "DVD"];
+const USB: &[&str] = &["Floppy", "USBStick"];
+const ANY: &[&str] = &["CD", "DVD", "Floppy", "USBStick"];
+
+fn slot(tree: &str, id: &str, types: &[&str]) -> Slot {
+    let uri = format!("/redfish/v1/{tree}/VirtualMedia/{id}");
+    Slot {
+        insert: InsertVia::Action(format!("{uri}/Actions/VirtualMedia.InsertMedia")),
+        uri,
+        id: id.to_owned(),
+        name: String::new(),
+        media_types: types.iter().map(|&name| name.to_owned()).collect(),
+        inserted: Some(false),
+        image: None,
+        connected_via: None,
+        eject: None,
+        transfer_protocols: Vec::new(),
+    }
+}
+
+fn closed(tree: &str, id: &str, types: &[&str]) -> Slot {
+    Slot { insert: InsertVia::Nothing, ..slot(tree, id, types) }
+}
+
+fn reading(protocols: &[&str], slot: Slot) -> Slot {
+    Slot { transfer_protocols: protocols.iter().map(|&name| name.to_owned()).collect(), ..slot }
+}
+
+struct Row {
+    what: &'static str,
+    slots: Vec<Slot>,
+    schemes: &'static [&'static str],
+    port: Option<u16>,
+    offered: (&'static str, u16),
+    denied: &'static [&'static str],
+    images_max: Option<u32>,
+    learned: Learned,
+    no_splice: Option<&'static str>,
+}
+
+fn row(what: &'static str, slots: Vec<Slot>) -> Row {
+    Row {
+        what,
+        slots,
+        schemes: &["http", "https"],
+        port: None,
+        offered: ("http", 8080),
+        denied: &[],
+        images_max: None,
+        learned: Learned::default(),
+        no_splice: None,
+    }
+}
+
+impl Row {
+    fn plan(&self) -> Result<Plans, NoPlan> {
+        plan(&Capabilities {
+            slots: &self.slots,
+            reads: MediaRules { schemes: self.schemes, port: self.port },
+            offered: Offered { scheme: self.offered.0, port: self.offered.1 },
+            denied: self.denied,
+            images_max: self.images_max,
+            learned: &self.learned,
+            no_splice: self.no_splice,
+        })
+    }
+
+    /// `plan:slots plan:slots …`, or the sentence.
+    fn shown(&self) -> String {
+        match self.plan() {
+            Ok(plans) => {
+                let shown = |choice: &Choice| format!("{}:{}", choice.plan.as_str(), choice.ids.join("+"));
+                plans.all().iter().map(shown).collect::<Vec<_>>().join(" ")
+            }
+            Err(no) => format!("{} -> {}", no.why, no.next),
+        }
+    }
+}
+
+fn refused(id: &str) -> Learned {
+    Learned { refused: BTreeMap::from([(id.to_owned(), "400".to_owned())]), ..Learned::default() }
+}
+
+/// Every BMC of the notes, and what else can be met, with what the planner makes of it.
+fn table() -> Vec<(Row, &'static str)> {
+    const DELL: &str = "Managers/iDRAC.Embedded.1";
+    const ONE: &str = "Managers/1";
+    let xcc = || -> Vec<Slot> {
+        let ext = (1..=4).map(|n| slot(ONE, &format!("EXT{n}"), ANY));
+        let remote = (1..=4).map(|n| closed(ONE, &format!("Remote{n}"), ANY));
+        (1..=2).map(|n| slot(ONE, &format!("RDOC{n}"), ANY)).chain(ext).chain(remote).collect()
+    };
+    vec![
+        (
+            row(
+                "iDRAC8 and iDRAC9 before 6.00",
+                vec![slot(DELL, "CD", CD), slot(DELL, "RemovableDisk", USB)],
+            ),
+            "cd+usb:CD+RemovableDisk single:CD",
+        ),
+        (
+            row(
+                "iDRAC9 from 6.00",
+                vec![
+                    slot("Systems/System.Embedded.1", "1", &["CD", "DVD", "USBStick"]),
+                    slot("Systems/System.Embedded.1", "2", &["CD", "DVD", "USBStick"]),
+                ],
+            ),
+            "dual:1+2 single:1 single:2",
+        ),
+        (
+            Row {
+                denied: &["2"],
+                images_max: Some(1),
+                ..row("iDRAC10: slot 1 only", vec![slot("Systems/1", "1", CD), slot("Systems/1", "2", CD)])
+            },
+            "single:1",
+        ),
+        (
+            row("iLO4 to iLO7: the CD is the second slot", vec![slot(ONE, "1", USB), slot(ONE, "2", CD)]),
+            "cd+usb:2+1 single:2",
+        ),
+        (
+            row("iLO without licence for scripted media", vec![closed(ONE, "1", USB), closed(ONE, "2", CD)]),
+            "none of its 2 virtual media slots takes a CD image (1 offers no way to insert an image; 2 offers no way to insert an image) -> this BMC shows no virtual media slot for a CD; look for a licence or a firmware update",
+        ),
+        (
+            Row { denied: &["RDOC*"], ..row("XCC: RDOC first, Remote not insertable", xcc()) },
+            "dual:EXT1+EXT2 dual:EXT1+EXT3 dual:EXT1+EXT4 single:EXT1 single:EXT2 single:EXT3 single:EXT4",
+        ),
+        (
+            row(
+                "XCC2: the same slots under manager and system",
+                vec![
+                    slot("Systems/1", "EXT1", ANY),
+                    slot("Systems/1", "EXT2", ANY),
+                    slot(ONE, "EXT1", ANY),
+                    slot(ONE, "EXT2", ANY),
+                ],
+            ),
+            "dual:EXT1+EXT2 single:EXT1 single:EXT2",
+        ),
+        (
+            row(
+                "one slot under two trees is one slot",
+                vec![slot("Systems/1", "CD", CD), slot(ONE, "CD", CD)],
+            ),
+            "single:CD",
+        ),
+        (
+            row(
+                "TSM with four CD instances",
+                (1..=4).map(|n| slot("Managers/Self", &format!("CD{n}"), CD)).collect(),
+            ),
+            "dual:CD1+CD2 dual:CD1+CD3 dual:CD1+CD4 single:CD1 single:CD2 single:CD3 single:CD4",
+        ),
+        (row("Supermicro X10/X11 CfgCD", vec![slot("Managers/1/VM1", "CfgCD", &[])]), "single:CfgCD"),
+        (
+            row(
+                "Supermicro X12 and later",
+                (1..=3).map(|n| slot(ONE, &format!("VirtualMedia{n}"), ANY)).collect(),
+            ),
+            "dual:VirtualMedia1+VirtualMedia2 dual:VirtualMedia1+VirtualMedia3 single:VirtualMedia1 single:VirtualMedia2 single:VirtualMedia3",
+        ),
+        (
+            row(
+                "Fujitsu iRMC counts from 0",
+                vec![slot("Managers/iRMC", "1", CD), slot("Managers/iRMC", "0", CD)],
+            ),
+            "dual:0+1 single:0 single:1",
+        ),
+        (
+            row(
+                "Cisco: DVD only, vKVM slots",
+                vec![slot("Managers/CIMC", "0", &["DVD"]), closed("Managers/CIMC", "1", &["DVD"])],
+            ),
+            "single:0",
+        ),
+        (
+            Row {
+                schemes: &["http"],
+                port: Some(80),
+                offered: ("http", 80),
+                ..row("MegaRAC with media on port 80", vec![slot("Managers/Self", "CD1", CD)])
+            },
+            "single:CD1",
+        ),
+        (
+            Row {
+                schemes: &["http"],
+                port: Some(80),
+                ..row("MegaRAC with media on another port", vec![slot("Managers/Self", "CD1", CD)])
+            },
+            "this BMC reads media from port 80 only, and ours are offered on port 8080 -> set MEDIA_HTTP_ADDR to port 80, or a media_base_url that leads to it",
+        ),
+        (
+            Row { schemes: &["http"], ..row("MegaRAC before EnableRMedia", vec![]) },
+            "this BMC shows no virtual media slot -> switch virtual media on in the BMC; look for a licence or a firmware update",
+        ),
+        (
+            Row {
+                schemes: &["https"],
+                ..row("OpenBMC takes https only", vec![slot("Managers/bmc", "Slot_0", &["CD", "USBStick"])])
+            },
+            "this BMC reads media over HTTPS only, and ours are offered over HTTP -> give the server a media_base_url that begins with https://",
+        ),
+        (
+            Row {
+                schemes: &["https"],
+                offered: ("https", 443),
+                ..row(
+                    "OpenBMC with proxy slots",
+                    vec![
+                        closed("Managers/bmc", "Slot_0", &["CD", "USBStick"]),
+                        slot("Managers/bmc", "Slot_2", &["CD", "USBStick"]),
+                        slot("Managers/bmc", "Slot_3", &["CD", "USBStick"]),
+                    ],
+                )
+            },
+            "dual:Slot_2+Slot_3 single:Slot_2 single:Slot_3",
+        ),
+        (
+            row(
+                "GB200: two slots called USB that take CDs",
+                vec![
+                    slot("Managers/BMC_0", "USB1", &["CD", "USBStick"]),
+                    slot("Managers/BMC_0", "USB2", &["CD", "USBStick"]),
+                ],
+            ),
+            "dual:USB1+USB2 single:USB1 single:USB2",
+        ),
+        (
+            row("iBMC reads NFS and CIFS only", vec![reading(&["NFS", "CIFS"], slot(ONE, "CD", CD))]),
+            "none of its 1 virtual media slots takes a CD image (CD reads NFS, CIFS and not HTTP) -> give the server a media_base_url with a scheme its slots read",
+        ),
+        (
+            row(
+                "sushy-emulator as it comes",
+                vec![slot("Systems/u", "Cd", CD), slot("Systems/u", "Floppy", USB)],
+            ),
+            "cd+usb:Cd+Floppy single:Cd",
+        ),
+        (
+            row("a BMC with a USB slot only", vec![slot(ONE, "USB", USB)]),
+            "none of its 1 virtual media slots takes a CD image -> this BMC shows no virtual media slot for a CD; look for a licence or a firmware update",
+        ),
+        (
+            row(
+                "slots in odd order, ten of them",
+                [10, 2, 1].map(|n| slot(ONE, &format!("CD{n}"), CD)).into(),
+            ),
+            "dual:CD1+CD2 dual:CD1+CD10 single:CD1 single:CD2 single:CD10",
+        ),
+        (
+            row(
+                "two CDs and a USB slot",
+                vec![slot(ONE, "USB", USB), slot(ONE, "CD2", CD), slot(ONE, "CD1", CD)],
+            ),
+            "dual:CD1+CD2 cd+usb:CD1+USB single:CD1 single:CD2",
+        ),
+        (
+            Row {
+                learned: refused("CD2"),
+                ..row(
+                    "the second CD refused before",
+                    vec![slot(ONE, "CD1", CD), slot(ONE, "CD2", CD), slot(ONE, "USB", USB)],
+                )
+            },
+            "cd+usb:CD1+USB single:CD1",
+        ),
+        (
+            Row {
+                learned: Learned { one_image: true, ..Learned::default() },
+                ..row("it held one image before", vec![slot(ONE, "CD1", CD), slot(ONE, "CD2", CD)])
+            },
+            "single:CD1 single:CD2",
+        ),
+        (
+            Row {
+                no_splice: Some("it has a UDF file system"),
+                ..row(
+                    "a maintenance ISO that takes no splice, two slots",
+                    vec![slot(ONE, "1", CD), slot(ONE, "2", CD)],
+                )
+            },
+            "dual:1+2",
+        ),
+        (
+            Row {
+                no_splice: Some("it has a UDF file system"),
+                ..row("a maintenance ISO that takes no splice, one slot", vec![slot(ONE, "CD", CD)])
+            },
+            "this BMC takes one image only, and the task does not fit into the maintenance ISO: it has a UDF file system -> use a maintenance ISO without a UDF file system, or a BMC with two slots",
+        ),
+        (
+            row(
+                "a slot that reads https only beside one that reads http",
+                vec![
+                    reading(&["HTTPS"], slot(ONE, "CD1", CD)),
+                    reading(&["HTTP", "HTTPS"], slot(ONE, "CD2", CD)),
+                ],
+            ),
+            "single:CD2",
+        ),
+        (row("no types at all, judged by the name", vec![slot(ONE, "VirtualCd", &[])]), "single:VirtualCd"),
+        (
+            row(
+                "a slot of an unknown kind is left alone",
+                vec![slot(ONE, "CD", CD), slot(ONE, "Tape", &["Tape"])],
+            ),
+            "single:CD",
+        ),
+    ]
+}
+
+#[test]
+fn every_known_bmc_gets_its_plans_in_order() {
+    let table = table();
+    assert!(table.len() >= 25, "{} rows", table.len());
+    for (row, expected) in &table {
+        assert_eq!(row.shown(), *expected, "{}", row.what);
+    }
+}
+
+#[test]
+fn a_plan_says_why_it_is_the_one() {
+    let reasons: Vec<String> = [
+        row("", vec![slot("M", "1", CD), slot("M", "2", CD)]),
+        row("", vec![slot("M", "1", CD), slot("M", "2", USB)]),
+        row("", vec![slot("M", "1", CD)]),
+        row("", vec![slot("M", "1", CD), closed("M", "2", CD)]),
+        Row { images_max: Some(1), ..row("", vec![slot("M", "1", CD), slot("M", "2", CD)]) },
+    ]
+    .iter()
+    .map(|row| row.plan().unwrap().best().reason.clone())
+    .collect();
+    assert_eq!(
+        reasons,
+        [
+            "2 CD slots take media",
+            "one CD slot and a USB slot take media",
+            "there is one slot",
+            "only one slot can be used: 2 offers no way to insert an image",
+            "this kind of BMC holds one image at a time",
+        ]
+    );
+}
+
+fn no(slot: &Slot, one_image: bool) -> Refusal {
+    Refusal { slot: slot.uri.clone(), slot_id: slot.id.clone(), words: "no".to_owned(), one_image }
+}
+
+#[test]
+fn refusals_lead_from_dual_over_cd_and_usb_to_single_and_to_an_end() {
+    let row = row("", vec![slot("M", "CD1", CD), slot("M", "CD2", CD), slot("M", "USB", USB)]);
+    let plans = row.plan().unwrap();
+    let mut refusals = Vec::new();
+    let mut tried = Vec::new();
+    for refused in [1, 2, 0] {
+        refusals.push(no(&row.slots[refused], false));
+        tried.push(plans.after(&refusals).map(|choice| (choice.plan, choice.ids.join("+"))));
+    }
+    assert_eq!(
+        tried,
+        [Some((SlotPlan::CdUsb, "CD1+USB".to_owned())), Some((SlotPlan::Single, "CD1".to_owned())), None,]
+    );
+}
+
+#[test]
+fn a_bmc_that_holds_one_image_at_a_time_goes_straight_to_single() {
+    let row = row("", vec![slot("M", "CD1", CD), slot("M", "CD2", CD), slot("M", "USB", USB)]);
+    let plans = row.plan().unwrap();
+    let next = plans.after(&[no(&row.slots[1], true)]).unwrap();
+    assert_eq!((next.plan, next.ids.join("+")), (SlotPlan::Single, "CD1".to_owned()));
+}
+
+#[test]
+fn what_was_learned_holds_for_its_firmware_and_record_only() {
+    let mut learned = Learned::stored(None, Some("1.0"), 3);
+    assert!(learned.is_empty());
+    learned.note(&no(&slot("M", "CD2", CD), false));
+    let observed = serde_json::json!({ "learned": learned });
+    assert_eq!(Learned::stored(Some(&observed), Some("1.0"), 3), learned);
+    assert!(Learned::stored(Some(&observed), Some("1.1"), 3).is_empty(), "another firmware");
+    assert!(Learned::stored(Some(&observed), Some("1.0"), 4).is_empty(), "an operator changed the record");
+    assert!(Learned::stored(Some(&serde_json::json!({ "learned": 7 })), None, 1).is_empty(), "garbage");
+}
+
+#[test]
+fn ids_are_ordered_as_people_count() {
+    let mut ids = ["CD10", "CD2", "CD", "CD02b", "b", "9", "10", "é2", "é10"];
+    ids.sort_by(|a, b| natural(a, b));
+    assert_eq!(ids, ["9", "10", "CD", "CD2", "CD02b", "CD10", "b", "é2", "é10"]);
+}
+
+fn any_slot() -> impl Strategy<Value = Slot> {
+    let types = prop::sample::select(vec![CD, USB, ANY, &[][..]]);
+    ("[A-Z]{0,3}[0-9]{0,2}", types, any::<bool>(), prop::sample::select(vec!["M", "S"])).prop_map(
+        |(id, types, open, tree)| if open { slot(tree, &id, types) } else { closed(tree, &id, types) },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_bmc_gets_bounded_plans_that_keep_the_rules(mut slots in prop::collection::vec(any_slot(), 0..40), denied in any::<bool>()) {
+        slots.sort_by(|a, b| a.uri.cmp(&b.uri));
+        slots.dedup_by(|a, b| a.uri == b.uri);
+        let row = Row { denied: if denied { &["A*"] } else { &[] }, ..row("", slots) };
+        if let Ok(plans) = row.plan() {
+            prop_assert!(!plans.all().is_empty() && plans.all().len() <= PLANS_MAX);
+            for choice in plans.all() {
+                let of = |uri: &String| row.slots.iter().find(|slot| slot.uri == *uri).unwrap();
+                let boot = of(&choice.boot);
+                prop_assert!(boot.is_cd() && boot.takes_media());
+                prop_assert_eq!(choice.task.is_none(), choice.plan == SlotPlan::Single);
+                if let Some(task) = choice.task.as_ref().map(of) {
+                    prop_assert!(task.takes_media() && task.uri != boot.uri);
+                    prop_assert_eq!(task.is_cd(), choice.plan == SlotPlan::Dual);
+                    prop_assert!(!task.is_cd() || natural(&boot.id, &task.id) != Ordering::Greater);
+                }
+            }
+            // Whatever refuses, every refusal ends in another plan or in none, never in the same one for ever.
+            let mut refusals = Vec::new();
+            while let Some(next) = plans.after(&refusals) {
+                refusals.push(no(of_uri(&row.slots, next.task.as_ref().unwrap_or(&next.boot)), false));
+                prop_assert!(refusals.len() <= row.slots.len());
+            }
+        }
+    }
+}
+
+fn of_uri<'a>(slots: &'a [Slot], uri: &str) -> &'a Slot {
+    slots.iter().find(|slot| slot.uri == uri).unwrap()
+}

@@ -50,6 +50,8 @@ CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NU
 
 CREATE INDEX idx_servers_bmc ON servers (bmc_address);
 
+CREATE INDEX idx_webhook_late_due ON webhook_late (webhook, next_at);
+
 CREATE TABLE api_tokens (
     id         TEXT PRIMARY KEY,
     name       TEXT NOT NULL UNIQUE,
@@ -255,6 +257,46 @@ CREATE TABLE users (
     password_hash TEXT NOT NULL,
     role          TEXT NOT NULL CHECK (role IN ('admin', 'reader')),
     created_at    TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE webhook_dead (
+    webhook  TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    seq      INTEGER NOT NULL,
+    stream   TEXT NOT NULL,
+    type     TEXT NOT NULL,
+    body     TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    since    TEXT NOT NULL,
+    died_at  TEXT NOT NULL,
+    error    TEXT NOT NULL,
+    again    INTEGER NOT NULL DEFAULT 0, -- an operator wants it tried once more
+    PRIMARY KEY (webhook, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE webhook_late (
+    webhook  TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    stream   TEXT NOT NULL, -- the job; empty for events of no job
+    seq      INTEGER NOT NULL, -- the event to go on with
+    attempts INTEGER NOT NULL,
+    since    TEXT NOT NULL,
+    next_at  TEXT NOT NULL,
+    error    TEXT NOT NULL,
+    PRIMARY KEY (webhook, stream)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE webhooks (
+    id            TEXT PRIMARY KEY,
+    url           TEXT NOT NULL,
+    secret        TEXT NOT NULL, -- a credential reference, sealed for this webhook
+    types         TEXT NOT NULL, -- JSON: event types, such as "job.created" or "report.*"; empty for all
+    labels        TEXT NOT NULL, -- JSON: labels a job must carry
+    created_by    TEXT NOT NULL,
+    created_at    TEXT NOT NULL,
+    disabled      TEXT,          -- why nothing is sent
+    cursor        INTEGER NOT NULL, -- every event up to here is delivered, of no interest, late or dead
+    delivered     INTEGER NOT NULL DEFAULT 0,
+    failing_since TEXT,          -- the first failure since the last success
+    last_error    TEXT
 ) STRICT;
 
 CREATE VIEW job_events AS

@@ -27,12 +27,13 @@
 //! ```text
 //! main        -> cli
 //! cli         -> app config iso9660 model provision redfish::sim registry secrets sim telemetry
-//! app         -> api auth config engine iso9660 media model provision redfish registry secrets store telemetry
+//! app         -> api auth config engine iso9660 media model outbox provision redfish registry secrets store telemetry
 //! api         -> auth engine media model provision secrets store telemetry
 //! provision   -> engine media model redfish secrets
 //! engine      -> model store
 //! media       -> iso9660 model
 //! sim         -> iso9660 model redfish::sim
+//! outbox      -> model secrets store telemetry
 //! store       -> model
 //! telemetry   -> config
 //! config      -> auth registry secrets
@@ -49,6 +50,7 @@
 //! | [`provision`] | the provisioning workflow: a table of steps, and the steps |
 //! | [`engine`] | the durable workflow engine: claim, lease, step runner, waits, signals, locks |
 //! | [`media`] | task image composition, grants, range serving, the library of maintenance ISOs |
+//! | [`outbox`] | outgoing webhooks: events posted to others, signed, in order, again until they are taken |
 //! | [`store`] | what can be asked of the database, as types; SQLite behind one writer with group commit |
 //! | [`model`] | pure data and pure rules: runs, jobs, events, servers, recipes, the transition table |
 //! | [`auth`] | who may do what: users, tokens, roles, report secrets |
@@ -74,6 +76,7 @@ pub mod config;
 pub mod engine;
 pub mod media;
 pub mod model;
+pub mod outbox;
 pub mod provision;
 pub mod secrets;
 pub mod sim;

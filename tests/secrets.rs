@@ -16,6 +16,8 @@ const UNATTEND: &str = "canary-unattend-6Lp1";
 /// A user of the registry; the hash was made by the C library's crypt.
 const IMAGE_PASSWORD: &str = "open: sesame \u{e4}";
 const IMAGE_HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJAIu5AS";
+const SIGNING: &str = "canary-signing-secret-1Jf9";
+const RECEIVER: &str = "canary-receiver-path-8Rn6";
 const GUESS: &str = "canary-guessed-token-2Wd5";
 
 /// Everything that a client can read about jobs and servers.
@@ -25,6 +27,7 @@ async fn answers(client: &Client, ids: &[&str]) -> String {
         "/api/v1/servers",
         "/api/v1/servers/SEC-1",
         "/api/v1/registry",
+        "/api/v1/webhooks",
         "/metrics",
         "/healthz",
     ]
@@ -58,6 +61,8 @@ async fn refusals(client: &Client) -> String {
     let server = json!({
         "serial": "SEC-1", "bmc_address": "127.0.0.1:1", "bmc_username": "other", "bmc_password": BMC_PASSWORD,
     });
+    let webhook = json!({ "url": format!("ftp://h/{RECEIVER}"), "secret": [SIGNING] });
+    let receiver = json!({ "url": format!("http://{RECEIVER}@h/"), "secret": SIGNING.repeat(100) });
     let misshapen = json!({ "serial": "SEC-9", "bmc_password": { "is": BMC_PASSWORD } });
     let requests = [
         client
@@ -68,6 +73,8 @@ async fn refusals(client: &Client) -> String {
             .json(&json!({ "server_serial": "SEC-1", "recipe": foreign })),
         client.request(Method::POST, "/api/v1/servers").json(&server),
         client.request(Method::POST, "/api/v1/servers").json(&misshapen),
+        client.request(Method::POST, "/api/v1/webhooks").json(&webhook),
+        client.request(Method::POST, "/api/v1/webhooks").json(&receiver),
         client.with_token(GUESS).request(Method::GET, "/api/v1/jobs"),
         client
             .request(Method::POST, "/api/v1/status-webhook/SEC-1")
@@ -132,6 +139,9 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     for server in farm.servers() {
         admin.register(server).await;
     }
+    // Nobody listens there: every try fails and is told of.
+    let webhook = json!({ "url": format!("http://127.0.0.1:9/{RECEIVER}?{RECEIVER}"), "secret": SIGNING });
+    let webhook = admin.post("/api/v1/webhooks", &webhook).await.expect(201);
     admin.push_image().await;
     let image_token = registry_token(admin).await;
     let mut recipe = recipe();
@@ -158,6 +168,8 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
         ("the job's pull password", text(&document["registry"]["password"])),
         ("the password of a user of the registry", IMAGE_PASSWORD.to_owned()),
         ("a token of the registry", image_token),
+        ("a signing secret", SIGNING.to_owned()),
+        ("where a webhook is", RECEIVER.to_owned()),
     ];
     for slot in &slots {
         if let Some(url) = &slot.image {
@@ -165,7 +177,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
             secrets.push(("a grant token", token));
         }
     }
-    assert_eq!(secrets.len(), 13);
+    assert_eq!(secrets.len(), 15);
 
     let refused = refusals(admin).await;
     absent(&secrets, "an error", &refused);
@@ -175,6 +187,9 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     admin.complete(id).await;
     admin.complete(&second).await;
     absent(&secrets, "an answer", &answers(admin, &[id, &second]).await);
+    let place = format!("/api/v1/webhooks/{}", webhook["webhook_id"].as_str().unwrap());
+    let tried = admin.until(&place, "a try", |answer| !answer.json()["last_error"].is_null()).await;
+    absent(&secrets, "a webhook", &tried.text());
     assert!(controller.terminate().await.success());
 
     // The admin token is shown once, on standard output, and nowhere in the log.
@@ -183,7 +198,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     absent(&secrets, "the log", &logs);
     let at_rest: Vec<(&str, String)> = secrets
         .iter()
-        .filter(|(what, _)| !matches!(*what, "user data" | "a guessed token"))
+        .filter(|(what, _)| !matches!(*what, "user data" | "a guessed token" | "where a webhook is"))
         .cloned()
         .collect();
     let database = bytes_of_files(&data.path().join("data"), "provisioner.db");

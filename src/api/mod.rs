@@ -21,6 +21,7 @@ mod media;
 mod middleware;
 mod servers;
 mod webhook;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,6 +123,12 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),
+        ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),
+        ("/api/v1/webhooks/{id}", get(webhooks::show).delete(webhooks::delete)),
+        ("/api/v1/webhooks/{id}/dead", get(webhooks::dead)),
+        ("/api/v1/webhooks/{id}/dead/retry", post(webhooks::retry)),
+        ("/api/v1/webhooks/{id}/disable", post(webhooks::disable)),
+        ("/api/v1/webhooks/{id}/enable", post(webhooks::enable)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
         ("/healthz", get(health::healthz)),
         ("/readyz", get(health::readyz)),

@@ -35,6 +35,7 @@ use crate::engine::{Engine, EngineConfig, Kinds};
 use crate::media::{Grants, Library, LibraryOptions};
 use crate::model::recipe::RecipeSchemas;
 use crate::model::{Clock, Time};
+use crate::outbox::Outbox;
 use crate::provision::{
     Addresses, BmcLimits, Bmcs, Checkup, Limits, Provision, QUEUE, Site, SiteSettings, step_names,
 };
@@ -230,6 +231,9 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
     let (stop_work, stop_api, stop_media) =
         (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
     let feed = Feed::new(store.clone(), stop_work.clone());
+    let (resolver, counted) = (Arc::new(Resolver::new(&key)), Arc::clone(&metrics));
+    let outbox = Outbox::new(store.clone(), Arc::clone(&clock), resolver, counted, tls_of(&settings)?)
+        .map_err(setting("make the HTTP client of webhooks"))?;
     let caretaker = match &registry {
         Some(registry) => {
             let care = images::Care::of(&settings);
@@ -286,6 +290,10 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         work.spawn(async move { engine.run(TakeOver::Everything, stop).await });
     }
     work.spawn(async move { feed.run().await });
+    {
+        let stop = stop_work.clone();
+        work.spawn(async move { outbox.run(stop).await });
+    }
     {
         let (site, stop) = (Arc::clone(&site), stop_work.clone());
         work.spawn(async move {
@@ -373,11 +381,9 @@ fn make_site(
     let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
     let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
     let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
-    let roots = controller_ca.as_deref().unwrap_or_default().as_bytes();
-    let tls = crate::media::tls_config(roots).map_err(setting("use CONTROLLER_CA_FILE"))?;
-    let library =
-        Library::open(&settings.maintenance_dir(), LibraryOptions { tls, max_image_bytes: MAX_IMAGE })
-            .map_err(setting("open the library of maintenance ISOs"))?;
+    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
+    let library = Library::open(&settings.maintenance_dir(), options)
+        .map_err(setting("open the library of maintenance ISOs"))?;
     let media_key = Arc::new(key.derive("media-grants"));
     let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
     let wall = Arc::clone(clock);
@@ -418,6 +424,9 @@ fn make_site(
         addresses,
         settings: SiteSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
+            esxi_installer_url: settings.esxi_installer_url.clone(),
+            install_min_time: settings.install_min_time,
+            install_window: settings.install_window,
             job_timeout: settings.job_stuck_timeout,
             cleanup_timeout: settings.cleanup_timeout,
             bmc_tries: settings.redfish_retries.max(1),
@@ -428,6 +437,13 @@ fn make_site(
             limits: limits(settings)?,
         },
     })
+}
+
+/// Whom our own HTTP clients believe: the authorities of `CONTROLLER_CA_FILE` and no others.
+fn tls_of(settings: &Settings) -> Result<rustls::ClientConfig, StartError> {
+    let roots = settings.controller_ca_file.as_ref().map(std::fs::read).transpose();
+    let roots = roots.map_err(setting("read CONTROLLER_CA_FILE"))?.unwrap_or_default();
+    crate::media::tls_config(&roots).map_err(setting("use CONTROLLER_CA_FILE"))
 }
 
 /// The limits of the settings; a step that does not exist is a setting that means nothing.

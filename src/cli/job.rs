@@ -387,6 +387,7 @@ fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
             ),
         ),
         ("held", part("/hold")),
+        ("completion", join(&[part("/completion/by"), part("/completion/sign")], ": ")),
         ("failed step", part("/failed_step")),
         ("failure", join(&[part("/failure/class"), part("/failure/summary")], ": ")),
         ("what to do", part("/failure/next_action")),

@@ -1,11 +1,12 @@
 //! The command line: one file per command.
 //!
 //! ```text
-//! serve, demo, sim          run something here, on a multi-threaded runtime
-//! server …, job …, batch …, controller …  ask a running controller over HTTP; they never open its database
-//! bmc …                     ask a running controller, or a BMC straight from here
-//! recipe, config, iso       local
-//! registry …                local, refused while a controller runs
+//! serve, demo, sim              run something here, on a multi-threaded runtime
+//! server, job, batch, webhook,
+//! controller                    ask a running controller over HTTP; they never open its database
+//! bmc …                         ask a running controller, or a BMC straight from here
+//! recipe, config, iso           local
+//! registry …                    local, refused while a controller runs
 //! ```
 //!
 //! Invariants: data goes to standard output, everything else to standard error; `--json` is what the controller said,
@@ -36,6 +37,7 @@ mod settings_args;
 mod sim;
 mod timeline;
 mod watch;
+mod webhook;
 
 use std::io;
 use std::pin::Pin;
@@ -89,6 +91,13 @@ enum Command {
         connection: ConnectionArgs,
         #[command(subcommand)]
         command: Box<batch::Command>,
+    },
+    /// Have events posted to others
+    Webhook {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        #[command(subcommand)]
+        command: Box<webhook::Command>,
     },
     /// Look at a BMC before the first job
     Bmc {
@@ -160,6 +169,10 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
+        }
+        Command::Webhook { connection, command } => {
+            let client = Client::new(&connection)?;
+            asking()?.block_on(Box::pin(webhook::run(*command, &client, output)))
         }
         Command::Bmc { connection, command } => {
             return asking()?.block_on(Box::pin(bmc::run(*command, &connection, output)));

@@ -301,7 +301,7 @@ pub(super) fn password_from_variable() -> Result<SecretString, CliError> {
     }
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+pub(super) fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("give KEY=VALUE".to_owned()),

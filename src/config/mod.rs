@@ -73,6 +73,8 @@ pub struct Settings {
     pub task_iso_mode: TaskIsoMode,
     /// The maintenance image of jobs that name none.
     pub maintenance_iso_url: Option<String>,
+    /// The ESXi installer of jobs that name none.
+    pub esxi_installer_url: Option<String>,
     /// Whether there is a registry.
     pub enable_registry: bool,
     /// The registry's directory.
@@ -157,6 +159,10 @@ pub struct Settings {
     pub job_stuck_timeout: Duration,
     /// How many days after its end a job is kept; 0 for ever.
     pub job_retention_days: u32,
+    /// How long signs that an installer has finished do not count.
+    pub install_min_time: Duration,
+    /// How long such signs are waited for.
+    pub install_window: Duration,
     /// How long cleaning up may take.
     pub cleanup_timeout: Duration,
     /// What is logged, as a filter of `tracing`.

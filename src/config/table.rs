@@ -120,6 +120,15 @@ pub(super) static MAINTENANCE_ISO_URL: Setting<String> = Setting {
     ),
     parse: values::image_url,
 };
+pub(super) static ESXI_INSTALLER_URL: Setting<String> = Setting {
+    definition: row(
+        "ESXI_INSTALLER_URL",
+        Kind::ImageUrl,
+        Fallback::Unset,
+        "The installer of install-esxi.target jobs that name none: an absolute path, file:, http: or https: URL.",
+    ),
+    parse: values::image_url,
+};
 pub(super) static ENABLE_REGISTRY: Setting<bool> = Setting {
     definition: row(
         "ENABLE_REGISTRY",
@@ -489,6 +498,24 @@ pub(super) static JOB_STUCK_TIMEOUT: Setting<Duration> = Setting {
     ),
     parse: values::duration,
 };
+pub(super) static INSTALL_MIN_TIME: Setting<Duration> = Setting {
+    definition: row(
+        "INSTALL_MIN_TIME",
+        Kind::Duration { min: seconds(60), max: seconds(86_400) },
+        Fallback::Text("10m"),
+        "How long after power-on no sign counts as the end of an installer that cannot report (ESXi).",
+    ),
+    parse: values::duration,
+};
+pub(super) static INSTALL_WINDOW: Setting<Duration> = Setting {
+    definition: row(
+        "INSTALL_WINDOW",
+        Kind::Duration { min: seconds(60), max: seconds(7 * 86_400) },
+        Fallback::Text("90m"),
+        "How long such an end is waited for; without a sign by then the installation is assumed to have succeeded.",
+    ),
+    parse: values::duration,
+};
 pub(super) static CLEANUP_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "CLEANUP_TIMEOUT",
@@ -527,7 +554,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 55] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 58] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -538,6 +565,7 @@ pub(super) static SETTINGS: [&dyn AnySetting; 55] = [
     &TASK_ISO_DIR,
     &TASK_ISO_MODE,
     &MAINTENANCE_ISO_URL,
+    &ESXI_INSTALLER_URL,
     &ENABLE_REGISTRY,
     &REGISTRY_STORAGE,
     &REGISTRY_MAX_BLOB_SIZE,
@@ -579,6 +607,8 @@ pub(super) static SETTINGS: [&dyn AnySetting; 55] = [
     &REDFISH_CA_FILE,
     &JOB_LEASE_TTL,
     &JOB_STUCK_TIMEOUT,
+    &INSTALL_MIN_TIME,
+    &INSTALL_WINDOW,
     &CLEANUP_TIMEOUT,
     &JOB_RETENTION_DAYS,
     &LOG_LEVEL,

@@ -14,6 +14,7 @@ mod steady;
 pub mod time;
 pub mod transition;
 pub mod turns;
+pub mod webhook;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;
@@ -31,3 +32,4 @@ pub use steady::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};
 pub use turns::{Head, Turns, rank};
+pub use webhook::{DeadLetter, LateStream, Outgoing, Webhook, WebhookFilter, WebhookId};

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
-//!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait
+//!           -> redfish.mount.task -> redfish.boot-override -> redfish.power-on -> webhook.wait | redfish.poll
 //!  finish   cleanup.power-off -> cleanup.eject -> cleanup.boot-override -> cleanup.power-on -> cleanup.grant
 //! ```
 //!
@@ -16,6 +16,7 @@
 
 mod bmc;
 mod checkup;
+mod completion;
 mod evidence;
 mod fault;
 mod gates;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::{Kind, Order, Reason, Refusal, Step, StepPolicy};
+use crate::model::recipe::TaskTarget;
 use crate::model::{NewRun, Plan, Snapshot, StepInstance};
 
 pub use bmc::{BmcLimits, Bmcs, KeptSession, Sessions};
@@ -79,7 +81,7 @@ pub mod class {
 type Row = (&'static str, fn(Arc<Site>) -> Arc<dyn Step>);
 
 /// The steps towards an installed machine, in order.
-const FORWARD: [Row; 10] = [
+const FORWARD: [Row; 9] = [
     ("validate", |site| Arc::new(steps::Validate(site))),
     ("iso.build", |site| Arc::new(steps::IsoBuild(site))),
     ("redfish.discover", |site| Arc::new(steps::Discover(site))),
@@ -89,8 +91,11 @@ const FORWARD: [Row; 10] = [
     ("redfish.mount.task", |site| Arc::new(steps::MountTask(site))),
     ("redfish.boot-override", |site| Arc::new(steps::SetBootOverride(site))),
     ("redfish.power-on", |site| Arc::new(steps::PowerOn(site))),
-    ("webhook.wait", |site| Arc::new(steps::AwaitReport(site))),
 ];
+
+/// The last of them: the machine reports, or, where its target cannot, it is looked at.
+const REPORTED: Row = ("webhook.wait", |site| Arc::new(steps::AwaitReport(site)));
+const OBSERVED: Row = ("redfish.poll", |site| Arc::new(steps::AwaitSigns(site)));
 
 /// What is done after every ending, in order.
 const FINISH: [Row; 5] = [
@@ -112,8 +117,8 @@ impl Provision {
         Self { site }
     }
 
-    /// The plan of every job.
-    fn plan() -> Plan {
+    /// The plan of every job for a target.
+    fn plan(target: TaskTarget) -> Plan {
         let instances = |rows: &[Row]| {
             rows.iter()
                 .map(|(name, _)| StepInstance {
@@ -123,13 +128,19 @@ impl Provision {
                 })
                 .collect()
         };
-        Plan { forward: instances(&FORWARD), finish: instances(&FINISH) }
+        let last = if cannot_report(target) { OBSERVED } else { REPORTED };
+        Plan { forward: instances(&[&FORWARD[..], &[last]].concat()), finish: instances(&FINISH) }
     }
+}
+
+/// Whether what a target boots is not ours and tells nobody how it ended: the ESXi installer.
+fn cannot_report(target: TaskTarget) -> bool {
+    target == TaskTarget::InstallEsxi
 }
 
 /// The names of all steps, in order.
 pub fn step_names() -> impl Iterator<Item = &'static str> {
-    FORWARD.iter().chain(&FINISH).map(|(name, _)| *name)
+    FORWARD.iter().chain(&[REPORTED, OBSERVED]).chain(&FINISH).map(|(name, _)| *name)
 }
 
 /// A policy with another time for all of the step: its tries, its waits, and no call beyond it.
@@ -149,6 +160,7 @@ impl Kind for Provision {
     fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
         FORWARD
             .iter()
+            .chain(&[REPORTED, OBSERVED])
             .chain(&FINISH)
             .find(|(known, _)| *known == name)
             .map(|(_, make)| make(Arc::clone(&self.site)))

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::site::Site;
-use super::{KIND, Provision, VERSION};
+use super::{KIND, Provision, VERSION, cannot_report};
 use crate::engine::Refusal;
 use crate::model::recipe::{FieldError, Lint, Recipe};
 use crate::model::{
@@ -102,6 +102,12 @@ pub enum OrderError {
         "no maintenance ISO: set MAINTENANCE_ISO_URL on the controller or give maintenance_iso_url with the job"
     )]
     NoMaintenanceIso,
+    /// There is no installer to boot.
+    #[error(
+        "no ESXi installer: set ESXI_INSTALLER_URL on the controller or give maintenance_iso_url with the job; the \
+         maintenance ISO does not install ESXi"
+    )]
+    NoInstaller,
     /// Its location cannot be used.
     #[error("{0}")]
     MaintenanceIso(String),
@@ -151,11 +157,12 @@ impl Site {
             return Err(OrderError::DeadlinePassed);
         }
         let recipe = self.schemas.validate(&order.recipe).map_err(OrderError::Recipe)?;
-        let maintenance_iso_url = order
-            .maintenance_iso_url
-            .clone()
-            .or_else(|| self.settings.maintenance_iso_url.clone())
-            .ok_or(OrderError::NoMaintenanceIso)?;
+        let (usual, missing) = match cannot_report(recipe.task_target) {
+            true => (&self.settings.esxi_installer_url, OrderError::NoInstaller),
+            false => (&self.settings.maintenance_iso_url, OrderError::NoMaintenanceIso),
+        };
+        let maintenance_iso_url =
+            order.maintenance_iso_url.clone().or_else(|| usual.clone()).ok_or(missing)?;
         if order.maintenance_iso_url.is_some() {
             checked_location(&maintenance_iso_url).map_err(OrderError::MaintenanceIso)?;
         }
@@ -173,6 +180,7 @@ impl Site {
         created_by: &str,
         now: Time,
     ) -> NewRun {
+        let target = recipe.task_target;
         let token = self.tokens.webhook_token(&id.to_string());
         let job = NewJob {
             server: order.server_serial.clone(),
@@ -222,7 +230,7 @@ impl Site {
             created_by: created_by.to_owned(),
             created_at: now,
             input: json!(input),
-            plan: Provision::plan(),
+            plan: Provision::plan(target),
             effects: vec![Effect::JobCreated(Box::new(job))],
             events: vec![event],
         }

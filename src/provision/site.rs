@@ -51,6 +51,12 @@ pub trait Meter: Send + Sync {
 pub struct SiteSettings {
     /// The maintenance ISO of jobs that name none.
     pub maintenance_iso_url: Option<String>,
+    /// The ESXi installer of jobs that name none.
+    pub esxi_installer_url: Option<String>,
+    /// How long signs that an installer has finished do not count.
+    pub install_min_time: Duration,
+    /// How long such signs are waited for before success is assumed.
+    pub install_window: Duration,
     /// How long a job may take until its outcome is known.
     pub job_timeout: Duration,
     /// How long cleanup may take.

@@ -176,6 +176,9 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> 
         addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
         settings: SiteSettings {
             maintenance_iso_url: Some(iso.display().to_string()),
+            esxi_installer_url: None,
+            install_min_time: Duration::from_secs(600),
+            install_window: Duration::from_secs(5400),
             job_timeout: Duration::from_secs(3600),
             cleanup_timeout: Duration::from_secs(600),
             bmc_tries: 1,

@@ -4,6 +4,7 @@
 //!  media_import ... mount, settle .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
 //!                    bmc_silent                                                   the BMC answers: one request at a time
 //!                                                     report                         the machine installs: a signal ends it
+//!                                                     install_signs                  it cannot tell: looked at again
 //! ```
 //!
 //! `golden/waits.txt` shows each as `shoal job explain` says it.
@@ -98,8 +99,17 @@ pub(super) const REPORT: Reason = Reason {
     next_action: "see in the events whether media were read: never read, it did not boot from them; read, look at its console",
 };
 
+/// The machine installs itself and cannot tell.
+pub(super) const SIGNS: Reason = Reason {
+    name: "install_signs",
+    means: "signs that the installer, which cannot report, has finished",
+    ends_by: "after INSTALL_MIN_TIME any of: a power change, a newer LastResetTime, a BootProgress that begins anew, media \
+              read and then silent for ten minutes; at the deadline success is assumed",
+    next_action: "look at the machine's console; if the installation has failed there, cancel the job before success is assumed",
+};
+
 /// All of them.
-pub(super) const ALL: [&Reason; 11] = [
+pub(super) const ALL: [&Reason; 12] = [
     &MEDIA_IMPORT,
     &POWER_OFF,
     &SHUTDOWN,
@@ -111,6 +121,7 @@ pub(super) const ALL: [&Reason; 11] = [
     &POWER_ON,
     &BMC_SILENT,
     &REPORT,
+    &SIGNS,
 ];
 
 #[cfg(test)]

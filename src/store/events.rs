@@ -93,7 +93,7 @@ impl Store {
     }
 }
 
-fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
+pub(super) fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
     Ok(Event {
         seq: columns.get("seq")?,
         time: columns.time("time")?,

@@ -28,6 +28,7 @@ const SCRIPTS: &[Script] = &[
     Script { name: "0004_retention", sql: include_str!("../../migrations/0004_retention.sql") },
     Script { name: "0005_admission", sql: include_str!("../../migrations/0005_admission.sql") },
     Script { name: "0006_bmc_profiles", sql: include_str!("../../migrations/0006_bmc_profiles.sql") },
+    Script { name: "0007_webhooks", sql: include_str!("../../migrations/0007_webhooks.sql") },
 ];
 
 /// Why the schema could not be brought up to date.

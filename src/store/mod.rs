@@ -28,6 +28,7 @@ mod rows;
 mod servers;
 mod signals;
 mod unreadable;
+mod webhooks;
 mod writer;
 
 #[cfg(test)]
@@ -48,3 +49,4 @@ pub use migrate::MigrateError;
 pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};
 pub use signals::{CANCEL, Delivered};
 pub use unreadable::{UNREADABLE, Unreadable};
+pub use webhooks::{WebhookCounts, WebhookProgress};

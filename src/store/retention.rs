@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants: a family is forgotten whole and only when all of it has ended; files go before rows, so that a crash in
-//! between leaves rows that are forgotten the next time and never a file that nobody knows of.
+//! between leaves rows that are forgotten the next time and never a file that nobody knows of. What an outgoing webhook has
+//! yet to deliver stays until it is delivered or given up; a disabled webhook keeps nothing.
 
 use rusqlite::params;
 
@@ -23,6 +24,12 @@ impl Store {
                 OPERATION,
                 "SELECT id FROM runs WHERE phase = 'ended' AND parent IS NULL AND updated_at < ?1
                  AND NOT EXISTS (SELECT 1 FROM runs AS child WHERE child.root = runs.id AND child.phase <> 'ended')
+                 AND NOT EXISTS (SELECT 1 FROM webhooks, runs AS child JOIN events ON events.run = child.id
+                                 WHERE webhooks.disabled IS NULL AND child.root = runs.id
+                                 AND events.seq > webhooks.cursor)
+                 AND NOT EXISTS (SELECT 1 FROM webhooks JOIN webhook_late AS late ON late.webhook = webhooks.id
+                                 JOIN runs AS child ON child.id = late.stream
+                                 WHERE webhooks.disabled IS NULL AND child.root = runs.id)
                  ORDER BY updated_at LIMIT ?2",
                 params![before.to_string(), limit],
                 |columns| columns.parse("id", str::parse::<RunId>),
@@ -59,7 +66,11 @@ impl Store {
                 let events = execute(
                     connection,
                     OPERATION,
-                    "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE run IS NULL AND time < ?1 LIMIT ?2)",
+                    "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE run IS NULL AND time < ?1
+                     AND seq <= coalesce((SELECT min(cursor) FROM webhooks WHERE disabled IS NULL), seq)
+                     AND seq < coalesce((SELECT min(late.seq) FROM webhooks JOIN webhook_late AS late
+                                         ON late.webhook = webhooks.id AND late.stream = ''
+                                         WHERE webhooks.disabled IS NULL), seq + 1) LIMIT ?2)",
                     params![before, limit],
                 )?;
                 let batches = execute(

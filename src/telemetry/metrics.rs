@@ -48,6 +48,11 @@ struct Limit {
     repositories: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Delivery {
+    result: &'static str,
+}
+
 /// All metrics of a controller.
 pub struct Metrics {
     registry: Registry,
@@ -58,6 +63,7 @@ pub struct Metrics {
     iso_size: Histogram,
     webhook_latency: Histogram,
     http_requests: Family<Route, Counter>,
+    webhook_deliveries: Family<Delivery, Counter>,
     images: Images,
 }
 
@@ -174,6 +180,12 @@ impl Default for Metrics {
             "HTTP requests by route and status",
             Family::clone(&http_requests),
         );
+        let webhook_deliveries = Family::default();
+        registry.register(
+            "webhook_deliveries",
+            "Tries to deliver an event to an outgoing webhook, and events given up",
+            Family::clone(&webhook_deliveries),
+        );
         let images = Images::default();
         images.register(&mut registry);
         Self {
@@ -186,6 +198,7 @@ impl Default for Metrics {
             iso_size,
             webhook_latency,
             http_requests,
+            webhook_deliveries,
         }
     }
 }
@@ -194,6 +207,15 @@ impl Metrics {
     /// Sets how many jobs are in a public state.
     pub fn set_jobs(&self, status: &'static str, jobs: u64) {
         self.jobs.get_or_create(&Status { status }).set(i64::try_from(jobs).unwrap_or(i64::MAX));
+    }
+
+    /// Events went out, were not taken, or were given up.
+    pub fn events_sent(&self, delivered: u64, failed: u64, dead: u64) {
+        for (result, number) in [("delivered", delivered), ("failed", failed), ("dead", dead)] {
+            if number > 0 {
+                self.webhook_deliveries.get_or_create(&Delivery { result }).inc_by(number);
+            }
+        }
     }
 
     /// A job is over.

@@ -111,7 +111,11 @@ async fn all_mistakes_of_a_recipe_are_said_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_contract_allows_is_accepted() {
-    let scene = Scene::bare(vec![], |settings, _| settings.worker_concurrency = 0).await;
+    let scene = Scene::bare(vec![], |settings, _| {
+        settings.worker_concurrency = 0;
+        settings.esxi_installer_url = Some("/esxi.iso".to_owned());
+    })
+    .await;
     let mut schema = recipe();
     schema["$schema"] = json!("https://shoal.dev/provisioner/recipe.schema.json");
     let esxi = json!({ "task_target": "install-esxi.target", "ks_cfg": "vmaccepteula\n" });

@@ -46,13 +46,18 @@ impl Bmc {
 }
 
 impl Core {
-    /// By an action: with an empty object, then without a body where even that is too much.
+    /// By an action: with an empty object, then without a body where even that is too much. A BMC that is busy, or that
+    /// wants a body, has said so with the first answer.
     async fn eject_by(&self, target: &str, uri: &str, body: &Value) -> Result<Answer, RedfishError> {
         let deadline = self.profile().mutation_timeout;
         let call = || Call::mutation(OPERATION, Method::POST, target, deadline).touching(uri);
         let answer = self.perform(&call().body(body), 1).await?;
         let empty = body.as_object().is_some_and(serde_json::Map::is_empty);
-        if empty && answer.is(&[400, 415]) { self.perform(&call(), 1).await } else { Ok(answer) }
+        if !empty || !answer.is(&[400, 415]) || self.refusal(OPERATION, &answer, &[]).is_transient() {
+            return Ok(answer);
+        }
+        let bare = self.perform(&call(), 1).await?;
+        Ok(if bare.is(&[415]) { answer } else { bare })
     }
 
     async fn eject_by_patch(&self, resource: &Resource, uri: &str) -> Result<Answer, RedfishError> {

@@ -60,6 +60,7 @@ mod tasks;
 mod tls;
 mod twin;
 mod vendors;
+mod warm_reset;
 
 #[cfg(test)]
 mod tests;

@@ -62,7 +62,7 @@ pub(super) struct Inner {
     pub(super) certificates: Certificates,
     paths: Paths,
     pub(super) media: Arc<dyn MediaReader>,
-    host: Arc<dyn Host>,
+    pub(super) host: Arc<dyn Host>,
     state: Mutex<State>,
     changed: Notify,
     started: Instant,
@@ -442,7 +442,7 @@ impl Twin {
     }
 
     /// The end of Post: the firmware chooses, the override is consumed, the host starts.
-    fn boot(&self, state: &mut State, at: Duration) -> BootContext {
+    pub(super) fn boot(&self, state: &mut State, at: Duration) -> BootContext {
         let config = &self.inner.config;
         let media = state.inserted(config, at);
         let candidates = state.candidates(config, at);

@@ -314,7 +314,7 @@ pub(in crate::api) fn refused(error: OrderError) -> ApiError {
         OrderError::DeadlinePassed => {
             ApiError::invalid(vec![Detail::new("/deadline", "range", error.to_string())])
         }
-        OrderError::NoMaintenanceIso => {
+        OrderError::NoMaintenanceIso | OrderError::NoInstaller => {
             ApiError::new(StatusCode::BAD_REQUEST, "config.no_maintenance_iso", error.to_string())
         }
     }

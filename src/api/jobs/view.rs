@@ -46,8 +46,17 @@ pub(super) fn whole(of: &Job, records: &[StepRecord], events: &[Event]) -> Value
         .collect();
     value["slot_plan"] = json!(crate::provision::slot_plan(records));
     value["steps"] = json!(steps);
+    value["completion"] = completion(records);
     value["events"] = json!(events);
     value
+}
+
+/// How an installation that nobody reports was taken as finished: `observed` with the sign, or `assumed`.
+fn completion(steps: &[StepRecord]) -> Value {
+    let said = |step: &&StepRecord| step.evidence.get("completion").is_some_and(Value::is_string);
+    steps.iter().rfind(said).map_or(Value::Null, |step| {
+        json!({ "by": step.evidence["completion"], "sign": step.evidence.get("sign"), "at": step.evidence["at"] })
+    })
 }
 
 /// The version of a job a client has seen.

@@ -7,6 +7,7 @@ mod local;
 mod registry;
 mod servers;
 mod watching;
+mod webhooks;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -115,7 +115,7 @@ impl AwaitReport {
 }
 
 /// The BMC could not be looked at; the job goes on waiting all the same.
-fn unseen(verdict: &Verdict) -> NewEvent {
+pub(super) fn unseen(verdict: &Verdict) -> NewEvent {
     let why = match verdict {
         Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary.clone(),
         Verdict::Wait(wait) => wait.detail.clone(),
@@ -125,7 +125,7 @@ fn unseen(verdict: &Verdict) -> NewEvent {
 }
 
 /// What follows from a report.
-fn conclude(signal: &Signal) -> StepReport {
+pub(super) fn conclude(signal: &Signal) -> StepReport {
     let said = |key: &str| signal.payload.get(key).and_then(Value::as_str);
     let mut report = match (said("status"), said("failed_step")) {
         (Some("success"), _) => StepReport::done(),

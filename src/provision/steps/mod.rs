@@ -6,6 +6,7 @@
 )]
 
 mod await_report;
+mod await_signs;
 mod boot_override;
 mod cleanup;
 mod discover;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use redfish::Bmc;
 
 pub(super) use await_report::AwaitReport;
+pub(super) use await_signs::AwaitSigns;
 pub(super) use boot_override::SetBootOverride;
 pub(super) use cleanup::{CleanupBootOverride, CleanupEject, CleanupGrant, CleanupPowerOff, CleanupPowerOn};
 pub(super) use discover::Discover;

@@ -5,6 +5,7 @@ mod creation;
 mod leases;
 mod lines;
 mod records;
+mod webhooks;
 mod writing;
 
 use std::time::Duration;

@@ -194,3 +194,24 @@ async fn a_single_slot_and_a_usb_slot_boot_as_well() {
     assert_eq!(both.boots_from_media(), 2);
     assert_eq!(both.snapshot().boot.enabled, OverrideEnabled::Continuous);
 }
+
+#[tokio::test]
+async fn a_warm_reset_starts_another_system_and_the_power_stays_on() {
+    let base = media_server().await;
+    let mut rig = rig(config());
+    assert!(!rig.twin.warm_reset(), "nothing runs that could restart");
+    let map = Map::of(&rig.twin).await;
+    map.insert(&rig.twin, 0, &format!("{base}/boot.iso")).await;
+    map.boot_once(&rig.twin, "Cd").await;
+    map.reset(&rig.twin, "On").await;
+    let first = soon(rig.boots.recv()).await.unwrap();
+    let before = ask(&rig.twin, Method::GET, &map.system, None).await.1;
+    assert!(rig.twin.warm_reset());
+    assert!(first.cancel.is_cancelled());
+    let second = soon(rig.boots.recv()).await.unwrap();
+    assert_eq!((second.boots_from, second.generation), (BootSource::Disk, 2));
+    let after = ask(&rig.twin, Method::GET, &map.system, None).await.1;
+    assert_eq!(text(&after, "/PowerState"), "On");
+    assert_ne!(text(&after, "/LastResetTime"), text(&before, "/LastResetTime"));
+    assert_eq!((rig.twin.power_ons(), rig.twin.boots_from_media()), (1, 1));
+}

@@ -1,0 +1,32 @@
+//! `GET /api/v1/webhooks` and `GET /api/v1/webhooks/{id}`.
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::extract::Reader;
+use super::{HookId, find, view};
+
+/// All webhooks; there are few.
+pub(in crate::api) async fn list(State(api): State<Api>, _reader: Reader) -> Result<Json<Value>, ApiError> {
+    let mut rows = Vec::new();
+    for webhook in api.store().webhooks().await? {
+        rows.push(view::webhook(&webhook, api.store().webhook_counts(webhook.id).await?));
+    }
+    Ok(Json(json!({ "webhooks": rows, "next": null })))
+}
+
+/// One webhook, with the jobs that wait for another try.
+pub(in crate::api) async fn show(
+    State(api): State<Api>,
+    _reader: Reader,
+    HookId(id): HookId,
+) -> Result<Json<Value>, ApiError> {
+    let webhook = find(&api, id).await?;
+    let mut shown = view::webhook(&webhook, api.store().webhook_counts(id).await?);
+    let late: Vec<Value> = api.store().late_streams(id).await?.iter().map(view::late).collect();
+    shown["late_jobs"] = json!(late);
+    Ok(Json(shown))
+}

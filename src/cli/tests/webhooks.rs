@@ -1,0 +1,76 @@
+//! `shoal webhook`.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::{Controller, refused};
+
+fn hook() -> Value {
+    json!({
+        "webhook_id": "W-1", "target": "https://receiver:1", "types": ["run.*"], "labels": {}, "disabled": null,
+        "behind": 3, "late": 1, "dead": 2, "delivered": 40,
+        "late_jobs": [{ "job_id": "J-1", "seq": 17, "attempts": 4, "next_at": "soon", "error": "it answered 500" }],
+    })
+}
+
+#[test]
+fn a_secret_comes_from_a_file_and_is_not_shown() {
+    let controller = Controller::start(|_| (201, hook()));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    std::fs::write(&path, "signing canary 0123\n").unwrap();
+    let line = ["webhook", "add", "https://receiver:1/in", "--secret-file", path.to_str().unwrap()];
+    let ran = controller
+        .shoal(&[&line[..], &["--type", "run.*", "--type", "job.created", "--label", "site=bern"]].concat())
+        .ends_with(0);
+    assert!(ran.out.contains("https://receiver:1") && !ran.out.contains("canary"), "{}", ran.out);
+    let expected = json!({
+        "url": "https://receiver:1/in", "secret": "signing canary 0123", "types": ["run.*", "job.created"],
+        "labels": { "site": "bern" },
+    });
+    assert_eq!(controller.seen()[0].json(), expected);
+    assert!(refused(&["webhook", "add", "https://receiver:1/in"]).contains("--secret-file"));
+}
+
+#[test]
+fn what_is_late_and_what_is_dead_are_tables() {
+    let controller = Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/webhooks" => (200, json!({ "webhooks": [hook()] })),
+        "/api/v1/webhooks/W-1/dead" => (
+            200,
+            json!({ "dead": [
+            { "seq": 9, "type": "run.held", "job_id": "J-2", "attempts": 31, "died_at": "then", "error": "it answered 400" },
+        ] }),
+        ),
+        "/api/v1/webhooks/W-1/dead/retry" => (202, json!({ "retried": 1 })),
+        _ => (200, hook()),
+    });
+    let listed = controller.shoal(&["webhook", "list"]).ends_with(0).out;
+    assert!(listed.contains("W-1") && listed.contains("https://receiver:1"), "{listed}");
+    let shown = controller.shoal(&["webhook", "show", "W-1"]).ends_with(0).out;
+    assert!(shown.contains("J-1") && shown.contains("it answered 500"), "{shown}");
+    let dead = controller.shoal(&["webhook", "dead", "W-1"]).ends_with(0).out;
+    assert!(dead.contains("run.held") && dead.contains("J-2"), "{dead}");
+    let retried = controller.shoal(&["webhook", "retry", "W-1", "--seq", "9"]).ends_with(0).out;
+    assert!(retried.starts_with("1 tried once more"), "{retried}");
+    assert_eq!(controller.seen().last().unwrap().json(), json!({ "seq": 9 }));
+}
+
+#[test]
+fn a_webhook_is_switched_and_removed() {
+    let controller =
+        Controller::start(
+            |seen| if seen.method == Method::DELETE { (204, Value::Null) } else { (200, hook()) },
+        );
+    controller.shoal(&["webhook", "disable", "W-1", "--reason", "moving"]).ends_with(0);
+    controller.shoal(&["webhook", "enable", "W-1"]).ends_with(0);
+    controller.shoal(&["webhook", "remove", "W-1"]).ends_with(0);
+    let seen: Vec<String> =
+        controller.seen().iter().map(|seen| format!("{} {}", seen.method, seen.uri.path())).collect();
+    let base = "/api/v1/webhooks/W-1";
+    assert_eq!(
+        seen,
+        [format!("POST {base}/disable"), format!("POST {base}/enable"), format!("DELETE {base}")]
+    );
+    assert_eq!(controller.seen()[0].json(), json!({ "reason": "moving" }));
+}

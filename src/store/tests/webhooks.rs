@@ -1,0 +1,120 @@
+//! Outgoing webhooks: what is kept for them, and what one round writes.
+
+use super::*;
+use crate::model::{DeadLetter, LateStream, Webhook, WebhookFilter, WebhookId};
+use crate::store::WebhookProgress;
+
+async fn hook(kit: &Kit) -> WebhookId {
+    let webhook = Webhook {
+        id: WebhookId::new(),
+        url: "http://h/".to_owned(),
+        secret: "sealed:v1:x".to_owned(),
+        filter: WebhookFilter::default(),
+        created_by: "ann".to_owned(),
+        created_at: at(0),
+        disabled: None,
+        cursor: 0,
+        delivered: 0,
+        failing_since: None,
+        last_error: None,
+    };
+    let id = webhook.id;
+    assert!(kit.store.create_webhook(webhook, 9, NewEvent::info("webhook.created", "x")).await.unwrap());
+    id
+}
+
+fn dead(seq: i64) -> DeadLetter {
+    DeadLetter {
+        seq,
+        stream: String::new(),
+        kind: "test".to_owned(),
+        body: "{}".to_owned(),
+        attempts: 1,
+        since: at(0),
+        died_at: at(1),
+        error: "x".to_owned(),
+        again: false,
+    }
+}
+
+async fn settle(kit: &Kit, id: WebhookId, progress: WebhookProgress) {
+    kit.store.settle_webhook(id, progress, at(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_not_delivered_yet_is_not_forgotten_unless_the_webhook_is_disabled() {
+    let kit = Kit::new();
+    let id = hook(&kit).await;
+    for _ in 0..3 {
+        kit.store.append(None, None, vec![NewEvent::info("test", "x")], at(1)).await.unwrap();
+    }
+    let last = kit.store.last_seq().await.unwrap();
+    let forget = || async { kit.store.forget_leftovers(at(100), 100).await.unwrap() };
+    // What was before the webhook is nobody's.
+    assert_eq!(forget().await, 0);
+    settle(&kit, id, WebhookProgress { cursor: Some(last - 1), ..WebhookProgress::default() }).await;
+    assert_eq!(forget().await, 3, "all but the last; the creation of the webhook is among them");
+    let late = LateStream {
+        stream: String::new(),
+        seq: last,
+        attempts: 1,
+        since: at(1),
+        next_at: at(9),
+        error: "x".to_owned(),
+    };
+    let progress =
+        WebhookProgress { cursor: Some(last), late: vec![late.clone()], ..WebhookProgress::default() };
+    settle(&kit, id, progress).await;
+    assert_eq!(forget().await, 0, "late");
+    assert_eq!(kit.store.late_streams(id).await.unwrap(), [late]);
+    let event = NewEvent::info("webhook.disabled", "x");
+    assert!(kit.store.switch_webhook(id, Some("moving".to_owned()), event, at(3)).await.unwrap());
+    assert_eq!(forget().await, 2);
+}
+
+#[tokio::test]
+async fn an_ended_job_stays_until_its_last_event_is_delivered() {
+    let kit = Kit::new();
+    let id = hook(&kit).await;
+    let run = kit.made(new_run(at(0))).await;
+    kit.outside().execute("UPDATE runs SET phase = 'ended', outcome = 'failed'", []).unwrap();
+    kit.store.append(Some(run), None, vec![NewEvent::info("test", "x")], at(1)).await.unwrap();
+    assert!(kit.store.expired(at(1_000_000), 9).await.unwrap().is_empty());
+    let cursor = Some(kit.store.last_seq().await.unwrap());
+    settle(&kit, id, WebhookProgress { cursor, ..WebhookProgress::default() }).await;
+    assert_eq!(kit.store.expired(at(1_000_000), 9).await.unwrap(), [run]);
+}
+
+#[tokio::test]
+async fn a_round_is_written_whole_and_dead_letters_are_bounded() {
+    let kit = Kit::new();
+    let id = hook(&kit).await;
+    let failed = WebhookProgress { error: Some("it answered 500".to_owned()), ..WebhookProgress::default() };
+    settle(&kit, id, failed.clone()).await;
+    kit.store.settle_webhook(id, failed.clone(), at(40)).await.unwrap();
+    let webhook = kit.store.webhook(id).await.unwrap().unwrap();
+    assert_eq!(webhook.failing_since, Some(at(2)), "the first failure since the last success");
+    let progress = WebhookProgress { dead: (1..=1010).map(dead).collect(), ..failed };
+    kit.store.settle_webhook(id, progress, at(50)).await.unwrap();
+    let webhook = kit.store.webhook(id).await.unwrap().unwrap();
+    assert_eq!(webhook.failing_since, None, "nothing is left that fails");
+    let letters = kit.store.dead_letters(id, false, 5000).await.unwrap();
+    assert_eq!((letters.len(), letters[0].seq), (1000, 11), "the oldest go");
+    assert!(kit.store.dead_letters(id, true, 9).await.unwrap().is_empty());
+    let again = NewEvent::info("webhook.retried", "x");
+    assert_eq!(kit.store.raise_dead(id, Some(1), again.clone(), at(3)).await.unwrap(), 0);
+    assert_eq!(kit.store.raise_dead(id, Some(20), again, at(3)).await.unwrap(), 1);
+    let raised = kit.store.dead_letters(id, true, 9).await.unwrap();
+    assert_eq!(raised.iter().map(|dead| dead.seq).collect::<Vec<_>>(), [20]);
+    let progress = WebhookProgress { raised: vec![20], delivered: 1, ..WebhookProgress::default() };
+    settle(&kit, id, progress).await;
+    let webhook = kit.store.webhook(id).await.unwrap().unwrap();
+    assert_eq!((webhook.failing_since, webhook.last_error, webhook.delivered), (None, None, 1));
+    assert_eq!(kit.store.webhook_counts(id).await.unwrap().dead, 999);
+    assert!(kit.store.delete_webhook(id, NewEvent::info("webhook.deleted", "x"), at(4)).await.unwrap());
+    settle(&kit, id, WebhookProgress { dead: vec![dead(1)], ..WebhookProgress::default() }).await;
+    assert!(
+        kit.store.dead_letters(id, false, 9).await.unwrap().is_empty(),
+        "of one that is gone nothing is written"
+    );
+}

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::{PowerState, ResetType};
+use redfish::{ErrorKind, PowerState, ResetType};
 use serde_json::{Value, json};
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
@@ -18,7 +18,7 @@ use super::super::site::Site;
 use super::super::waits;
 use super::iso_build::Use;
 use super::mount::lost;
-use super::power::{due, force_off, power_state};
+use super::power::{ask, due, force_off, orphaned, power_state};
 use super::replan::{replans, uses};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
@@ -101,14 +101,17 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
         return force_off(STEP, context, &host, system).await;
     }
     let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
-    if state == PowerState::Off && coming_up(context) {
+    // Whoever was asked to shut down had been seen on.
+    if state == PowerState::Off && asked.graceful_at.is_none() && coming_up(context) {
         let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
         return Ok(settling(&waits::POWER_OFF, POWER_WITHIN, detail).leaving(json!(asked)));
     }
     if state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
     }
-    if asked.graceful_at.is_none() {
+    let again = asked.graceful_at.is_some();
+    // One that may never have left is sent again: the alternative is to cut the power of a system that would have gone down.
+    if !again || orphaned(context) {
         asked.graceful_at = Some(now);
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
         match host.bmc.reset(system, ResetType::GracefulShutdown).await {
@@ -117,6 +120,8 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
                 return Ok(StepReport::done().leaving(json!(asked)).event(event));
             }
             Ok(_) => {}
+            // It may have been done before, and is refused by a BMC that shows its power state late.
+            Err(error) if again && !error.is_transient() => {}
             // A BMC that cannot shut down gracefully now is forced at once.
             Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
             Err(error) => return Err(of_redfish(STEP, &error)),
@@ -126,13 +131,12 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
         .leaving(json!(asked)))
 }
 
-/// Whether this job told the host to power on so recently that an "off" of its BMC may be stale.
+/// Whether this job told the host to power on so recently that an "off" of its BMC may be stale: nobody has seen it on.
 fn coming_up(context: &StepContext) -> bool {
     context.snapshot.evidence("redfish.power-on").any(|record| {
-        let sent_at = serde_json::from_value::<PowerAsked>(record.evidence.clone())
-            .ok()
-            .and_then(|asked| asked.sent_at);
-        record.phase != StepPhase::Done && sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
+        let asked: PowerAsked = serde_json::from_value(record.evidence.clone()).unwrap_or_default();
+        let unseen = asked.unseen || record.phase != StepPhase::Done;
+        unseen && asked.sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
     })
 }
 
@@ -175,8 +179,15 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
             report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
         }
-        let applied = host.bmc.eject(uri).await.map_err(|error| of_redfish(STEP, &error))?;
-        if !applied.confirmed {
+        let confirmed = match host.bmc.eject(uri).await {
+            Ok(applied) => applied.confirmed,
+            // Told before: a BMC that shows its slots late refuses to do what is done.
+            Err(error) if context.waited.is_some() && matches!(error.kind, ErrorKind::Refused { .. }) => {
+                false
+            }
+            Err(error) => return Err(of_redfish(STEP, &error)),
+        };
+        if !confirmed {
             let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
             return Ok(settling(&waits::EJECT, host.bmc.profile().read_back_lag, detail));
         }
@@ -264,8 +275,7 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
         asked.sent += 1;
         asked.sent_at = Some(context.now());
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
-        let reset = host.bmc.reset(system, ResetType::On).await.map_err(|error| of_redfish(STEP, &error))?;
-        if reset.confirmed {
+        if ask(STEP, &host, system, ResetType::On, &asked).await? {
             let event = NewEvent::info("redfish.power", "host on, read back");
             return Ok(StepReport::done().leaving(json!(asked)).event(event));
         }

@@ -21,6 +21,7 @@ fn word(operation: Operation) -> &'static str {
         Operation::Reset => "reset",
         Operation::Insert => "insert",
         Operation::Eject => "eject",
+        Operation::Configure => "configure",
         Operation::Unknown => "unknown",
     }
 }

@@ -13,6 +13,7 @@
 //!   registry who may do what with images, and what an operator asks of the registry
 //!   admission  what may begin, and when
 //!   guards   what must not be possible           operators  what a person asks of a job
+//!   faults   every known fault of a BMC, each with its ending
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -24,6 +25,7 @@ mod bmc;
 mod crash;
 mod demo;
 mod emulator;
+mod faults;
 mod guards;
 mod images;
 mod jobs;

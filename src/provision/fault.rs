@@ -60,7 +60,9 @@ pub(super) fn of_redfish(step: &str, error: &RedfishError) -> StepReport {
         })),
         ..failure(class, step, error.to_string(), next_action(error))
     };
-    if error.is_transient() || error.maybe_applied() || matches!(error.kind, ErrorKind::Fenced) {
+    // What was there comes back late after a restart of the BMC.
+    let passes = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
+    if error.is_transient() || error.maybe_applied() || passes {
         StepReport::new(Verdict::Retry(failure))
     } else {
         StepReport::fail(failure)

@@ -1,5 +1,6 @@
 //! A client of the public API, as an operator's tool would be.
 
+use std::sync::LazyLock;
 use std::time::Instant;
 
 use reqwest::header::HeaderMap;
@@ -134,10 +135,11 @@ impl Client {
 
     /// Pushes the OS image that the recipe names.
     pub(crate) async fn push_image(&self) {
-        let image = images::rootfs_image(&images::RootfsSpec::default()).unwrap();
+        static IMAGE: LazyLock<images::RootfsImage> =
+            LazyLock::new(|| images::rootfs_image(&images::RootfsSpec::default()).unwrap());
         let authorization =
             oci::Authorization::Basic { username: "pusher".to_owned(), password: self.token().to_owned() };
-        images::push(self.http.clone(), &self.base, REPOSITORY, TAG, authorization, &image).await.unwrap();
+        images::push(self.http.clone(), &self.base, REPOSITORY, TAG, authorization, &IMAGE).await.unwrap();
     }
 
     /// Creates a job with the usual recipe.

@@ -1,8 +1,7 @@
 //! A controller in this process with simulated servers, as `serve` would start it.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use redfish::sim::Twin;
@@ -19,10 +18,13 @@ use super::{Client, LOOK, PATIENCE, start_farm};
 
 /// Writes the maintenance ISO that simulated machines boot.
 pub(crate) fn maintenance_iso(folder: &Path) -> PathBuf {
+    static IMAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut bytes = Vec::new();
+        images::maintenance_iso().unwrap().write_to(&mut bytes).unwrap();
+        bytes
+    });
     let path = folder.join("maintenance.iso");
-    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
-    images::maintenance_iso().unwrap().write_to(&mut file).unwrap();
-    file.flush().unwrap();
+    std::fs::write(&path, IMAGE.as_slice()).unwrap();
     path
 }
 

@@ -251,13 +251,20 @@ impl Bmc {
             BootBody::EnabledAlways => boot_body(Some(target), Some(enabled), wanted_mode),
             BootBody::Full => full.clone(),
         };
-        let bodies = if small == full { vec![full.clone()] } else { vec![small, full.clone()] };
+        let partly = small != full;
+        let bodies = if partly { vec![small, full.clone()] } else { vec![full.clone()] };
         self.write_boot(OPERATION, &place.resource, &bodies).await?;
         let mut observed = self.read_back(OPERATION, &place).await?;
-        if observed.leads_to(target) && !in_mode(&observed) {
-            // The device was changed and the mode fell back with it; written together with it, it stays.
+        if !fits(&observed) && (partly || observed.leads_to(target)) {
+            // Part of the object was taken without effect, or the device was changed and the mode fell back with it;
+            // written together, it stays.
+            let led = observed.leads_to(target);
             let place = Place { shown: observed, ..self.boot_place(OPERATION, system, false).await? };
-            self.write_boot(OPERATION, &place.resource, &[full]).await?;
+            match self.write_boot(OPERATION, &place.resource, &[full]).await {
+                // What was accepted first may only be shown late.
+                Err(error) if !led => tracing::debug!(code = error.code(), "whole boot object refused"),
+                written => written?,
+            }
             observed = self.read_back(OPERATION, &place).await?;
         }
         Ok(Applied { changed: true, confirmed: fits(&observed), observed })

@@ -1,0 +1,229 @@
+//! Slots and images: what is taken, shown, lost and read.
+
+use std::time::Duration;
+
+use redfish::sim::{
+    Effect, Fault, MediaVia, Power, ReadStyle, ResetType, SlotConfig, SlotTree, StateIs, TwinConfig, When,
+};
+use serde_json::json;
+
+use super::{SERIAL, answers, play, says, scene, until_the_deadline, vendor};
+use crate::kit::{Scene, silent, with_twin};
+
+fn words(list: &[&str]) -> Vec<String> {
+    list.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn reads(twin: &mut TwinConfig, change: impl FnOnce(&mut ReadStyle)) {
+    change(&mut twin.media.read);
+}
+
+gets_over! {
+    an_insert_that_fails_while_an_eject_runs(twin) {
+        twin.faults.push(Fault::once(When::Insert, says(500, "Base.1.18.InternalError")).times(2));
+    }
+    a_slot_that_shows_its_image_after_the_eject_for_a_while(twin) {
+        twin.media.eject_time = Duration::from_millis(30);
+    }
+    a_slot_that_shows_its_image_late(twin) {
+        twin.media.attach_time = Duration::from_millis(30);
+    }
+    a_slot_whose_image_sticks(twin) {
+        twin.media.image_sticks = true;
+    }
+    a_slot_that_refuses_to_be_emptied_when_it_is(twin) {
+        twin.media.eject_empty = redfish::sim::EjectEmpty::Refused;
+    }
+    media_lost_before_the_first_insert(twin) {
+        twin.faults.push(Fault::once(When::Insert, Effect::LoseMedia));
+    }
+    media_lost_in_cleanup(twin) {
+        twin.faults.push(Fault::once(When::Eject, Effect::LoseMedia));
+    }
+    a_bmc_that_holds_one_image_at_a_time(twin) {
+        twin.media.at_most = 1;
+    }
+    only_the_third_slot_takes_images(twin) {
+        let first = SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") };
+        let second = SlotConfig { insertable: false, ..SlotConfig::cd("B") };
+        twin.slots = vec![first, second, SlotConfig::cd("C")];
+    }
+    an_insert_that_takes_the_image_and_nothing_else(twin) {
+        twin.media.insert.accepted = words(&["Image"]);
+    }
+    an_insert_that_wants_the_protocol(twin) {
+        twin.media.insert.required = words(&["Image", "TransferProtocolType"]);
+    }
+    an_insert_that_wants_all_flags(twin) {
+        twin.media.insert.required = words(&["Image", "Inserted", "WriteProtected", "TransferMethod"]);
+    }
+    an_insert_that_wants_credentials(twin) {
+        twin.media.insert.required = words(&["Image", "UserName", "Password"]);
+        twin.media.credentials_in_pairs = true;
+    }
+    an_insert_that_refuses_credentials_and_flags(twin) {
+        twin.media.insert.accepted = words(&["Image", "TransferProtocolType"]);
+        twin.media.insert.required = words(&["Image", "TransferProtocolType"]);
+    }
+    an_eject_that_wants_a_body(twin) {
+        twin.media.body_required = true;
+    }
+    the_strictest_rules_for_urls(twin) {
+        let url = &mut twin.media.url;
+        (url.max_bytes, url.max_depth) = (127, 1);
+        (url.query, url.hyphens, url.at_root) = (false, false, false);
+        (url.schemes, url.suffixes) = (words(&["http"]), words(&[".iso"]));
+    }
+    slots_below_the_system(twin) {
+        twin.slot_tree = SlotTree::System;
+    }
+    slots_in_both_trees(twin) {
+        twin.slot_tree = SlotTree::Both;
+    }
+    images_put_in_by_patch(twin) {
+        twin.media.via = vec![MediaVia::Patch];
+    }
+    images_put_in_by_patch_with_a_flag(twin) {
+        twin.media.via = vec![MediaVia::Patch];
+        twin.media.patch_needs_inserted = true;
+    }
+    images_put_in_by_patch_without_flags(twin) {
+        twin.media.via = vec![MediaVia::Patch];
+        twin.media.patch_accepted = words(&["Image"]);
+    }
+    an_image_by_host_and_path(twin) {
+        *twin = vendor("smc-x11-cfgcd");
+    }
+    an_image_read_from_another_address(twin) {
+        reads(twin, |read| read.other_address = true);
+    }
+    an_image_read_in_an_old_http(twin) {
+        reads(twin, |read| read.http_1_0 = true);
+    }
+    an_image_read_whole(twin) {
+        reads(twin, |read| read.ranges = false);
+    }
+    an_image_read_without_asking_for_its_length(twin) {
+        reads(twin, |read| read.head = false);
+    }
+    an_image_read_in_four_places_at_once(twin) {
+        reads(twin, |read| read.parallel = true);
+    }
+    an_image_read_in_two_attempts(twin) {
+        reads(twin, |read| read.aborts = true);
+    }
+}
+
+fails! {
+    a_bmc_that_takes_images_and_never_shows_them(twin) {
+        twin.faults.push(Fault::always(When::Insert, Effect::AcceptButIgnore));
+    } => "redfish.mount.maintenance", "bmc_refused", ["took the image twice and never showed it"];
+    an_insert_that_always_fails(twin) {
+        twin.faults.push(Fault::always(When::Insert, says(500, "Base.1.18.InternalError")));
+    } => "redfish.mount.maintenance", "bmc_refused", ["says no in words of its own"];
+    a_bmc_that_reads_https_only(twin) {
+        twin.media.url.schemes = words(&["https"]);
+    } => "redfish.discover", "unsupported", ["CD1 reads HTTPS and not HTTP"];
+    a_bmc_that_reads_from_another_port_only(twin) {
+        twin.media.url.ports = Some(vec![80]);
+    } => "redfish.mount.maintenance", "bmc_refused", ["CD1"];
+    no_slot_that_takes_images(twin) {
+        twin.slots = vec![SlotConfig { insertable: false, ..SlotConfig::cd("A") }];
+    } => "redfish.discover", "unsupported", [];
+    a_bmc_without_slots(twin) {
+        twin.slots = Vec::new();
+    } => "redfish.discover", "unsupported", [];
+    an_insert_that_answers_with_a_redirect(twin) {
+        twin.faults.push(Fault::always(When::Insert, answers(302, &[("location", "/login")], "")));
+    } => "redfish.mount.maintenance", "bmc_refused", ["redirect"];
+}
+
+/// The host finds no medium: nothing reports, and nothing is left behind at the deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn media_lost_at_power_on_end_the_job_at_its_deadline() {
+    let played = until_the_deadline(|twin| twin.media.lost_at_power_on = true).await;
+    assert!(played.story.contains("medium-lost") || played.machine.boots_from_disk > 0, "{}", played.story);
+    played.failed("webhook.wait", "deadline", &["no report"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn media_lost_before_the_power_on_end_the_job_at_its_deadline() {
+    let lost = Fault::once(When::ResetTo(ResetType::On), Effect::LoseMedia).only_if(StateIs::AnyMedium);
+    until_the_deadline(|twin| twin.faults.push(lost))
+        .await
+        .failed("webhook.wait", "deadline", &["no report"])
+        .await;
+}
+
+async fn mounted() -> (Scene, String, Vec<String>) {
+    let scene = Scene::start(vec![with_twin(silent(SERIAL), |_| {})]).await;
+    let id = scene.admin.create_job(SERIAL).await;
+    scene.admin.awaits_report(&id).await;
+    let slots = scene.twin(SERIAL).snapshot().slots;
+    let urls = slots.iter().filter_map(|slot| Some(slot.image.as_ref()?.as_str().to_owned()));
+    let urls = urls.collect();
+    (scene, id, urls)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_has_nothing_in_it_that_a_bmc_refuses() {
+    let (scene, _id, urls) = mounted().await;
+    assert_eq!(urls.len(), 2, "{urls:?}");
+    for url in urls {
+        let parsed = url::Url::parse(&url).unwrap();
+        assert_eq!((parsed.scheme(), parsed.query(), parsed.fragment()), ("http", None, None), "{url}");
+        let segments: Vec<&str> = parsed.path_segments().unwrap().collect();
+        let [directory, name] = segments.as_slice() else { panic!("exactly one directory: {url}") };
+        assert!(
+            directory.bytes().all(|byte| byte.is_ascii_lowercase() || (b'2'..=b'7').contains(&byte)),
+            "{url}"
+        );
+        assert!(name.ends_with(".iso") && !name.contains(['-', '_', '%', '~']), "{url}");
+        assert!(url.len() < 128, "{url}");
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_is_good_as_long_as_its_job() {
+    let (scene, id, urls) = mounted().await;
+    // Hours later the host still reads from it.
+    scene.skip(Duration::from_secs(40 * 60));
+    for url in &urls {
+        assert_eq!(scene.anonymous().get(url).await.status, 200, "{url}");
+    }
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&id).await;
+    for url in &urls {
+        scene.anonymous().until(url, "the end of the grant", |answer| answer.status == 404).await;
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_medium_of_somebody_else_is_taken_out_before_ours_goes_in() {
+    let first = scene(|twin| twin.media.eject_time = Duration::from_millis(30)).await;
+    // A cancelled job's image that nobody took out: its BMC answered nothing during cleanup.
+    first.twin(SERIAL).inject(Fault::always(When::Eject, says(500, "Base.1.18.InternalError")));
+    let id = first.admin.create_job(SERIAL).await;
+    let job = first.complete_skipping(&id).await;
+    assert_eq!(job["cleanup"]["state"], "incomplete", "{job:#}");
+    first.twin(SERIAL).clear_faults();
+    let id = first.admin.create_job(SERIAL).await;
+    let job = first.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", first.admin.story(&id).await);
+    let machine = first.twin(SERIAL).snapshot();
+    assert_eq!((machine.power, machine.boots_from_media), (Power::On, 2));
+    assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
+    first.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slot_that_is_given_up_costs_one_job_only_its_try() {
+    let played = play(|twin| {
+        twin.slots = vec![SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") }, SlotConfig::cd("B")];
+    })
+    .await;
+    assert!(played.story.contains("redfish.replanned"), "{}", played.story);
+    played.ended_well().await;
+}

@@ -1,0 +1,104 @@
+//! Who may do what: sessions, accounts, licences, preconditions.
+
+use redfish::sim::{EtagKind, EtagPolicy, Fault, IfMatch, LoginOem, When};
+
+use super::{SERIAL, SYSTEM, finished_leaving, get, play, says, scene};
+
+gets_over! {
+    no_session_free_for_a_moment(twin) {
+        twin.faults.push(Fault::once(When::Login, says(503, "IDRAC.2.8.RAC0218")));
+    }
+    no_session_free_and_the_bmc_forbids_instead(twin) {
+        twin.faults.push(Fault::once(When::Login, says(403, "Base.1.18.SessionLimitExceeded")));
+    }
+    a_login_that_wants_a_domain(twin) {
+        twin.session.login_oem = Some(LoginOem {
+            vendor: "Contoso".to_owned(),
+            property: "Domain".to_owned(),
+            value: "LOCAL".to_owned(),
+        });
+    }
+    a_login_that_names_the_session_in_its_body_only(twin) {
+        twin.session.location = false;
+    }
+    a_bmc_without_sessions(twin) {
+        twin.session.offered = false;
+    }
+    a_weak_tag_that_only_matches_as_a_strong_one(twin) {
+        twin.etag = EtagPolicy { kind: EtagKind::WeakMatchesStrong, if_match: IfMatch::Required };
+    }
+    a_weak_tag_that_matches_itself(twin) {
+        twin.etag = EtagPolicy { kind: EtagKind::Weak, if_match: IfMatch::Required };
+    }
+    a_tag_that_is_only_taken_as_a_star(twin) {
+        twin.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatch::OnlyStar };
+    }
+    an_empty_tag(twin) {
+        twin.etag = EtagPolicy { kind: EtagKind::Empty, if_match: IfMatch::Optional };
+    }
+    a_missing_tag_answered_with_412(twin) {
+        twin.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatch::RequiredSays412 };
+    }
+    a_precondition_that_is_required(twin) {
+        twin.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatch::Required };
+    }
+    a_resource_that_changed_between_read_and_write(twin) {
+        twin.faults.push(Fault::once(When::PatchBoot, says(412, "Base.1.18.PreconditionFailed")));
+    }
+    a_precondition_asked_for_out_of_the_blue(twin) {
+        twin.faults.push(Fault::once(When::PatchBoot, says(428, "Base.1.18.PreconditionRequired")));
+    }
+}
+
+fails! {
+    a_password_that_must_be_changed(twin) {
+        twin.session.password_change_required = true;
+    } => "redfish.discover", "input", ["the password must be changed first"];
+    a_missing_licence_at_the_insert(twin) {
+        twin.media.licence_missing = Some("iLO.2.14.LicenseKeyRequired".to_owned());
+    } => "redfish.mount.maintenance", "unsupported", ["licence missing"];
+    a_missing_licence_at_the_login(twin) {
+        twin.faults.push(Fault::always(When::Login, says(403, "SMC.1.0.OemLicenseNotPassed")));
+    } => "redfish.discover", "unsupported", ["licence missing"];
+    a_missing_privilege(twin) {
+        twin.faults.push(Fault::always(When::Insert, says(403, "Base.1.18.InsufficientPrivilege")));
+    } => "redfish.mount.maintenance", "input", ["the account lacks a privilege"];
+    a_change_that_is_never_authorized(twin) {
+        twin.faults.push(Fault::always(When::Insert, says(401, "Base.1.18.NoValidSession")));
+    } => "redfish.mount.maintenance", "input", ["not authorized"];
+    a_read_that_is_never_authorized(twin) {
+        twin.faults.push(Fault::always(get(SYSTEM), says(401, "Base.1.18.NoValidSession")));
+    } => "redfish.discover", "input", ["not authorized"];
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_are_all_taken() {
+    let played = play(|twin| twin.session.limit = 0).await;
+    assert_eq!(played.machine.logins, 0, "Basic needs none");
+    played.ended_well().await;
+}
+
+/// The session is told to have ended, which it has not: it is left to time out.
+async fn ended_before(when: When) {
+    let told = Fault::once(when, says(401, "Base.1.18.NoValidSession"));
+    let scene = scene(|twin| twin.faults.push(told)).await;
+    let id = scene.admin.create_job(SERIAL).await;
+    let played = finished_leaving(scene, &id, 1).await;
+    assert_eq!(played.machine.logins, 2, "{}", played.story);
+    played.ended_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ended_before_a_read() {
+    ended_before(get("/CD1")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ended_before_a_change() {
+    ended_before(When::PatchBoot).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ended_before_an_insert() {
+    ended_before(When::Insert).await;
+}

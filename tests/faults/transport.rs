@@ -1,0 +1,149 @@
+//! Connections that fail, break or lead elsewhere; certificates.
+
+use std::time::Duration;
+
+use redfish::sim::{Effect, Fault, ResetType, TwinConfig, When};
+use secrecy::SecretString;
+use serde_json::json;
+use shoal::sim::{Farm, FarmConfig};
+
+use super::{SERIAL, SYSTEM, again, answers, finished, get, scene, scene_with, unhurried};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_twin};
+
+gets_over! {
+    a_connection_reset_before_the_answer_to_a_read(twin) {
+        twin.faults.push(Fault::once(When::Read, Effect::Reset).after(5));
+    }
+    a_connection_reset_before_the_answer_to_a_change(twin) {
+        twin.faults.push(Fault::once(When::PatchBoot, Effect::Reset));
+    }
+    a_connection_reset_before_the_answer_to_an_insert(twin) {
+        twin.faults.push(Fault::once(When::InsertInto("CD2".to_owned()), Effect::Reset));
+    }
+    an_answer_cut_in_the_middle(twin) {
+        twin.faults.push(Fault::once(get(SYSTEM), Effect::CutBody(20)));
+    }
+    an_answer_cut_at_its_first_byte(twin) {
+        twin.faults.push(Fault::once(get("/CD1"), Effect::CutBody(0)));
+    }
+    an_answer_that_comes_byte_by_byte(twin) {
+        twin.faults.push(Fault::once(get("/Systems"), Effect::Trickle(Duration::from_millis(1))));
+    }
+    an_answer_that_never_comes(twin) {
+        twin.faults.push(Fault::once(When::PatchBoot, Effect::Hang));
+    }
+    a_login_that_is_never_answered(twin) {
+        twin.faults.push(Fault::once(When::Login, Effect::Hang));
+    }
+    paths_that_want_a_slash(twin) {
+        twin.service.slash_redirect = true;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_comes_back_while_a_job_waits_for_it() {
+    let scene = scene(|_| {}).await;
+    scene.twin(SERIAL).set_reachable(false);
+    let id = scene.admin.create_job(SERIAL).await;
+    scene.wait_skipping(&id, "the wait for the BMC", |job| job["wait"]["reason"] == "bmc_silent").await;
+    scene.twin(SERIAL).set_reachable(true);
+    finished(scene, &id).await.ended_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_answered_after_its_deadline() {
+    let slow = Fault::once(get("/CD2"), Effect::Delay(Duration::from_millis(2500)));
+    let second = Duration::from_secs(2);
+    let scene = scene_with(|twin| twin.faults.push(slow), |settings| settings.redfish_timeout = second).await;
+    again(scene).await.ended_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_on_carried_out_after_its_deadline() {
+    let late = Fault::once(When::ResetTo(ResetType::On), Effect::Delay(Duration::from_millis(1300)));
+    let scene = scene(|twin| twin.faults.push(late)).await;
+    let quirks = json!({ "quirks": { "mutation_timeout_s": 1 } });
+    scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &quirks).await.expect(200);
+    let id = scene.admin.create_job(SERIAL).await;
+    let job = scene.complete_skipping(&id).await;
+    assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
+    assert_eq!(scene.twin(SERIAL).boots_from_media(), 1, "{}", scene.admin.story(&id).await);
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_to_another_host_is_not_followed() {
+    let elsewhere = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let location = format!("http://{}/redfish/v1/Systems/{SYSTEM}", elsewhere.local_addr().unwrap());
+    for status in [302, 308] {
+        let away = answers(status, &[("location", &location)], "");
+        let played = super::play(|twin| twin.faults.push(Fault::always(get(SYSTEM), away))).await;
+        played.failed("redfish.discover", "bmc_refused", &["a redirect to another host (127.0.0.1)"]).await;
+    }
+    let nobody = tokio::time::timeout(Duration::from_millis(10), elsewhere.accept()).await;
+    assert!(nobody.is_err(), "nothing is sent there");
+}
+
+/// A server whose BMC speaks TLS.
+async fn secure(change: impl FnOnce(&mut TwinConfig)) -> Scene {
+    let mut scene = Scene::bare(Vec::new(), |settings, _| unhurried(settings)).await;
+    let disks = scene.folder.path().join("secure");
+    std::fs::create_dir_all(&disks).unwrap();
+    let (specs, password) = (vec![with_twin(honest(SERIAL), change)], SecretString::from(BMC_PASSWORD));
+    let farm = FarmConfig { https: true, ..FarmConfig::new(specs, BMC_USER, password, disks) };
+    let farm = Farm::start(farm).await.unwrap();
+    std::mem::replace(&mut scene.farm, farm).shutdown().await;
+    scene.admin.register(scene.server(SERIAL)).await;
+    scene.admin.push_image().await;
+    scene
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handshakes_that_fail_now_and_then() {
+    let scene = secure(|twin| {
+        twin.faults.push(Fault::once(When::Connect, Effect::FailHandshake).times(2).after(1));
+    })
+    .await;
+    again(scene).await.ended_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_handshake_that_fails() {
+    let scene = secure(|twin| twin.faults.push(Fault::once(When::Connect, Effect::FailHandshake))).await;
+    again(scene).await.ended_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_certificate_gets_no_credentials() {
+    let scene = again(secure(|_| {}).await).await.well();
+    let twin = scene.twin(SERIAL).clone();
+    twin.renew_certificate();
+    let before = twin.snapshot();
+    let id = scene.admin.create_job(SERIAL).await;
+    let job = scene.complete_skipping(&id).await;
+    let failure = &job["failure"];
+    assert_eq!(
+        (&job["failed_step"], &failure["class"]),
+        (&json!("redfish.discover"), &json!("bmc_unreachable"))
+    );
+    let next = failure["next_action"].as_str().unwrap();
+    assert!(next.contains(&format!("shoal server update {SERIAL} --tls-fingerprint ")), "{next}");
+    let after = twin.snapshot();
+    assert_eq!((after.requests, after.logins), (before.requests, before.logins), "not one request was sent");
+
+    // What the operator is told to do helps.
+    let shown = next.rsplit_once("--tls-fingerprint ").unwrap().1.trim_end_matches('`');
+    let pin = json!({ "tls_fingerprint": shown });
+    scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &pin).await.expect(200);
+    let id = scene.admin.create_job(SERIAL).await;
+    assert_eq!(scene.complete_skipping(&id).await["outcome"], "succeeded");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_ends_at_an_old_tls() {
+    let scene = secure(|twin| twin.service.legacy_tls = true).await;
+    let scene = again(scene).await.told("redfish.discover", "bmc_unreachable", &["TLS"]);
+    assert_eq!(scene.twin(SERIAL).snapshot().requests, 0);
+    scene.end().await;
+}

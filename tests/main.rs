@@ -13,11 +13,8 @@
 //!   registry who may do what with images, and what an operator asks of the registry
 //!   admission  what may begin, and when
 //!   guards   what must not be possible           operators  what a person asks of a job
-<<<<<<< HEAD
 //!   outgoing events posted to others                     esxi     an installer that cannot report
-=======
 //!   faults   every known fault of a BMC, each with its ending
->>>>>>> h/rfproof
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -29,11 +26,8 @@ mod bmc;
 mod crash;
 mod demo;
 mod emulator;
-<<<<<<< HEAD
 mod esxi;
-=======
 mod faults;
->>>>>>> h/rfproof
 mod guards;
 mod images;
 mod jobs;

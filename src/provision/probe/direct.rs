@@ -77,6 +77,7 @@ async fn connect(target: &Target) -> Result<Connection, Trouble> {
     let recorder = Recorder::over(Arc::new(transport));
     let credentials = Credentials::new(target.username.clone(), target.password.clone());
     let bmc = Bmc::builder(endpoint, credentials, Arc::new(recorder.clone()), Profile::generic())
+        .detecting()
         .limits(Limits::new(LimitOptions::usual(), None))
         .options(redfish::Options { read_attempts: 2, ..redfish::Options::default() })
         .build();

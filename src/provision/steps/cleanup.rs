@@ -124,6 +124,11 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
             Err(error) if again && !error.is_transient() => {}
             // A BMC that cannot shut down gracefully now is forced at once.
             Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
+            // Not now, and certainly not done: the next try asks again.
+            Err(error) if !error.maybe_applied() => {
+                asked.graceful_at = None;
+                return Err(of_redfish(STEP, &error).leaving(json!(asked)));
+            }
             Err(error) => return Err(of_redfish(STEP, &error)),
         }
     }

@@ -78,6 +78,11 @@ pub(super) async fn ask(
     match host.bmc.reset(system, reset).await {
         Ok(applied) => Ok(applied.confirmed),
         Err(error) if asked.sent > 1 && matches!(error.kind, ErrorKind::Refused { .. }) => Ok(false),
+        // A definite no leaves nothing to wait for: the next try sends it again at once.
+        Err(error) if !error.maybe_applied() => {
+            let unasked = PowerAsked { sent: asked.sent.saturating_sub(1), sent_at: None, ..asked.clone() };
+            Err(of_redfish(step, &error).leaving(json!(unasked)))
+        }
         Err(error) => Err(of_redfish(step, &error)),
     }
 }

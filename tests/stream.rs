@@ -33,8 +33,12 @@ impl Stream {
         Self { response, buffer: String::new() }
     }
 
-    /// The next event; `None` when the server has closed the stream.
+    /// The next event; `None` when the server has closed the stream. Comments do not count as something new.
     async fn next(&mut self) -> Option<Told> {
+        soon("the next event", self.read()).await
+    }
+
+    async fn read(&mut self) -> Option<Told> {
         loop {
             while let Some(end) = self.buffer.find("\n\n") {
                 let block: String = self.buffer.drain(..end + 2).collect();
@@ -52,7 +56,7 @@ impl Stream {
                     });
                 }
             }
-            let chunk = soon("more of the stream", self.response.chunk()).await.unwrap()?;
+            let chunk = self.response.chunk().await.unwrap()?;
             self.buffer.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }

@@ -111,18 +111,7 @@ impl Feed {
             )
             .header(header::RETRY_AFTER, "5"));
         };
-        let subscriber = Subscriber {
-            // Before the first read: what is committed from now on is in the ring.
-            live: self.0.live.subscribe(),
-            inner: Arc::clone(&self.0),
-            run,
-            cursor: after,
-            behind: true,
-            over: false,
-            ready: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
-            until: Instant::now() + LASTS,
-            _place: place,
-        };
+        let subscriber = Subscriber::new(&self.0, run, after, place);
         let frames = stream::unfold(subscriber, |mut subscriber| async move {
             let bytes = subscriber.next().await?;
             Some((Ok::<_, std::convert::Infallible>(bytes), subscriber))
@@ -170,6 +159,21 @@ struct Subscriber {
 }
 
 impl Subscriber {
+    fn new(inner: &Arc<Inner>, run: Option<RunId>, after: i64, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            // Before the first read: what is committed from now on is in the ring.
+            live: inner.live.subscribe(),
+            inner: Arc::clone(inner),
+            run,
+            cursor: after,
+            behind: true,
+            over: false,
+            ready: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
+            until: Instant::now() + LASTS,
+            _place: place,
+        }
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -213,30 +217,43 @@ impl Subscriber {
         }
     }
 
-    /// One page from the database; the end of a job's stream once the job is over and its events are told.
+    /// Reads one page on from the database.
     async fn catch_up(&mut self) -> Result<(), StoreError> {
-        let store = &self.inner.store;
+        let store = self.inner.store.clone();
+        // In this order: what is committed after the look is in the page, never only in the look.
         let newest = store.last_seq().await?;
         let ended = match self.run {
             Some(run) => store.job(run).await?.is_none_or(|job| job.run.phase == Phase::Ended),
             None => false,
         };
         let page = store.events(EventFilter { run: self.run, after: self.cursor, limit: PAGE }).await?;
-        let full = page.len() == PAGE as usize;
-        for event in &page {
+        self.told(&page, &Look { newest, ended });
+        Ok(())
+    }
+
+    /// Takes a page that was read after the look; the stream is over once the job is and its events are told.
+    fn told(&mut self, page: &[Event], look: &Look) {
+        for event in page {
             self.cursor = event.seq;
             self.ready.push_back(Frame::new(event).bytes);
         }
-        if !full {
-            self.cursor = self.cursor.max(newest);
-            self.behind = false;
-            if ended {
-                self.over = true;
-                self.ready.push_back(Bytes::from_static(b"event: end\ndata: {}\n\n"));
-            }
+        if page.len() == PAGE as usize {
+            return;
         }
-        Ok(())
+        self.cursor = self.cursor.max(look.newest);
+        // The page may hold the job's last event although the look was before its end: then look again.
+        self.behind = self.run.is_some() && !page.is_empty() && !look.ended;
+        if look.ended {
+            self.over = true;
+            self.ready.push_back(Bytes::from_static(b"event: end\ndata: {}\n\n"));
+        }
     }
+}
+
+/// The log's end and the job's, as they were before a page was read.
+struct Look {
+    newest: i64,
+    ended: bool,
 }
 
 /// Whether a client asks for a stream.
@@ -313,6 +330,27 @@ mod tests {
         stop.cancel();
         tail.await.unwrap();
         assert!(body.frame().await.is_none(), "a stream ends when the controller stops");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_ends_between_the_look_and_the_page_is_looked_at_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let feed = Feed::new(store.clone(), CancellationToken::new());
+        let place = Arc::clone(&feed.0.places).try_acquire_owned().unwrap();
+        let run = RunId::new();
+        let mut subscriber = Subscriber::new(&feed.0, Some(run), 0, place);
+        store.append(None, None, vec![NewEvent::info("run.ended", "over")], now).await.unwrap();
+        let last = store.events(EventFilter { run: None, after: 0, limit: 1 }).await.unwrap();
+
+        subscriber.told(&last, &Look { newest: 0, ended: false });
+        assert!(
+            subscriber.behind && !subscriber.over,
+            "what was told may be the last: nothing comes any more"
+        );
+        subscriber.told(&[], &Look { newest: 1, ended: true });
+        assert!(subscriber.over);
     }
 
     #[tokio::test]

@@ -12,6 +12,7 @@
 //!   images   what must stay in the registry       requests   how much a job asks of a BMC
 //!   registry who may do what with images, and what an operator asks of the registry
 //!   guards   what must not be possible           operators  what a person asks of a job
+//!   kill     death at every effect of a job, one by one
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -25,6 +26,7 @@ mod emulator;
 mod guards;
 mod images;
 mod jobs;
+mod kill;
 mod kit;
 mod media;
 mod operators;

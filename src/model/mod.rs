@@ -12,6 +12,7 @@ pub mod server;
 mod steady;
 pub mod time;
 pub mod transition;
+pub mod witness;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;

@@ -205,6 +205,9 @@ pub struct PowerPolicy {
     pub post_time: Duration,
     /// From the end of the operating system to `Off`.
     pub off_time: Duration,
+    /// How much later than it is true a power state is shown.
+    #[serde(default)]
+    pub shown_late: Duration,
 }
 
 impl Default for PowerPolicy {
@@ -223,6 +226,7 @@ impl Default for PowerPolicy {
             graceful: Graceful::After(Duration::ZERO),
             post_time: Duration::ZERO,
             off_time: Duration::ZERO,
+            shown_late: Duration::ZERO,
         }
     }
 }

@@ -28,6 +28,8 @@ pub(super) struct View<'a> {
     pub(super) serial: &'a str,
     /// The wall clock.
     pub(super) now: jiff::Timestamp,
+    /// The power, as late as this BMC shows it.
+    pub(super) power: Power,
 }
 
 impl View<'_> {
@@ -138,9 +140,8 @@ impl View<'_> {
     }
 
     fn system(&self) -> Value {
-        let (config, state) = (self.config, self.state);
+        let (config, state, power) = (self.config, self.state, self.power);
         let identity = &config.identity;
-        let power = state.machine.power();
         let mut body = json!({
             "@odata.id": self.uri(&Resource::System),
             "@odata.etag": state.system_etag(),

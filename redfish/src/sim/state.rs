@@ -12,7 +12,7 @@
 //! Invariants: one mutex around all of it, never held across an await; `revision` of the system and of each slot
 //! grows with every visible change, and the ETag is made of it.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use super::{
     auth::Sessions,
@@ -69,13 +69,17 @@ pub(super) struct State {
     pub(super) system_revision: u64,
     /// When the host was last powered on or restarted, counted from the start of the twin.
     pub(super) last_reset: Option<Duration>,
+    /// The power states that are shown or not yet, with the times since which they are true, oldest first.
+    powers: VecDeque<(Duration, Power)>,
 }
 
 impl State {
     pub(super) fn new(config: &TwinConfig) -> Self {
+        let machine = Machine::new(config.starts_on);
         let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
         Self {
-            machine: Machine::new(config.starts_on),
+            powers: VecDeque::from([(Duration::ZERO, machine.power())]),
+            machine,
             boot: BootOverride::none(mode),
             slots: config.slots.iter().map(|_| Slot::default()).collect(),
             sessions: Sessions::default(),
@@ -90,6 +94,21 @@ impl State {
 
     pub(super) fn changed(&mut self, at: Duration, change: Change) {
         self.journal.add(at, Happening::Change(change));
+    }
+
+    /// The power has changed; forgets what a BMC that is late by `late` does not show any more.
+    pub(super) fn power_changed(&mut self, at: Duration, power: Power, late: Duration) {
+        self.changed(at, Change::Power(power));
+        self.powers.push_back((at, power));
+        while self.powers.get(1).is_some_and(|(since, _)| *since + late <= at) {
+            self.powers.pop_front();
+        }
+    }
+
+    /// The power as a BMC shows it that is late by `late`.
+    pub(super) fn shown_power(&self, at: Duration, late: Duration) -> Power {
+        let shown = self.powers.iter().rfind(|(since, _)| *since + late <= at).or(self.powers.front());
+        shown.map_or(self.machine.power(), |(_, power)| *power)
     }
 
     pub(super) fn system_etag(&self) -> String {

@@ -319,8 +319,11 @@ impl Twin {
 
     pub(super) fn view<T>(&self, serial: &str, show: impl FnOnce(&View<'_>) -> T) -> T {
         let config = &self.inner.config;
-        let now = config.started_at.checked_add(self.elapsed()).unwrap_or(config.started_at);
-        show(&View { config, state: &self.state(), serial, now })
+        let at = self.elapsed();
+        let now = config.started_at.checked_add(at).unwrap_or(config.started_at);
+        let state = self.state();
+        let power = state.shown_power(at, config.power.shown_late);
+        show(&View { config, state: &state, serial, now, power })
     }
 
     /// Changes the machine and tells everyone what came of it.
@@ -337,7 +340,7 @@ impl Twin {
         if state.machine.power() != power {
             let now = state.machine.power();
             state.system_revision += 1;
-            state.changed(at, Change::Power(now));
+            state.power_changed(at, now, self.inner.config.power.shown_late);
         }
         drop(state);
         if stopped {

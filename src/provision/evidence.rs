@@ -103,4 +103,7 @@ pub(super) struct PowerAsked {
     pub(super) sent_at: Option<Time>,
     /// How often it was sent.
     pub(super) sent: u32,
+    /// The host was started by every sign but that of its BMC, which still showed "off": that may be stale for a while.
+    #[serde(default)]
+    pub(super) unseen: bool,
 }

@@ -12,7 +12,7 @@
 //! The end is compared with the end of an undisturbed job: the record, the rows beside it, and everything that ever changed
 //! on the machine, in order (so that no medium goes in twice, no host is started twice).
 //!
-//! A controller lives through many jobs on one server, one after another; four of them (lanes) share the places.
+//! A controller lives through many jobs on one server, one after another; a few of them (lanes) share the places.
 
 mod controller;
 
@@ -33,8 +33,8 @@ use crate::kit::{Client, DataDir, LOOK, PATIENCE, Served, recipe, soon, start_fa
 
 const SERIAL: &str = "KILL-1";
 const REPORT_SECRET: &str = "what-the-maintenance-os-says";
-/// Controllers that are killed side by side.
-const LANES: usize = 4;
+/// How long after the end of a job its session with the BMC may take to end.
+const SESSIONS_END: Duration = Duration::from_secs(5);
 
 /// Where a controller dies.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +58,11 @@ struct Places {
 }
 
 impl Places {
-    /// Every `stride`-th place.
-    fn every(stride: u32) -> Arc<Mutex<Self>> {
+    /// Every `stride`-th place of these kinds of death.
+    fn every(stride: u32, kinds: [bool; DEATHS.len()]) -> Arc<Mutex<Self>> {
         // The kinds begin at different places, so that a stride does not look at the same ones three times.
         let next = [0, stride / 3, 2 * stride / 3];
-        Arc::new(Mutex::new(Self { stride, next, over: [false; DEATHS.len()] }))
+        Arc::new(Mutex::new(Self { stride, next, over: kinds.map(|wanted| !wanted) }))
     }
 
     fn next(&mut self) -> Option<(usize, Death)> {
@@ -83,8 +83,29 @@ struct End {
 
 impl fmt::Debug for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:#}\n{:?}", self.job, self.rows)?;
-        self.machine.iter().try_for_each(|change| writeln!(f, "  {change}"))
+        self.lines().into_iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+impl End {
+    fn lines(&self) -> Vec<String> {
+        let steps = self.job["steps"].as_array().unwrap().iter().map(Value::to_string);
+        let others = self.job.as_object().unwrap().iter().filter(|(key, _)| *key != "steps");
+        let others = others.map(|(key, value)| format!("{key}: {value}"));
+        let rows = self.rows.iter().map(|row| format!("{row:?}"));
+        steps.chain(others).chain(rows).chain(self.machine.iter().cloned()).collect()
+    }
+
+    /// What is different from another end, for people.
+    fn unlike(&self, other: &Self) -> String {
+        let (ours, theirs) = (self.lines(), other.lines());
+        let more = ours.iter().filter(|line| !theirs.contains(line)).map(|line| format!("  + {line}"));
+        let less = theirs.iter().filter(|line| !ours.contains(line)).map(|line| format!("  - {line}"));
+        let mut unlike: Vec<String> = more.chain(less).collect();
+        if unlike.is_empty() {
+            unlike.push(format!("in another order, or not as often:\n{self:?}"));
+        }
+        unlike.join("\n")
     }
 }
 
@@ -94,6 +115,8 @@ struct Lane {
     controller: Option<Served>,
     farm: Farm,
     runs: u32,
+    /// BMC sessions that nobody knows of: the controller died before it could write down what the BMC had opened.
+    unknown: usize,
 }
 
 impl Lane {
@@ -114,7 +137,7 @@ impl Lane {
         let farm = start_farm(vec![spec], data.path()).await;
         controller.admin.register(&farm.servers()[0]).await;
         controller.admin.push_image().await;
-        Self { data, controller: Some(controller), farm, runs: 0 }
+        Self { data, controller: Some(controller), farm, runs: 0, unknown: 0 }
     }
 
     fn twin(&self) -> &Twin {
@@ -165,7 +188,13 @@ impl Lane {
         }
         controller::withdraw(self.data.path());
         self.twin().clear_faults();
-        (self.end(&id.unwrap(), seen).await, died)
+        let end = self.end(&id.unwrap(), seen).await;
+        if self.unknown > 0 {
+            // They would time out; nobody waits for that here.
+            self.twin().reset_bmc();
+            self.unknown = 0;
+        }
+        (end, died)
     }
 
     fn is_dying(&mut self, death: Option<Death>) -> bool {
@@ -182,6 +211,10 @@ impl Lane {
         soon("the last request", self.twin().wait_for(|twin| twin.slots.iter().all(|slot| !slot.busy))).await;
         self.controller.take().unwrap().kill();
         let passed = controller::withdraw(self.data.path());
+        let known = count(&self.data, "SELECT count(*) FROM bmc_sessions WHERE server = ?1", SERIAL);
+        if known == 0 {
+            self.unknown += self.twin().snapshot().open_sessions;
+        }
         between(&self.data);
         self.controller = Some(self.data.serve().await);
         let requests = self.twin().journal();
@@ -192,8 +225,8 @@ impl Lane {
     async fn end(&self, id: &str, seen: u64) -> End {
         let client = self.client();
         // Logging out is the last thing and nobody waits for it.
-        let machine =
-            soon("the end of the sessions", self.twin().wait_for(|twin| twin.open_sessions == 0)).await;
+        let ended = self.twin().wait_for(|twin| twin.open_sessions <= self.unknown);
+        let machine = tokio::time::timeout(SESSIONS_END, ended).await.unwrap_or(self.twin().snapshot());
         let job = client.job(id).await;
         let steps = job["steps"].as_array().unwrap();
         let steps: Vec<Value> = steps.iter().map(|step| json!([step["step"], step["phase"]])).collect();
@@ -208,16 +241,23 @@ impl Lane {
                 Happening::Request { .. } => None,
             })
             .collect();
-        changes.push(format!("in the end {:?}, {:?}", machine.power, machine.boot));
+        let sessions = machine.open_sessions.saturating_sub(self.unknown);
+        changes.push(format!("in the end {:?}, {:?}, {sessions} sessions", machine.power, machine.boot));
         changes.extend(machine.slots.iter().map(|slot| format!("{} holds {:?}", slot.id, slot.image)));
         End { job: Value::Object(kept), rows: rows(&self.data, id), machine: changes }
     }
 }
 
+fn count(data: &DataDir, question: &str, about: &str) -> i64 {
+    let path = data.path().join("data/provisioner.db");
+    // The log of a dead controller can be read by who may write only.
+    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    database.busy_timeout(PATIENCE).unwrap();
+    database.query_row(question, [about], |row| row.get(0)).unwrap()
+}
+
 /// Counts what a job leaves in the database.
 fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
-    let path = data.path().join("data/provisioner.db");
-    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let questions = [
         "SELECT count(*) FROM locks WHERE root = ?1",
         "SELECT count(*) FROM media_grants WHERE run = ?1",
@@ -231,10 +271,7 @@ fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
         "SELECT count(*) FROM events WHERE run = ?1 AND type = 'run.ended'",
         "SELECT count(*) FROM events WHERE run = ?1 AND type = 'report.success'",
     ];
-    questions
-        .into_iter()
-        .map(|question| (question, database.query_row(question, [id], |row| row.get(0)).unwrap()))
-        .collect()
+    questions.into_iter().map(|question| (question, count(data, question, id))).collect()
 }
 
 /// Orders a job until somebody says that it is ordered.
@@ -283,15 +320,28 @@ fn golden(end: &End, twin: &Twin) {
     assert_eq!(twin.snapshot().power, Power::On, "{end:?}");
 }
 
-/// What was done with which places, for who reads the output.
+/// What was done with which places, and how many of the deaths ended otherwise than they should.
 #[derive(Default)]
 struct Tally {
     deaths: [u32; DEATHS.len()],
-    wrong: Vec<String>,
+    wrong: u32,
+}
+
+/// When a matrix is over.
+#[derive(Clone, Copy, PartialEq)]
+enum Stop {
+    AtTheEnd,
+    AtTheFirstWrong,
 }
 
 /// Kills controllers at the places until there are none left.
-async fn kill(spec: ServerSpec, places: Arc<Mutex<Places>>, tally: Arc<Mutex<Tally>>, between: fn(&DataDir)) {
+async fn kill(
+    spec: ServerSpec,
+    places: Arc<Mutex<Places>>,
+    tally: Arc<Mutex<Tally>>,
+    between: fn(&DataDir),
+    stop: Stop,
+) {
     let mut lane = Lane::start(spec).await;
     // The first job finds the machine off, the later ones find it on: those are alike.
     let (first, _) = lane.run(None, between).await;
@@ -301,6 +351,9 @@ async fn kill(spec: ServerSpec, places: Arc<Mutex<Places>>, tally: Arc<Mutex<Tal
     loop {
         let next = places.lock().unwrap().next();
         let Some((kind, death)) = next else { break };
+        if stop == Stop::AtTheFirstWrong && tally.lock().unwrap().wrong > 0 {
+            break;
+        }
         let (end, died) = lane.run(Some(death), between).await;
         let Some(died) = died else {
             places.lock().unwrap().over[kind] = true;
@@ -309,38 +362,42 @@ async fn kill(spec: ServerSpec, places: Arc<Mutex<Places>>, tally: Arc<Mutex<Tal
         let mut tally = tally.lock().unwrap();
         tally.deaths[kind] += 1;
         if end != undisturbed {
-            tally.wrong.push(format!("killed at {death:?} ({died}): {end:?}\ninstead of {undisturbed:?}"));
+            tally.wrong += 1;
+            println!("killed at {death:?} ({died}):\n{}", end.unlike(&undisturbed));
         }
     }
     drop(lane.controller.take());
     lane.farm.shutdown().await;
 }
 
-/// The matrix over one machine, at every `stride`-th place.
-async fn matrix(spec: ServerSpec, stride: u32, between: fn(&DataDir)) -> Tally {
+/// The matrix over one machine.
+async fn matrix(
+    spec: ServerSpec,
+    lanes: usize,
+    places: Arc<Mutex<Places>>,
+    between: fn(&DataDir),
+    stop: Stop,
+) -> Tally {
     let began = Instant::now();
-    let (places, tally) = (Places::every(stride), Arc::<Mutex<Tally>>::default());
-    let mut lanes = tokio::task::JoinSet::new();
-    for _ in 0..LANES {
-        lanes.spawn(kill(spec.clone(), Arc::clone(&places), Arc::clone(&tally), between));
+    let tally = Arc::<Mutex<Tally>>::default();
+    let mut at_work = tokio::task::JoinSet::new();
+    for _ in 0..lanes {
+        at_work.spawn(kill(spec.clone(), Arc::clone(&places), Arc::clone(&tally), between, stop));
     }
-    while let Some(lane) = lanes.join_next().await {
+    while let Some(lane) = at_work.join_next().await {
         lane.unwrap();
     }
     let tally = std::mem::take(&mut *tally.lock().unwrap());
-    println!(
-        "killed at {:?} places in {:?}; {} ended otherwise",
-        tally.deaths,
-        began.elapsed(),
-        tally.wrong.len()
-    );
+    println!("killed at {:?} places in {:?}; {} ended otherwise", tally.deaths, began.elapsed(), tally.wrong);
     tally
 }
 
-/// Every death of the matrix ends well.
-async fn all_end_well(spec: ServerSpec, stride: u32) {
-    let tally = matrix(spec, stride, |_| {}).await;
-    assert!(tally.wrong.is_empty(), "{} wrong ends, the first: {}", tally.wrong.len(), tally.wrong[0]);
+/// Every death of the matrix ends well. `KILL_STRIDE` has the last word on how many there are.
+async fn all_end_well(spec: ServerSpec, lanes: usize, stride: u32) {
+    let stride = std::env::var("KILL_STRIDE").map_or(stride, |stride| stride.parse().unwrap());
+    let places = Places::every(stride, [true; DEATHS.len()]);
+    let tally = matrix(spec, lanes, places, |_| {}, Stop::AtTheEnd).await;
+    assert_eq!(tally.wrong, 0, "the output says which");
     assert!(tally.deaths.iter().all(|deaths| *deaths > 0), "{:?}", tally.deaths);
 }
 
@@ -351,35 +408,36 @@ fn late() -> ServerSpec {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_a_few_effects_the_end_is_the_same() {
-    all_end_well(machine(|_| {}), 12).await;
+    all_end_well(machine(|_| {}), 3, 16).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: every effect there is; run by .ci/run"]
 async fn killed_at_every_effect_the_end_is_the_same() {
-    all_end_well(machine(|_| {}), 1).await;
+    all_end_well(machine(|_| {}), 4, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: every effect there is; run by .ci/run"]
-async fn killed_at_every_effect_with_a_single_slot_the_end_is_the_same() {
-    all_end_well(machine(|twin| *twin = twin.clone().with_single_cd()), 1).await;
+#[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
+async fn killed_with_a_single_slot_the_end_is_the_same() {
+    all_end_well(machine(|twin| *twin = twin.clone().with_single_cd()), 4, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: every effect there is; run by .ci/run"]
-async fn killed_at_every_effect_with_a_late_bmc_the_end_is_the_same() {
-    all_end_well(late(), 1).await;
+#[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
+async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
+    all_end_well(late(), 8, 5).await;
 }
 
 /// The mutant: intents that are not there after the death, as if they were written after the effect.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: every effect there is; run by .ci/run"]
+#[ignore = "a minute: dies at every request until it is caught; run by .ci/run"]
 async fn a_store_that_forgets_intents_is_caught() {
-    let tally = matrix(late(), 1, |data| {
+    let unanswered = Places::every(1, [false, false, true]);
+    let forgets = |data: &DataDir| {
         let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
         database.execute("DELETE FROM run_steps WHERE phase = 'intent'", []).unwrap();
-    })
-    .await;
-    assert!(!tally.wrong.is_empty(), "nobody noticed that intents are forgotten");
+    };
+    let tally = matrix(late(), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
+    assert!(tally.wrong > 0, "nobody noticed that intents are forgotten");
 }

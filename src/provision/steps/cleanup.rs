@@ -17,7 +17,7 @@ use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
-use super::power::{due, force_off, power_state};
+use super::power::{ask, due, force_off, power_state};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
@@ -121,13 +121,12 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
         .leaving(json!(asked)))
 }
 
-/// Whether this job told the host to power on so recently that an "off" of its BMC may be stale.
+/// Whether this job told the host to power on so recently that an "off" of its BMC may be stale: nobody has seen it on.
 fn coming_up(context: &StepContext) -> bool {
     context.snapshot.evidence("redfish.power-on").any(|record| {
-        let sent_at = serde_json::from_value::<PowerAsked>(record.evidence.clone())
-            .ok()
-            .and_then(|asked| asked.sent_at);
-        record.phase != StepPhase::Done && sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
+        let asked: PowerAsked = serde_json::from_value(record.evidence.clone()).unwrap_or_default();
+        let unseen = asked.unseen || record.phase != StepPhase::Done;
+        unseen && asked.sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
     })
 }
 
@@ -246,8 +245,7 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
         asked.sent += 1;
         asked.sent_at = Some(context.now());
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
-        let reset = host.bmc.reset(system, ResetType::On).await.map_err(|error| of_redfish(STEP, &error))?;
-        if reset.confirmed {
+        if ask(STEP, &host, system, ResetType::On, &asked).await? {
             let event = NewEvent::info("redfish.power", "host on, read back");
             return Ok(StepReport::done().leaving(json!(asked)).event(event));
         }
@@ -277,7 +275,9 @@ async fn still_mounted(
 async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.grant";
     let serial = input(STEP, context)?.server;
-    site.bmcs.close(&serial).await;
+    if let Ok(Some(server)) = site.directory.server(&serial).await {
+        site.bmcs.close(&server, &context.lease).await;
+    }
     let run = context.snapshot.run.id;
     site.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
     let grants = site.grants.clone();

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::{PowerState, RedfishError, ResetType, SystemInfo};
+use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked};
@@ -55,6 +55,24 @@ pub(super) fn due(context: &StepContext, asked: &PowerAsked) -> bool {
     orphaned || asked.sent_at.is_none_or(|sent| context.now().since(sent) >= ASK_AGAIN)
 }
 
+/// Sends a power request that was written down as `asked`; answers whether a read shows its effect already.
+///
+/// A refusal of one that was sent before is no failure: the first may have been carried out by a BMC that shows its power
+/// state late, and refuses to do what is done.
+pub(super) async fn ask(
+    step: &str,
+    host: &Host,
+    system: &SystemInfo,
+    reset: ResetType,
+    asked: &PowerAsked,
+) -> Result<bool, StepReport> {
+    match host.bmc.reset(system, reset).await {
+        Ok(applied) => Ok(applied.confirmed),
+        Err(error) if asked.sent > 1 && matches!(error.kind, ErrorKind::Refused { .. }) => Ok(false),
+        Err(error) => Err(of_redfish(step, &error)),
+    }
+}
+
 /// Forces the host off and reads it back.
 pub(super) async fn force_off(
     step: &str,
@@ -75,9 +93,7 @@ pub(super) async fn force_off(
         asked.sent_at = Some(context.now());
         asked.sent += 1;
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(step))?;
-        let reset =
-            host.bmc.reset(system, ResetType::ForceOff).await.map_err(|error| of_redfish(step, &error))?;
-        if reset.confirmed {
+        if ask(step, host, system, ResetType::ForceOff, &asked).await? {
             return Ok(host.report(
                 StepReport::done()
                     .leaving(json!(asked))
@@ -91,14 +107,16 @@ pub(super) async fn force_off(
 
 async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.power-on";
+    let mut asked: PowerAsked = context.own().unwrap_or_default();
     if context.snapshot.pending().any(|signal| signal.name == SIGNAL) {
         // A machine that reports was started, whatever its BMC says or whether it answers.
+        asked.unseen = true;
         return Ok(StepReport::done()
+            .leaving(json!(asked))
             .event(NewEvent::info("redfish.power", "the machine has reported: it was started")));
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
-    let mut asked: PowerAsked = context.own().unwrap_or_default();
     let state =
         power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {
@@ -112,6 +130,7 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     if asked.sent > 0
         && let Some(sign) = started(STEP, site, context, &host, &found).await?
     {
+        asked.unseen = true;
         let event =
             NewEvent::info("redfish.power", format!("host was started: {sign}; its BMC reports off as yet"));
         return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
@@ -130,8 +149,7 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
         asked.sent_at = Some(context.now());
         asked.sent += 1;
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
-        let reset = host.bmc.reset(system, ResetType::On).await.map_err(|error| of_redfish(STEP, &error))?;
-        if reset.confirmed {
+        if ask(STEP, &host, system, ResetType::On, &asked).await? {
             return Ok(host.report(
                 StepReport::done()
                     .leaving(json!(asked))

@@ -17,7 +17,7 @@ use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
-use super::power::{ask, due, force_off, power_state};
+use super::power::{ask, due, force_off, orphaned, power_state};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
@@ -103,7 +103,9 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     if state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
     }
-    if asked.graceful_at.is_none() {
+    let again = asked.graceful_at.is_some();
+    // One that may never have left is sent again: the alternative is to cut the power of a system that would have gone down.
+    if !again || orphaned(context) {
         asked.graceful_at = Some(now);
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
         match host.bmc.reset(system, ResetType::GracefulShutdown).await {
@@ -112,6 +114,8 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
                 return Ok(StepReport::done().leaving(json!(asked)).event(event));
             }
             Ok(_) => {}
+            // It may have been done before, and is refused by a BMC that shows its power state late.
+            Err(error) if again && !error.is_transient() => {}
             // A BMC that cannot shut down gracefully now is forced at once.
             Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
             Err(error) => return Err(of_redfish(STEP, &error)),

@@ -48,11 +48,15 @@ async fn off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     force_off(STEP, context, &host, &found.discovery.system).await
 }
 
+/// Whether the owner before died in this step, between writing down what it is about to do and what came of it.
+pub(super) fn orphaned(context: &StepContext) -> bool {
+    context.reentered && context.waited.is_none()
+}
+
 /// Whether a power request that has no effect yet is to be sent (again): never sent, sent long ago, or sent by an owner that
 /// died before it was answered, so that nobody knows whether it ever left.
 pub(super) fn due(context: &StepContext, asked: &PowerAsked) -> bool {
-    let orphaned = context.reentered && context.waited.is_none();
-    orphaned || asked.sent_at.is_none_or(|sent| context.now().since(sent) >= ASK_AGAIN)
+    orphaned(context) || asked.sent_at.is_none_or(|sent| context.now().since(sent) >= ASK_AGAIN)
 }
 
 /// Sends a power request that was written down as `asked`; answers whether a read shows its effect already.

@@ -96,7 +96,8 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
         return force_off(STEP, context, &host, system).await;
     }
     let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
-    if state == PowerState::Off && coming_up(context) {
+    // Whoever was asked to shut down had been seen on.
+    if state == PowerState::Off && asked.graceful_at.is_none() && coming_up(context) {
         let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
         return Ok(settling(&waits::POWER_OFF, POWER_WITHIN, detail).leaving(json!(asked)));
     }

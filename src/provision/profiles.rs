@@ -61,7 +61,6 @@ mod tests {
     use super::*;
 
     fn server() -> Server {
-        #[expect(clippy::unwrap_used, reason = "a literal that is a serial")]
         let serial = "A1".parse().unwrap();
         Server::unknown(serial, crate::model::Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH))
     }

@@ -9,8 +9,7 @@ use redfish::{Bmc, ErrorKind, InsertOptions, InsertVia, Profile, ResetType, Syst
 use serde_json::{Value, json};
 
 use crate::fake::{
-    EJECT, Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SESSIONS, SLOT, SYSTEM, SYSTEMS, URL, builder,
-    inserted,
+    Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SESSIONS, SLOT, SYSTEM, SYSTEMS, URL, builder, inserted,
 };
 
 /// Flags that say how long callers wait; the client itself does not wait for them.

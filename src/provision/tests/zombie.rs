@@ -92,7 +92,7 @@ async fn wake(pause: u64, fenced: bool) -> Option<Woken> {
 async fn a_worker_that_wakes_up_after_its_lease_writes_nothing_and_sends_nothing_wherever_it_stood() {
     let mut wrong = Vec::new();
     for pause in 1.. {
-        let Some(woken) = wake(pause, true).await else {
+        let Some(woken) = Box::pin(wake(pause, true)).await else {
             assert!(pause > 10, "a job takes more requests than {pause}");
             break;
         };
@@ -108,7 +108,7 @@ async fn a_worker_that_wakes_up_after_its_lease_writes_nothing_and_sends_nothing
 async fn a_fence_that_always_allows_is_caught() {
     let mut caught = false;
     for pause in 1.. {
-        let Some(woken) = wake(pause, false).await else { break };
+        let Some(woken) = Box::pin(wake(pause, false)).await else { break };
         assert!(!woken.wrote, "the epoch in the database needs no clock");
         caught |= woken.mutated;
     }

@@ -14,6 +14,11 @@
 //!
 //! A controller lives through many jobs on one server, one after another; a few of them (lanes) share the places.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "which death ended wrong, and how many there were, is for who reads the output"
+)]
+
 mod controller;
 
 use std::fmt;

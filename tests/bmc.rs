@@ -310,6 +310,23 @@ async fn an_os_that_ignores_the_shutdown_is_switched_off_before_media_are_taken_
     scene.end().await;
 }
 
+/// A regression: an "off" that was not true any more was believed, and media were taken from under a running system.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_whose_bmc_shows_its_power_late_is_not_taken_for_off_while_it_runs() {
+    let spec = with_twin(silent("LATE-1"), |twin| twin.power.state_lag = Duration::from_secs(3));
+    let scene = Scene::start(vec![spec]).await;
+    let id = scene.admin.create_job("LATE-1").await;
+    scene.admin.awaits_report(&id).await;
+    let document = scene.admin.job_document(&id).await;
+    let token = document["webhook_token"].as_str().unwrap();
+    scene.admin.report("LATE-1", token, &json!({ "status": "success" })).await.expect(200);
+    let job = scene.admin.complete(&id).await;
+    let machine = scene.twin("LATE-1").snapshot();
+    assert_eq!((machine.ejected_while_running, machine.boots_from_media, machine.power), (0, 1, Power::On));
+    assert_eq!(job["cleanup"]["state"], "done", "{}", scene.admin.story(&id).await);
+    scene.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_never_reports_fails_at_the_deadline_and_is_left_as_it_was_found() {
     let scene = Scene::start(vec![silent("QUIET-1")]).await;

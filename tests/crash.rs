@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, Power, ResetType, Twin, TwinSnapshot, When};
+use redfish::sim::{Change, Effect, Fault, Happening, Power, ResetType, Twin, TwinSnapshot, When};
 use serde_json::{Value, json};
 use shoal::sim::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 
@@ -184,19 +184,40 @@ async fn killed_during_cleanup() {
         unsaid(When::ResetTo(ResetType::On)),
         undone(When::ResetTo(ResetType::On)),
     ] {
-        let (mut data, controller, farm) = served(silent(SERIAL)).await;
-        let twin = &farm.servers()[0].twin;
-        let id = controller.admin.create_job(SERIAL).await;
-        controller.admin.awaits_report(&id).await;
-        // From here on only cleanup speaks to the BMC.
-        twin.inject(fault);
-        report(&controller.admin, &id).await;
-        struck(twin).await;
-        controller.kill();
-        let successor = data.serve().await;
-        let job = successor.admin.complete(&id).await;
-        ended_well(&job, twin, &successor.admin.story(&id).await);
+        killed_in_cleanup(silent(SERIAL), fault).await;
     }
+}
+
+/// Lets a controller die at a fault that only cleanup can run into.
+async fn killed_in_cleanup(spec: ServerSpec, fault: Fault) -> (DataDir, Farm) {
+    let (mut data, controller, farm) = served(spec).await;
+    let twin = &farm.servers()[0].twin;
+    let id = controller.admin.create_job(SERIAL).await;
+    controller.admin.awaits_report(&id).await;
+    twin.inject(fault);
+    report(&controller.admin, &id).await;
+    struck(twin).await;
+    controller.kill();
+    let successor = data.serve().await;
+    let job = successor.admin.complete(&id).await;
+    ended_well(&job, twin, &successor.admin.story(&id).await);
+    (data, farm)
+}
+
+/// A regression: the successor asked again, and took the refusal of a BMC that had done it already for a failure.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_a_bmc_that_shows_its_power_late_powers_on_again() {
+    let late = with_twin(silent(SERIAL), |twin| twin.power.state_lag = Duration::from_secs(4));
+    killed_in_cleanup(late, unsaid(When::ResetTo(ResetType::On))).await;
+}
+
+/// A regression: the successor waited for a shutdown that nobody had asked for, and then cut the power.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_before_the_host_was_asked_to_shut_down_it_is_asked_again() {
+    let fault = Fault::once(When::ResetTo(ResetType::GracefulShutdown), Effect::Hang);
+    let (_data, farm) = killed_in_cleanup(silent(SERIAL), fault).await;
+    let asked = Happening::Change(Change::Reset(ResetType::GracefulShutdown));
+    assert!(farm.servers()[0].twin.journal().iter().any(|entry| entry.what == asked));
 }
 
 #[tokio::test(flavor = "multi_thread")]

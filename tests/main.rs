@@ -15,6 +15,7 @@
 //!   guards   what must not be possible           operators  what a person asks of a job
 //!   outgoing events posted to others                     esxi     an installer that cannot report
 //!   faults   every known fault of a BMC, each with its ending
+//!   kill     death at every effect of a job, one by one
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -31,6 +32,7 @@ mod faults;
 mod guards;
 mod images;
 mod jobs;
+mod kill;
 mod kit;
 mod limits;
 mod media;

@@ -258,8 +258,8 @@ pub enum ErrorKind {
         /// What.
         detail: String,
     },
-    /// The [`Fence`](crate::Fence) did not allow a mutation; nothing was sent.
-    #[error("no longer entitled to change this server")]
+    /// The [`Fence`](crate::Fence) did not allow the request; nothing was sent.
+    #[error("no longer entitled to speak to this server")]
     Fenced,
 }
 

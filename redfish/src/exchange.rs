@@ -75,7 +75,10 @@ pub(crate) struct Call<'a> {
     body: Option<&'a Value>,
     if_match: Option<&'a str>,
     deadline: Duration,
-    fenced: bool,
+    /// For how long from now the sender must still own the server; `None` asks nobody.
+    owned_for: Option<Duration>,
+    /// Whether it is meant to change the server.
+    changes: bool,
     /// The only resource a mutation touches; none touches all.
     touches: Option<&'a str>,
 }
@@ -89,13 +92,14 @@ impl<'a> Call<'a> {
             body: None,
             if_match: None,
             deadline,
-            fenced: false,
+            owned_for: Some(Duration::ZERO),
+            changes: false,
             touches: None,
         }
     }
 
     pub(crate) fn mutation(operation: Operation, method: Method, path: &'a str, deadline: Duration) -> Self {
-        Call { operation, method, path, body: None, if_match: None, deadline, fenced: true, touches: None }
+        Call { method, owned_for: Some(deadline), changes: true, ..Call::read(operation, path, deadline) }
     }
 
     pub(crate) fn body(mut self, body: &'a Value) -> Self {
@@ -109,9 +113,15 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// For what changes no server: the fence is not asked.
+    /// For a login, which changes no server: sent by whoever may read.
+    pub(crate) fn harmless(mut self) -> Self {
+        (self.owned_for, self.changes) = (Some(Duration::ZERO), false);
+        self
+    }
+
+    /// For a logout, which only ends what is the sender's own: the fence is not asked.
     pub(crate) fn unfenced(mut self) -> Self {
-        self.fenced = false;
+        (self.owned_for, self.changes) = (None, false);
         self
     }
 
@@ -415,12 +425,12 @@ impl Core {
         let mut path = call.path.to_owned();
         let mut hops = 0;
         loop {
-            if call.fenced && !self.fence.allows(call.deadline) {
+            if call.owned_for.is_some_and(|owned_for| !self.fence.allows(owned_for)) {
                 return Err(fail(ErrorKind::Fenced));
             }
             let identity = !self.any_encoding.load(Ordering::Relaxed);
             let request = self.request(call, &path, proof, identity).map_err(fail)?;
-            if call.fenced {
+            if call.changes {
                 self.recent.forget(call.touches);
             }
             let started = Instant::now();

@@ -50,10 +50,11 @@ pub trait SessionKeeper: Send + Sync {
     fn closed(&self, uri: &str);
 }
 
-/// Decides, right before a mutation is sent, whether its sender still owns the server.
+/// Decides, right before a request is sent, whether its sender still owns the server: who does not sends nothing.
 pub trait Fence: Send + Sync {
-    /// Whether a mutation that takes at most `deadline` from now may be sent. Logins and logouts do not ask.
-    fn allows(&self, deadline: Duration) -> bool;
+    /// Whether the sender owns the server for so long from now: for a mutation the longest it may take, for a read and a
+    /// login, which change nothing, no time at all. Logouts do not ask.
+    fn allows(&self, owned_for: Duration) -> bool;
 }
 
 /// The default for all three: sees nothing, keeps nothing, allows everything.

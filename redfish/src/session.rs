@@ -172,7 +172,7 @@ impl Core {
         }
         let call = Call::mutation(Operation::Login, Method::POST, &path, profile.login_timeout)
             .body(&body)
-            .unfenced();
+            .harmless();
         let answer = self.transmit(&call, None, 1).await?;
         if answer.status.is_success() {
             let token = answer.headers.get("x-auth-token").filter(|token| token.len() <= MAX_TOKEN);

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::Body;
+use crate::model::witness::passing_file;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 * 1024;
@@ -38,9 +39,14 @@ fn whole(folder: &Path, name: &str, fill: impl FnOnce(&mut File) -> io::Result<(
     let mut file =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     fill(&mut file)?;
+    passing_file("write", name);
     file.sync_all()?;
+    passing_file("synced", name);
     fs::rename(&partial, folder.join(name))?;
-    File::open(folder)?.sync_all()
+    passing_file("renamed", name);
+    File::open(folder)?.sync_all()?;
+    passing_file("kept", name);
+    Ok(())
 }
 
 #[cfg(test)]

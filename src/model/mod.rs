@@ -15,6 +15,7 @@ pub mod time;
 pub mod transition;
 pub mod turns;
 pub mod webhook;
+pub mod witness;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;

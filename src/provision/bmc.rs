@@ -1,4 +1,4 @@
-//! Connections to BMCs: one client per server, its session kept across crashes, its mutations fenced by the lease.
+//! Connections to BMCs: one client per server, its session kept across crashes, everything it sends fenced by the lease.
 //!
 //! ```text
 //!   step --(server, lease)--> Bmcs --> client (reused while the record's revision stands)
@@ -234,8 +234,17 @@ impl Bmcs {
         Some(Connected { bmc: found.bmc.clone(), learned_fingerprint })
     }
 
-    /// Logs out and forgets the connection; best effort, a session also ends by itself.
-    pub(super) async fn close(&self, serial: &Serial) {
+    /// Logs out and forgets the connection; best effort, a session also ends by itself. Without a connection there may be
+    /// the session of a predecessor that died before it could log out: connecting closes it.
+    pub(super) async fn close(&self, server: &Server, lease: &LeaseGuard) {
+        let serial = &server.serial;
+        let unconnected = !self.open().contains_key(serial);
+        if unconnected
+            && matches!(self.sessions.kept(serial).await, Ok(Some(_)))
+            && let Err(error) = self.connect(server, lease).await
+        {
+            tracing::info!(server = %serial, %error, "an old BMC session could not be closed; it times out");
+        }
         let found = self.open().remove(serial);
         if let Some(found) = found
             && let Err(error) = found.bmc.logout().await
@@ -426,8 +435,8 @@ impl SharedLease {
 }
 
 impl Fence for SharedLease {
-    fn allows(&self, deadline: Duration) -> bool {
+    fn allows(&self, owned_for: Duration) -> bool {
         let lease = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        lease.as_ref().is_some_and(|lease| lease.outlives(deadline).is_ok())
+        lease.as_ref().is_some_and(|lease| lease.outlives(owned_for).is_ok())
     }
 }

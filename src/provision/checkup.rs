@@ -282,10 +282,14 @@ async fn run_checks(site: &Arc<Site>, context: &StepContext) -> Result<StepRepor
 async fn clean(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let done = context.snapshot.evidence(EXAMINE).any(|record| record.phase == crate::model::StepPhase::Done);
     let begun = context.snapshot.evidence(EXAMINE).next().is_some();
-    if let (true, false, Ok((server, _))) = (begun, done, server(CLEAN, site, context).await) {
-        take_out_everywhere(site, context, &server).await?;
+    let asked = asked(CLEAN, context)?;
+    let server = site.directory.server(&asked.server).await.map_err(|why| unavailable(CLEAN, &why))?;
+    if let Some(server) = server {
+        if begun && !done {
+            take_out_everywhere(site, context, &server).await?;
+        }
+        site.bmcs.close(&server, &context.lease).await;
     }
-    site.bmcs.close(&asked(CLEAN, context)?.server).await;
     let (run, grants) = (context.snapshot.run.id, site.grants.clone());
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
     report.then = Some(AfterCommit(Arc::new(move || grants.end(run.0))));

@@ -1,4 +1,9 @@
-//! The workflow inside the engine: another kind starts it by name, and it inherits that kind's lock.
+//! The workflow inside the engine: another kind starts it by name, and it inherits that kind's lock; every step of it fails
+//! and breaks off once; a worker of it that was paused for too long wakes up.
+
+mod bench;
+mod matrix;
+mod zombie;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +153,7 @@ fn server(now: Time, key: &MasterKey) -> Server {
     }
 }
 
-fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> {
+fn site(folder: &std::path::Path, key: &MasterKey, server: Server, sessions: Arc<dyn Sessions>) -> Arc<Site> {
     let iso = folder.join("maintenance.iso");
     let mut file = std::fs::File::create(&iso).unwrap();
     crate::sim::images::maintenance_iso().unwrap().write_to(&mut file).unwrap();
@@ -162,7 +167,7 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server) -> Arc<Site> 
         bmcs: Bmcs::new(
             Resolver::new(key),
             key.derive("bmc-sessions"),
-            Arc::new(Nothing),
+            sessions,
             Arc::new(Nothing),
             redfish::Options { read_attempts: 1, ..redfish::Options::default() },
             BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
@@ -199,7 +204,7 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     let store = Store::open(&folder.path().join("provisioner.db"), now).unwrap();
     let server = server(now, &key);
     store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
-    let site = site(folder.path(), &key, server.clone());
+    let site = site(folder.path(), &key, server.clone(), Arc::new(Nothing));
     let kinds = Kinds::default().with(Arc::new(Provision::new(Arc::clone(&site)))).with(Arc::new(Installs));
     let config = EngineConfig {
         owner: "test".to_owned(),

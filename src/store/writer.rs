@@ -18,6 +18,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::db::StoreError;
+use crate::model::witness;
 
 /// Jobs that share one transaction at most.
 const BATCH: usize = 128;
@@ -144,6 +145,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
         batch.drain(..).for_each(|job| job.refuse(why.clone()));
         return;
     }
+    let written_before = connection.total_changes();
     let mut answers = Vec::with_capacity(batch.len());
     let mut broken = None;
     for job in batch.drain(..) {
@@ -151,6 +153,11 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
             Some(why) => job.refuse(StoreError::clone(why)),
             None => broken = in_savepoint(connection, job, &mut answers).err(),
         }
+    }
+    // A transaction that wrote nothing (a claim that found nothing due) is no effect.
+    let writes = connection.total_changes() != written_before;
+    if writes {
+        witness::passing("commit");
     }
     let committed = match broken {
         Some(why) => Err(why),
@@ -160,6 +167,9 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
     };
     if committed.is_err() && !connection.is_autocommit() {
         let _best_effort = connection.execute_batch("ROLLBACK");
+    }
+    if writes {
+        witness::passing("committed");
     }
     for answer in answers {
         answer(committed.clone());

@@ -40,6 +40,7 @@ pub(crate) fn binary(arguments: &[&str]) -> Command {
 /// A data directory, and the settings of the controllers that work on it one after another.
 pub(crate) struct DataDir {
     folder: TempDir,
+    program: fn() -> Command,
     environment: Vec<(String, String)>,
     base: String,
     starts: usize,
@@ -60,7 +61,20 @@ impl DataDir {
             ("LOG_FORMAT", "json".to_owned()),
         ];
         let environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { folder, environment, base: format!("http://{address}"), starts: 0, token: None }
+        Self {
+            folder,
+            program: || binary(&["serve"]),
+            environment,
+            base: format!("http://{address}"),
+            starts: 0,
+            token: None,
+        }
+    }
+
+    /// The same, served by another program, which prints its first admin token as ours does.
+    pub(crate) fn run_by(mut self, program: fn() -> Command) -> Self {
+        self.program = program;
+        self
     }
 
     /// The same with one more setting.
@@ -86,7 +100,7 @@ impl DataDir {
 
     /// The command that serves this directory.
     pub(crate) fn command(&self) -> Command {
-        let mut command = binary(&["serve"]);
+        let mut command = (self.program)();
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -132,7 +146,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    fn running(&mut self) -> bool {
+    pub(crate) fn running(&mut self) -> bool {
         matches!(self.child.as_mut().unwrap().try_wait(), Ok(None))
     }
 

@@ -116,7 +116,15 @@ impl Twin {
         let at = self.elapsed();
         let mut state = self.state();
         state.slots[index].busy = false;
-        let facts = facts.map_err(|refusal| refuse_media(&url, &refusal))?;
+        let facts = match facts {
+            Ok(facts) => facts,
+            Err(refusal) => {
+                drop(state);
+                // Who waits for the slot need not be the client, which may be gone.
+                self.notify();
+                return Err(refuse_media(&url, &refusal));
+            }
+        };
         let change =
             Change::Inserted { slot: config.slots[index].id.clone(), file: url.file_name().to_owned() };
         let from = at + config.media.attach_time;

@@ -176,19 +176,38 @@ async fn at_most_two_requests_are_in_flight_and_one_of_them_mutates() {
     assert_eq!(fake.sent(Method::POST, EJECT).len(), 6);
 }
 
+/// The fence of who owns the server for a moment only.
+struct Expiring;
+
+impl Fence for Expiring {
+    fn allows(&self, owned_for: Duration) -> bool {
+        assert!(owned_for.is_zero() || owned_for >= Duration::from_secs(1));
+        owned_for.is_zero()
+    }
+}
+
+/// The fence of who owns the server no more.
 struct Closed;
 
 impl Fence for Closed {
-    fn allows(&self, deadline: Duration) -> bool {
-        assert!(deadline >= Duration::from_secs(1));
+    fn allows(&self, _owned_for: Duration) -> bool {
         false
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_fence_lets_reads_through_and_no_mutation() {
+async fn a_closed_fence_lets_nothing_through_not_even_a_login() {
     let fake = Fake::new();
     let bmc = builder(&fake, Profile::generic()).fence(Arc::new(Closed)).build();
+    let error = bmc.discover(&SystemSelector::default()).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Fenced), "{error}");
+    assert!(fake.journal().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_is_about_to_close_lets_reads_through_and_no_mutation() {
+    let fake = Fake::new();
+    let bmc = builder(&fake, Profile::generic()).fence(Arc::new(Expiring)).build();
     let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
     for error in [
         bmc.reset(&system, ResetType::On).await.unwrap_err(),

@@ -1,12 +1,13 @@
 //! The failure matrix, generic over the plan: every step fails, breaks off and is interrupted at every point, and the end is
 //! the one it should be.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use super::kit::{Act, Kit};
-use crate::model::{Outcome, RunId};
+use crate::model::{Event, Outcome, RunId};
 
 const PLAN: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -83,6 +84,27 @@ async fn every_undo_carried_out_twice_ends_like_once() {
         kit.settle_and_die(&kit.engine).await;
         recover(&kit).await;
         assert_eq!(end(&kit, id).await, once, "{step}");
+    }
+}
+
+#[tokio::test]
+async fn every_undo_failing_is_told_and_the_others_are_done() {
+    for step in PLAN {
+        let kit = Kit::new();
+        kit.script("d", [Act::Fail]);
+        kit.script(&format!("undo {step}"), [Act::Fail]);
+        let id = kit.start("undoing", &PLAN).await;
+        recover(&kit).await;
+        let (outcome, outside, records) = end(&kit, id).await;
+        // The last step has failed without doing anything, so that there is nothing of it to be left.
+        let left = if step == "d" { "" } else { step };
+        let expected = ["clean", left].into_iter().filter(|name| !name.is_empty()).collect::<BTreeSet<_>>();
+        let outside: BTreeSet<&str> = outside.split(' ').collect();
+        assert_eq!((outcome, outside), (Some(Outcome::Failed), expected), "{step}");
+        assert!(records.iter().take(PLAN.len()).all(|(_, phase)| phase == "undone"), "{step}: {records:?}");
+        let told = kit.engine.store().last_events(id, 100).await.unwrap();
+        let gave_up = |event: &&Event| event.kind == "step.gave-up" && event.message.starts_with(step);
+        assert_eq!(told.iter().filter(gave_up).count(), 1, "{step}: that it is not done is told");
     }
 }
 

@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use super::super::body::ImageDigest;
 use super::{ImportError, ImportedImage};
+use crate::model::witness::passing_file;
 
 /// What the names of incomplete files begin with.
 pub(super) const PREFIX: &str = "incoming-";
@@ -94,19 +95,23 @@ impl Incoming {
         let digest = ImageDigest::new(self.hasher.finalize_reset().into());
         let path = image_path(dir, digest);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        passing_file("write", "library.iso");
         let sealed = SystemTime::UNIX_EPOCH + Duration::new(now.as_secs(), seal(digest));
         self.file
             .set_permissions(Permissions::from_mode(0o444))
             .and_then(|()| self.file.set_modified(sealed))
             .and_then(|()| self.file.sync_all())
             .map_err(ImportError::store("make a file durable"))?;
+        passing_file("synced", "library.iso");
         // An image that is there already is replaced by the same bytes: that heals one damaged on the disk, and whoever
         // has it open keeps the old file.
         std::fs::rename(&self.path, &path).map_err(ImportError::store("rename a file"))?;
         self.finished = true;
+        passing_file("renamed", "library.iso");
         File::open(dir)
             .and_then(|dir| dir.sync_all())
             .map_err(ImportError::store("make the directory durable"))?;
+        passing_file("kept", "library.iso");
         Ok(ImportedImage { digest, len: self.len, path })
     }
 }

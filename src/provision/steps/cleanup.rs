@@ -310,7 +310,10 @@ async fn still_mounted(
 async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.grant";
     let serial = input(STEP, context)?.server;
-    site.bmcs.close(&serial).await;
+    let server = site.directory.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
+    if let Some(server) = server {
+        site.bmcs.close(&server, &context.lease).await;
+    }
     let run = context.snapshot.run.id;
     site.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
     let grants = site.grants.clone();

@@ -1,0 +1,448 @@
+//! The kill matrix: a controller is killed at every effect of a job, one effect after the other, and its successor ends the
+//! job as if nothing had happened.
+//!
+//! ```text
+//!   effect             killed                                   enumerated by
+//!   commit, file       right before it, right after it          the controller itself (`shoal::model::witness`)
+//!   request to a BMC   before it is carried out; after it,      the simulated BMC: the n-th request of the job is
+//!                      before it is answered                    never answered
+//! ```
+//!
+//! Each kind of death is tried at its first place, at its second, and so on until a job ends before its place is reached.
+//! The end is compared with the end of an undisturbed job: the record, the rows beside it, and everything that ever changed
+//! on the machine, in order (so that no medium goes in twice, no host is started twice).
+//!
+//! A controller lives through many jobs on one server, one after another; a few of them (lanes) share the places.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "which death ended wrong, and how many there were, is for who reads the output"
+)]
+
+mod controller;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use redfish::sim::{Effect, Fault, Happening, Power, Twin, When};
+use reqwest::Method;
+use rusqlite::{Connection, OpenFlags};
+use serde_json::{Value, json};
+use shoal::model::{Clock, SystemClock};
+use shoal::sim::maintenance_os::unit;
+use shoal::sim::{Farm, InstallerBehaviour, ServerSpec};
+
+use crate::kit::{Client, DataDir, LOOK, PATIENCE, Served, recipe, soon, start_farm, with_twin};
+
+const SERIAL: &str = "KILL-1";
+const REPORT_SECRET: &str = "what-the-maintenance-os-says";
+/// How long after the end of a job its session with the BMC may take to end.
+const SESSIONS_END: Duration = Duration::from_secs(5);
+
+/// Where a controller dies.
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    /// At the n-th point of its own: around a commit or a file operation.
+    Point(u32),
+    /// At the n-th request to the BMC, which is never carried out.
+    Unsent(u32),
+    /// At the n-th request to the BMC, which was carried out.
+    Unanswered(u32),
+}
+
+/// The kinds of death, by the place of it.
+const DEATHS: [fn(u32) -> Death; 3] = [Death::Point, Death::Unsent, Death::Unanswered];
+
+/// Deals out places until each kind of death has come to its last one.
+struct Places {
+    stride: u32,
+    next: [u32; DEATHS.len()],
+    over: [bool; DEATHS.len()],
+}
+
+impl Places {
+    /// Every `stride`-th place of these kinds of death.
+    fn every(stride: u32, kinds: [bool; DEATHS.len()]) -> Arc<Mutex<Self>> {
+        // The kinds begin at different places, so that a stride does not look at the same ones three times.
+        let next = [0, stride / 3, 2 * stride / 3];
+        Arc::new(Mutex::new(Self { stride, next, over: kinds.map(|wanted| !wanted) }))
+    }
+
+    fn next(&mut self) -> Option<(usize, Death)> {
+        let kind = (0..DEATHS.len()).find(|kind| !self.over[*kind])?;
+        let place = self.next[kind];
+        self.next[kind] += self.stride;
+        Some((kind, DEATHS[kind](place)))
+    }
+}
+
+/// How a job ended, for the job, its rows and its machine.
+#[derive(PartialEq)]
+struct End {
+    job: Value,
+    rows: Vec<(&'static str, i64)>,
+    machine: Vec<String>,
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().into_iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+impl End {
+    fn lines(&self) -> Vec<String> {
+        let steps = self.job["steps"].as_array().unwrap().iter().map(Value::to_string);
+        let others = self.job.as_object().unwrap().iter().filter(|(key, _)| *key != "steps");
+        let others = others.map(|(key, value)| format!("{key}: {value}"));
+        let rows = self.rows.iter().map(|row| format!("{row:?}"));
+        steps.chain(others).chain(rows).chain(self.machine.iter().cloned()).collect()
+    }
+
+    /// What is different from another end, for people.
+    fn unlike(&self, other: &Self) -> String {
+        let (ours, theirs) = (self.lines(), other.lines());
+        let more = ours.iter().filter(|line| !theirs.contains(line)).map(|line| format!("  + {line}"));
+        let less = theirs.iter().filter(|line| !ours.contains(line)).map(|line| format!("  - {line}"));
+        let mut unlike: Vec<String> = more.chain(less).collect();
+        if unlike.is_empty() {
+            unlike.push(format!("in another order, or not as often:\n{self:?}"));
+        }
+        unlike.join("\n")
+    }
+}
+
+/// A server, a data directory and the controllers that die on it.
+struct Lane {
+    data: DataDir,
+    controller: Option<Served>,
+    farm: Farm,
+    runs: u32,
+    /// BMC sessions that nobody knows of: the controller died before it could write down what the BMC had opened.
+    unknown: usize,
+}
+
+impl Lane {
+    async fn start(spec: ServerSpec) -> Self {
+        let data = DataDir::new().run_by(controller::command);
+        let folder = data.path().display().to_string();
+        let mut data = data
+            .with(controller::FOLDER, &folder)
+            .with(controller::BEGAN, &SystemClock.now().to_string())
+            .with("LOG_LEVEL", "info")
+            .with("TASK_ISO_MODE", "file")
+            .with("REPORT_SECRET", REPORT_SECRET)
+            .with("WEBHOOK_SECRET", "env:REPORT_SECRET")
+            // By the fast clock; a loaded machine must not run out of it.
+            .with("JOB_LEASE_TTL", "2h")
+            .with("CLEANUP_TIMEOUT", "2h");
+        let controller = data.serve().await;
+        let farm = start_farm(vec![spec], data.path()).await;
+        controller.admin.register(&farm.servers()[0]).await;
+        controller.admin.push_image().await;
+        Self { data, controller: Some(controller), farm, runs: 0, unknown: 0 }
+    }
+
+    fn twin(&self) -> &Twin {
+        &self.farm.servers()[0].twin
+    }
+
+    fn client(&self) -> Client {
+        self.controller.as_ref().unwrap().admin.clone()
+    }
+
+    /// Runs one job. The controller dies as said, if it comes that far; `between` is done before its successor starts.
+    async fn run(&mut self, death: Option<Death>, between: impl Fn(&DataDir)) -> (End, Option<String>) {
+        self.runs += 1;
+        let run = format!("run-{}", self.runs);
+        let seen = self.twin().journal().last().map_or(0, |entry| entry.sequence);
+        match death {
+            Some(Death::Point(place)) => controller::order(self.data.path(), &run, place.into()),
+            Some(Death::Unsent(place)) => {
+                self.twin().inject(Fault::once(When::Anything, Effect::Hang).after(place));
+            }
+            Some(Death::Unanswered(place)) => {
+                self.twin().inject(Fault::once(When::Anything, Effect::ApplyButTimeout).after(place));
+            }
+            None => {}
+        }
+        let mut died = None;
+        let (mut id, mut reported) = (None, false);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline, "{death:?}, {died:?}: no end\n{}", self.data.logs());
+            if died.is_none() && self.is_dying(death) {
+                died = Some(self.succeed(&between).await);
+            }
+            let client = self.client();
+            match &id {
+                None => id = order(&client, &run).await,
+                Some(id) => {
+                    let Some(job) = shown(&client, id).await else { continue };
+                    if job["status"] == "complete" {
+                        break;
+                    }
+                    if !reported && job["wait"]["reason"] == "report" {
+                        reported = report(&client, id).await;
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        controller::withdraw(self.data.path());
+        self.twin().clear_faults();
+        let end = self.end(&id.unwrap(), seen).await;
+        if self.unknown > 0 {
+            // They would time out; nobody waits for that here.
+            self.twin().reset_bmc();
+            self.unknown = 0;
+        }
+        (end, died)
+    }
+
+    fn is_dying(&mut self, death: Option<Death>) -> bool {
+        match death {
+            None => false,
+            Some(Death::Point(_)) => !self.controller.as_mut().unwrap().running(),
+            Some(Death::Unsent(_) | Death::Unanswered(_)) => self.twin().faults().is_empty(),
+        }
+    }
+
+    /// Makes sure of the death of the controller and starts the next; answers how the dead one was found.
+    async fn succeed(&mut self, between: impl Fn(&DataDir)) -> String {
+        // What is carried out without an answer may still be at it.
+        soon("the last request", self.twin().wait_for(|twin| twin.slots.iter().all(|slot| !slot.busy))).await;
+        self.controller.take().unwrap().kill();
+        let passed = controller::withdraw(self.data.path());
+        let known = count(&self.data, "SELECT count(*) FROM bmc_sessions WHERE server = ?1", SERIAL);
+        if known == 0 {
+            self.unknown += self.twin().snapshot().open_sessions;
+        }
+        between(&self.data);
+        self.controller = Some(self.data.serve().await);
+        let requests = self.twin().journal();
+        let last = requests.iter().rev().find(|entry| matches!(entry.what, Happening::Request { .. }));
+        passed.last().cloned().unwrap_or_else(|| format!("{:?}", last.map(|entry| &entry.what)))
+    }
+
+    async fn end(&self, id: &str, seen: u64) -> End {
+        let client = self.client();
+        // Logging out is the last thing and nobody waits for it.
+        let ended = self.twin().wait_for(|twin| twin.open_sessions <= self.unknown);
+        let machine = tokio::time::timeout(SESSIONS_END, ended).await.unwrap_or(self.twin().snapshot());
+        let job = client.job(id).await;
+        let steps = job["steps"].as_array().unwrap();
+        let steps: Vec<Value> = steps.iter().map(|step| json!([step["step"], step["phase"]])).collect();
+        let kept = ["status", "outcome", "failed_step", "failure", "cleanup", "step", "wait"];
+        let mut kept: serde_json::Map<String, Value> =
+            kept.iter().map(|key| ((*key).to_owned(), job[*key].clone())).collect();
+        kept.insert("steps".to_owned(), json!(steps));
+        let changes = self.twin().journal().into_iter().filter(|entry| entry.sequence > seen);
+        let mut changes: Vec<String> = changes
+            .filter_map(|entry| match entry.what {
+                Happening::Change(change) => Some(format!("{change:?}")),
+                Happening::Request { .. } => None,
+            })
+            .collect();
+        let sessions = machine.open_sessions.saturating_sub(self.unknown);
+        changes.push(format!("in the end {:?}, {:?}, {sessions} sessions", machine.power, machine.boot));
+        changes.extend(machine.slots.iter().map(|slot| format!("{} holds {:?}", slot.id, slot.image)));
+        End { job: Value::Object(kept), rows: rows(&self.data, id), machine: changes }
+    }
+}
+
+fn count(data: &DataDir, question: &str, about: &str) -> i64 {
+    let path = data.path().join("data/provisioner.db");
+    // The log of a dead controller can be read by who may write only.
+    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    database.busy_timeout(PATIENCE).unwrap();
+    database.query_row(question, [about], |row| row.get(0)).unwrap()
+}
+
+/// Counts what a job leaves in the database.
+fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
+    let questions = [
+        "SELECT count(*) FROM locks WHERE root = ?1",
+        "SELECT count(*) FROM media_grants WHERE run = ?1",
+        "SELECT count(*) FROM media_grants WHERE run = ?1 AND ended_at IS NULL",
+        "SELECT count(*) FROM pull_grants WHERE run = ?1",
+        "SELECT count(*) FROM pull_grants WHERE run = ?1 AND ended_at IS NULL",
+        "SELECT count(*) FROM signals WHERE run = ?1",
+        "SELECT count(*) FROM signals WHERE run = ?1 AND consumed = 0",
+        "SELECT count(*) FROM runs WHERE id = ?1 AND lease_owner IS NOT NULL",
+        "SELECT count(*) FROM server_observed WHERE debt IS NOT NULL AND ?1 = ?1",
+        "SELECT count(*) FROM events WHERE run = ?1 AND type = 'run.ended'",
+        "SELECT count(*) FROM events WHERE run = ?1 AND type = 'report.success'",
+    ];
+    questions.into_iter().map(|question| (question, count(data, question, id))).collect()
+}
+
+/// Orders a job until somebody says that it is ordered.
+async fn order(client: &Client, run: &str) -> Option<String> {
+    let body = json!({ "server_serial": SERIAL, "recipe": recipe() });
+    let request = client.request(Method::POST, "/api/v1/jobs").header("Idempotency-Key", run).json(&body);
+    let answer = client.try_send(request).await.ok()?;
+    assert!([200, 202].contains(&answer.status), "{}", answer.text());
+    Some(answer.json()["job_id"].as_str().unwrap().to_owned())
+}
+
+async fn shown(client: &Client, id: &str) -> Option<Value> {
+    let answer = client.try_send(client.request(Method::GET, &format!("/api/v1/jobs/{id}"))).await.ok()?;
+    Some(answer.expect(200))
+}
+
+/// Reports success in the machine's place; `false` when nobody heard it.
+async fn report(client: &Client, id: &str) -> bool {
+    let body = json!({ "status": "success", "job_id": id });
+    let request = client.request(Method::POST, &format!("/api/v1/status-webhook/{SERIAL}"));
+    let sent = client.try_send(request.header("X-Webhook-Secret", REPORT_SECRET).json(&body)).await;
+    sent.is_ok_and(|answer| answer.expect(200)["ok"] == true)
+}
+
+/// A machine that does nothing: the test reports in its place.
+fn machine(change: impl FnOnce(&mut redfish::sim::TwinConfig)) -> ServerSpec {
+    let mut spec = with_twin(ServerSpec::new(SERIAL), change);
+    spec.behaviour = InstallerBehaviour {
+        fail_at: Some(unit::DISPATCHER.to_owned()),
+        never_report: true,
+        ..InstallerBehaviour::default()
+    };
+    spec
+}
+
+/// What every golden job must have come to, whatever it is compared with.
+fn golden(end: &End, twin: &Twin) {
+    assert_eq!(
+        (&end.job["outcome"], &end.job["status"]),
+        (&json!("succeeded"), &json!("complete")),
+        "{end:?}"
+    );
+    assert_eq!(end.job["cleanup"], json!({ "state": "done", "remaining": [] }), "{end:?}");
+    let boots = end.machine.iter().filter(|change| change.starts_with("BootedMedia")).count();
+    assert_eq!((boots, twin.ejected_while_running()), (1, 0), "{end:?}");
+    assert_eq!(twin.snapshot().power, Power::On, "{end:?}");
+}
+
+/// What was done with which places, and how many of the deaths ended otherwise than they should.
+#[derive(Default)]
+struct Tally {
+    deaths: [u32; DEATHS.len()],
+    wrong: u32,
+}
+
+/// When a matrix is over.
+#[derive(Clone, Copy, PartialEq)]
+enum Stop {
+    AtTheEnd,
+    AtTheFirstWrong,
+}
+
+/// Kills controllers at the places until there are none left.
+async fn kill(
+    spec: ServerSpec,
+    places: Arc<Mutex<Places>>,
+    tally: Arc<Mutex<Tally>>,
+    between: fn(&DataDir),
+    stop: Stop,
+) {
+    let mut lane = Lane::start(spec).await;
+    // The first job finds the machine off, the later ones find it on: those are alike.
+    let (first, _) = lane.run(None, between).await;
+    golden(&first, lane.twin());
+    let (undisturbed, _) = lane.run(None, between).await;
+    golden(&undisturbed, lane.twin());
+    loop {
+        let next = places.lock().unwrap().next();
+        let Some((kind, death)) = next else { break };
+        if stop == Stop::AtTheFirstWrong && tally.lock().unwrap().wrong > 0 {
+            break;
+        }
+        let (end, died) = lane.run(Some(death), between).await;
+        let Some(died) = died else {
+            places.lock().unwrap().over[kind] = true;
+            continue;
+        };
+        let mut tally = tally.lock().unwrap();
+        tally.deaths[kind] += 1;
+        if end != undisturbed {
+            tally.wrong += 1;
+            println!("killed at {death:?} ({died}):\n{}", end.unlike(&undisturbed));
+        }
+    }
+    drop(lane.controller.take());
+    lane.farm.shutdown().await;
+}
+
+/// The matrix over one machine.
+async fn matrix(
+    spec: ServerSpec,
+    lanes: usize,
+    places: Arc<Mutex<Places>>,
+    between: fn(&DataDir),
+    stop: Stop,
+) -> Tally {
+    let began = Instant::now();
+    let tally = Arc::<Mutex<Tally>>::default();
+    let mut at_work = tokio::task::JoinSet::new();
+    for _ in 0..lanes {
+        at_work.spawn(kill(spec.clone(), Arc::clone(&places), Arc::clone(&tally), between, stop));
+    }
+    while let Some(lane) = at_work.join_next().await {
+        lane.unwrap();
+    }
+    let tally = std::mem::take(&mut *tally.lock().unwrap());
+    println!("killed at {:?} places in {:?}; {} ended otherwise", tally.deaths, began.elapsed(), tally.wrong);
+    tally
+}
+
+/// Every death of the matrix ends well. `KILL_STRIDE` has the last word on how many there are.
+async fn all_end_well(spec: ServerSpec, lanes: usize, stride: u32) {
+    let stride = std::env::var("KILL_STRIDE").map_or(stride, |stride| stride.parse().unwrap());
+    let places = Places::every(stride, [true; DEATHS.len()]);
+    let tally = matrix(spec, lanes, places, |_| {}, Stop::AtTheEnd).await;
+    assert_eq!(tally.wrong, 0, "the output says which");
+    assert!(tally.deaths.iter().all(|deaths| *deaths > 0), "{:?}", tally.deaths);
+}
+
+/// A BMC that shows its power state 45 s late, by the clock of the controllers.
+fn late() -> ServerSpec {
+    machine(|twin| twin.power.state_lag = Duration::from_secs(45) / controller::RATE)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_a_few_effects_the_end_is_the_same() {
+    all_end_well(machine(|_| {}), 3, 16).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes: every effect there is; run by .ci/run"]
+async fn killed_at_every_effect_the_end_is_the_same() {
+    all_end_well(machine(|_| {}), 4, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
+async fn killed_with_a_single_slot_the_end_is_the_same() {
+    all_end_well(machine(|twin| *twin = twin.clone().with_single_cd()), 4, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
+async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
+    all_end_well(late(), 8, 5).await;
+}
+
+/// The mutant: intents that are not there after the death, as if they were written after the effect.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a minute: dies at every request until it is caught; run by .ci/run"]
+async fn a_store_that_forgets_intents_is_caught() {
+    let unanswered = Places::every(1, [false, false, true]);
+    let forgets = |data: &DataDir| {
+        let database = Connection::open(data.path().join("data/provisioner.db")).unwrap();
+        database.execute("DELETE FROM run_steps WHERE phase = 'intent'", []).unwrap();
+    };
+    let tally = matrix(late(), 4, unanswered, forgets, Stop::AtTheFirstWrong).await;
+    assert!(tally.wrong > 0, "nobody noticed that intents are forgotten");
+}

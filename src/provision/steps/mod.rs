@@ -34,7 +34,7 @@ pub(super) use iso_build::task_image;
 pub(super) use mount::{MountMaintenance, MountTask};
 pub use power::power_on_turn;
 pub(super) use power::{PowerOff, PowerOn};
-pub(super) use replan::plans_for;
+pub(super) use replan::plans;
 pub use replan::slot_plan;
 pub(super) use validate::ImageName;
 pub(super) use validate::Validate;

@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::kind::Kinds;
 use super::worker::Worker;
-use crate::model::{Clock, NewRun, RunId};
+use crate::model::{Chance, Clock, NewRun, RunId, system_chance};
 use crate::store::{Claimed, Created, Creation, Store, StoreError, TakeOver};
 
 /// The longest sleep between two looks at the database.
@@ -69,6 +69,17 @@ impl Drop for Listed {
 impl Engine {
     /// An engine over a store; it does nothing until [`Engine::run`] or [`Engine::settle_all`].
     pub fn new(store: Store, kinds: Kinds, clock: Arc<dyn Clock>, config: EngineConfig) -> Self {
+        Self::with_chance(store, kinds, clock, system_chance(), config)
+    }
+
+    /// The same with a randomness of its own.
+    pub fn with_chance(
+        store: Store,
+        kinds: Kinds,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+        config: EngineConfig,
+    ) -> Self {
         let worker = Worker {
             store,
             kinds,
@@ -76,7 +87,7 @@ impl Engine {
             ttl: config.lease,
             grace: config.grace,
             queues: config.queues.clone().into(),
-            chance: Arc::new(chance),
+            chance,
         };
         Self {
             inner: Arc::new(Inner {
@@ -96,6 +107,11 @@ impl Engine {
     /// The clock it goes by.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.worker.clock
+    }
+
+    /// The randomness it goes by.
+    pub fn chance(&self) -> &Arc<dyn Chance> {
+        &self.inner.worker.chance
     }
 
     /// The kinds it knows.
@@ -156,6 +172,7 @@ impl Engine {
                 }
             };
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = self.inner.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -232,14 +249,5 @@ impl Engine {
         let cancel = CancellationToken::new();
         let _listed = self.list(&claimed, &cancel);
         self.inner.worker.work(claimed, since, cancel).await;
-    }
-}
-
-/// A random number in `0.0..1.0` for jitter; a broken source only costs the jitter.
-fn chance() -> f64 {
-    let mut bytes = [0_u8; 4];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 1.0,
     }
 }

@@ -24,7 +24,7 @@ use super::kind::{
 };
 use super::verbs;
 use crate::model::{
-    Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, RunId, Snapshot, StepRecord,
+    Chance, Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, RunId, Snapshot, StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
 
@@ -41,7 +41,7 @@ pub(super) struct Worker {
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
     pub(super) queues: Arc<[String]>,
-    pub(super) chance: Arc<dyn Fn() -> f64 + Send + Sync>,
+    pub(super) chance: Arc<dyn Chance>,
 }
 
 /// Writes a step's checkpoints.
@@ -452,7 +452,7 @@ impl Worker {
             kind,
             policy: policy.unwrap_or_default(),
             now: self.clock.now(),
-            chance: (self.chance)(),
+            chance: self.chance.fraction(),
             queues: &self.queues,
         }
     }

@@ -33,6 +33,7 @@ use http_body::{Frame, SizeHint};
 use tokio::task::JoinHandle;
 
 use super::body::Body;
+use super::offload::in_place;
 use super::range::{Selection, evaluate};
 
 /// How many bytes are read and handed over at once.
@@ -211,7 +212,8 @@ impl http_body::Body for ExactBody {
             let error = io::Error::new(io::ErrorKind::PermissionDenied, "the grant for this image has ended");
             return Poll::Ready(Some(Err(this.fail(error))));
         }
-        let read = if this.body.in_memory() {
+        let at_once = this.body.in_memory() || in_place();
+        let read = if at_once {
             read_chunk(&this.body, this.offset, this.remaining)
         } else {
             let mut reading = match this.ahead.take() {
@@ -231,7 +233,7 @@ impl http_body::Body for ExactBody {
             Err(error) => return Poll::Ready(Some(Err(this.fail(error)))),
         };
         let frame = this.hand_over(chunk);
-        if this.remaining > 0 && !this.body.in_memory() {
+        if this.remaining > 0 && !at_once {
             this.ahead = Some(this.start(this.offset, this.remaining));
         }
         Poll::Ready(Some(Ok(frame)))

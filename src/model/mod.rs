@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod chain;
+pub mod chance;
 pub mod effect;
 pub mod event;
 pub mod ids;
@@ -14,6 +15,7 @@ pub mod transition;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;
+pub use chance::{Chance, SystemChance, system_chance};
 pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob};
 pub use event::{Event, Level, NewEvent};
 pub use ids::{RunId, Serial};

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::{
-    Bmc, Credentials, Endpoint, Fence, HttpOptions, HttpTransport, Observer, Options, Profile, SessionHandle,
-    SessionKeeper, TlsMode as BmcTls,
+    Bmc, Credentials, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer, Options, Profile,
+    SessionHandle, SessionKeeper, TlsMode as BmcTls, Transport,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
@@ -41,6 +41,39 @@ pub trait Sessions: Send + Sync {
     async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable>;
 }
 
+/// The way to BMCs. Passed in, so that a simulation can be the network (lock L10).
+#[async_trait]
+pub trait Network: Send + Sync {
+    /// What carries requests to the BMC at `endpoint`.
+    ///
+    /// # Errors
+    /// When nothing can be sent with these settings.
+    fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, String>;
+    /// The fingerprint of the certificate at `endpoint`.
+    ///
+    /// # Errors
+    /// When nobody answers with one.
+    async fn fingerprint(&self, endpoint: &Endpoint) -> Result<Fingerprint, String>;
+}
+
+/// Real sockets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sockets;
+
+#[async_trait]
+impl Network for Sockets {
+    fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, String> {
+        match HttpTransport::new(endpoint, tls, HttpOptions::default()) {
+            Ok(transport) => Ok(Arc::new(transport)),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
+    async fn fingerprint(&self, endpoint: &Endpoint) -> Result<Fingerprint, String> {
+        redfish::read_fingerprint(endpoint, FINGERPRINT).await.map_err(|why| why.to_string())
+    }
+}
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
@@ -64,6 +97,7 @@ pub struct Bmcs {
     key: Arc<Key>,
     sessions: Arc<dyn Sessions>,
     observer: Arc<dyn Observer>,
+    network: Arc<dyn Network>,
     options: Options,
     ca: Option<Vec<u8>>,
     changes: mpsc::Sender<(Serial, Option<KeptSession>)>,
@@ -95,11 +129,18 @@ impl Bmcs {
             key: Arc::new(key),
             sessions,
             observer,
+            network: Arc::new(Sockets),
             options,
             ca,
             changes,
             open: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// The same over another network than real sockets.
+    #[must_use]
+    pub fn over(self, network: Arc<dyn Network>) -> Self {
+        Self { network, ..self }
     }
 
     /// The connection to a server's BMC; mutations are sent only while `lease` outlives them.
@@ -116,14 +157,13 @@ impl Bmcs {
         })?;
         let (tls, learned_fingerprint) = self.tls(server, &endpoint).await?;
         let password = self.password(server)?;
-        let transport = HttpTransport::new(&endpoint, &tls, HttpOptions::default())
-            .map_err(|why| ConnectError::Unreachable(why.to_string()))?;
+        let transport = self.network.transport(&endpoint, &tls).map_err(ConnectError::Unreachable)?;
         let profile = server.vendor.as_deref().and_then(Profile::named).unwrap_or_else(Profile::generic);
         let shared = Arc::new(SharedLease(Mutex::new(Some(lease.clone()))));
         let bmc = Bmc::builder(
             endpoint,
             Credentials::new(server.bmc_username.clone(), password),
-            Arc::new(transport),
+            transport,
             profile,
         )
         .options(self.options)
@@ -188,9 +228,7 @@ impl Bmcs {
                 .map(|pin| (BmcTls::Pin(pin), None))
                 .map_err(|_| ConnectError::Record("the registered certificate fingerprint is unusable".to_owned())),
             (TlsMode::Pinned, None) => {
-                let seen = redfish::read_fingerprint(endpoint, FINGERPRINT)
-                    .await
-                    .map_err(|why| ConnectError::Unreachable(why.to_string()))?;
+                let seen = self.network.fingerprint(endpoint).await.map_err(ConnectError::Unreachable)?;
                 Ok((BmcTls::Pin(seen), Some(seen.to_string())))
             }
         }

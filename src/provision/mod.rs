@@ -32,7 +32,7 @@ use std::time::Duration;
 use crate::engine::{Kind, Order, Reason, Refusal, Step};
 use crate::model::{NewRun, Plan, StepInstance};
 
-pub use bmc::{Bmcs, KeptSession, Sessions};
+pub use bmc::{Bmcs, KeptSession, Network, Sessions, Sockets};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
 pub use site::{

@@ -8,6 +8,7 @@
 //! A batch under an idempotency key can be handed in again after a crash or a lost answer: rows that were made are found,
 //! the others are made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -103,7 +104,7 @@ async fn register(
     body: &Body,
 ) -> Result<(Batch, bool), ApiError> {
     let batch = Batch {
-        id: BatchId::new(),
+        id: BatchId(api.engine.chance().id(api.now())),
         idempotency_key: key,
         request_sha256: hex::encode(Sha256::digest(&body.0)),
         total: u32::try_from(request.rows.len()).unwrap_or(u32::MAX),
@@ -137,8 +138,9 @@ async fn one_chunk(
 ) -> Result<Vec<Value>, ApiError> {
     let now = api.now();
     let (site, batch, name) = (api.site.clone(), batch.clone(), principal.name.clone());
+    let chance = Arc::clone(api.engine.chance());
     // Validating hundreds of recipes is work: off the threads that answer others.
-    let (prepared, runs) = tokio::task::spawn_blocking(move || {
+    let (prepared, runs) = crate::media::offload(move || {
         let mut runs: Vec<NewRun> = Vec::new();
         let prepare = |(index, request): (usize, JobRequest)| {
             let shown = request.server_serial.clone();
@@ -146,7 +148,7 @@ async fn one_chunk(
             let row: Row = request.order(key).and_then(|mut order| {
                 let serial = order.server_serial.clone();
                 order.batch = Some((batch.id, batch.max_parallel));
-                let ready = site.accept(order, RunId::new(), &name, now).map_err(refused)?;
+                let ready = site.accept(order, RunId(chance.id(now)), &name, now).map_err(refused)?;
                 let id = ready.run.id;
                 runs.push(ready.run);
                 Ok((id, serial))

@@ -66,7 +66,8 @@ pub(super) async fn submit(
 ) -> Result<(Option<RunId>, Response), ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
-    let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
+    let id = RunId(api.engine.chance().id(now));
+    let ready = api.site.accept(order, id, &principal.name, now).map_err(refused)?;
     let id = ready.run.id;
     let created = api.engine.create(Creation { run: ready.run }).await?;
     let (id, fresh) = made(id, &serial, &created)?;

@@ -11,7 +11,7 @@ use super::super::site::Site;
 use super::iso_build::{grant, task_of};
 use super::{class, host, left, reading_policy, settled, step};
 use crate::engine::{StepContext, StepReport};
-use crate::media::{FrozenSplice, ImageDigest};
+use crate::media::{self, FrozenSplice, ImageDigest};
 use crate::model::{Artifact, Effect, Grant, NewEvent, Server, chain};
 
 const STEP: &str = "redfish.discover";
@@ -97,7 +97,7 @@ async fn splice(site: &Arc<Site>, context: &StepContext) -> Result<(Grant, Vec<S
     })?;
     let frozen = FrozenSplice::new(digest, task);
     let bytes = frozen.to_bytes().map_err(|why| unusable(chain(&why).to_string()))?;
-    let planned = tokio::task::spawn_blocking(move || frozen.plan(&maintenance.body)).await;
+    let planned = media::offload(move || frozen.plan(&maintenance.body)).await;
     let image = planned
         .map_err(|_panic| unusable("planning it broke off".to_owned()))?
         .map_err(|why| unusable(chain(&why).to_string()))?;

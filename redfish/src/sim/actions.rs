@@ -21,7 +21,7 @@ use super::{
     config::{AlreadyThere, BootPolicy, EjectEmpty, MediaKind, UrlRules},
     host::MediaUrl,
     journal::Change,
-    media_reader::{MediaFacts, MediaRefusal},
+    media_reader::{self, MediaFacts, MediaRefusal},
     power::{Refusal, ResetType},
     reply::{Refused, Reply},
     routes::{self, Resource},
@@ -161,7 +161,11 @@ impl Twin {
             slot.busy = true;
         }
         self.notify();
-        let looked = tokio::time::timeout(config.media.timeout, self.inner.media.inspect(&url)).await;
+        let looked = tokio::time::timeout(
+            config.media.timeout,
+            media_reader::inspect(&*self.inner.media, &url, config.media.read),
+        )
+        .await;
         let facts = looked
             .unwrap_or_else(|_| Err(MediaRefusal::Unreachable("the image was not read in time".to_owned())))
             .and_then(|facts| check_size(facts, config.slots[index].kind, config.media.min_sectors));

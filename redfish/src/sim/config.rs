@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{boot::OverrideEnabled, faults::Fault, power::ResetType};
+use super::{boot::OverrideEnabled, faults::Fault, media_reader::ReadStyle, power::ResetType};
 
 /// One twin.
 #[derive(Clone, Debug)]
@@ -302,6 +302,8 @@ pub struct MediaPolicy {
     pub eject_empty: EjectEmpty,
     /// Whether an action without a body is refused with 415.
     pub body_required: bool,
+    /// How an image is read.
+    pub read: ReadStyle,
 }
 
 impl Default for MediaPolicy {
@@ -313,6 +315,7 @@ impl Default for MediaPolicy {
             insert: InsertRules::default(),
             eject_empty: EjectEmpty::Succeeds,
             body_required: false,
+            read: ReadStyle::default(),
         }
     }
 }

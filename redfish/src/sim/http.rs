@@ -99,7 +99,8 @@ impl Twin {
     pub async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) {
         let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
             let (parts, body) = request.into_parts();
-            let bytes = tokio::time::timeout(READ_TIMEOUT, read(body)).await.map_err(|_| Severed)??;
+            let bytes =
+                tokio::time::timeout(READ_TIMEOUT, read(body)).await.map_err(|_| Severed::Closed)??;
             self.handle(Request::from_parts(parts, bytes)).await.map(|response| response.map(Whole::new))
         });
         let connection = http1::Builder::new()
@@ -128,7 +129,7 @@ async fn route(twin: &Twin, request: axum::extract::Request) -> axum::response::
     let Ok(bytes) = read(body).await else { return cut() };
     match twin.handle(Request::from_parts(parts, bytes)).await {
         Ok(response) => response.map(axum::body::Body::from).into_response(),
-        Err(Severed) => cut(),
+        Err(_) => cut(),
     }
 }
 
@@ -173,7 +174,7 @@ where
     let mut bytes = Vec::new();
     while bytes.len() <= MAX_BODY_BYTES {
         let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await else { break };
-        let frame = frame.map_err(|_| Severed)?;
+        let frame = frame.map_err(|_| Severed::Closed)?;
         if let Some(data) = frame.data_ref() {
             bytes.extend_from_slice(data);
         }

@@ -1,4 +1,4 @@
-//! Reading what is inserted, as a BMC does: a HEAD, then the ranges that decide what the image is.
+//! Reading what is inserted, as a BMC does: requests that decide what the image is, in the vendor's way.
 //!
 //! ```text
 //!   HEAD                              200, Content-Length, no encoding
@@ -9,21 +9,26 @@
 //!                                       FF "CD001"  terminator
 //! ```
 //!
-//! Invariants: no redirect is followed; a certificate is never verified (BMCs cannot); at most 33 KiB of body are
-//! kept whatever the server says; a total that changes between answers is a refusal.
+//! Which of these are sent, in how many pieces and in which HTTP is data ([`ReadStyle`]); how a request travels is
+//! the [`MediaReader`]'s business (a socket, or memory), so that nothing here needs a network.
+//!
+//! Invariants: no redirect is followed; at most 64 KiB of body are kept whatever the server says; a total that
+//! changes between answers is a refusal.
 //!
 //! Reference: ECMA-119 clause 8 (descriptors), El Torito 1.0 figure 7, RFC 9110 clause 14 (ranges).
 
-use std::{ops::RangeInclusive, sync::Arc, time::Duration};
-
 use async_trait::async_trait;
-use reqwest::{Client, Response, StatusCode, header, redirect};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::host::MediaUrl;
 
 const SECTOR: usize = 2048;
+const FIRST_END: u64 = 511;
 const DESCRIPTORS: u64 = 32_768;
 const DESCRIPTORS_END: u64 = 65_535;
+/// What a reader that cannot ask for ranges keeps of the whole.
+const WINDOW: usize = 65_536;
 
 /// What an image turned out to be.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -58,116 +63,195 @@ pub enum MediaRefusal {
     Size(u64),
 }
 
-/// Reads enough of an image to know what it is. One reader serves any number of twins.
+/// How a vendor reads an image.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReadStyle {
+    /// Whether the length is asked for with HEAD; else it is taken from the first answer.
+    pub head: bool,
+    /// Whether ranges are asked for; else the whole image is read once.
+    pub ranges: bool,
+    /// Whether the descriptors are asked for in four ranges at a time.
+    pub parallel: bool,
+    /// Whether requests are HTTP/1.0.
+    pub http_1_0: bool,
+    /// Whether requests come from another address than the one the BMC answers on.
+    pub other_address: bool,
+    /// Whether a first read is broken off in the middle.
+    pub aborts: bool,
+}
+
+impl Default for ReadStyle {
+    fn default() -> Self {
+        Self {
+            head: true,
+            ranges: true,
+            parallel: false,
+            http_1_0: false,
+            other_address: false,
+            aborts: false,
+        }
+    }
+}
+
+/// One request of a BMC for media.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MediaRequest {
+    /// The image.
+    pub url: MediaUrl,
+    /// HEAD instead of GET.
+    pub head: bool,
+    /// First and last byte; `None` is the whole.
+    pub range: Option<(u64, u64)>,
+    /// How many bytes of the body are worth keeping.
+    pub keep: usize,
+    /// Whether the body is read to its end although no more is kept.
+    pub to_the_end: bool,
+    /// HTTP/1.0 instead of 1.1.
+    pub http_1_0: bool,
+    /// From another address than usual.
+    pub other_address: bool,
+}
+
+/// What came back.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct MediaAnswer {
+    /// The status code.
+    pub status: u16,
+    /// `Content-Length`.
+    pub length: Option<u64>,
+    /// `Content-Range`.
+    pub content_range: Option<String>,
+    /// Whether the body is encoded (compressed).
+    pub encoded: bool,
+    /// The first bytes of the body, at most as many as were worth keeping.
+    pub body: Bytes,
+}
+
+/// Carries requests for media. One reader serves any number of twins.
 #[async_trait]
 pub trait MediaReader: Send + Sync {
-    /// Looks at the image behind the URL. The caller bounds the time.
-    async fn inspect(&self, url: &MediaUrl) -> Result<MediaFacts, MediaRefusal>;
+    /// Sends one request. The caller bounds the time.
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal>;
 }
 
-/// Why there is no HTTP reader.
-#[derive(Debug, thiserror::Error)]
-pub enum MediaReaderError {
-    /// The TLS provider refused its own protocol versions.
-    #[error("setting up TLS for reading media failed; the build lacks a usable TLS version")]
-    Tls(#[source] rustls::Error),
-    /// The HTTP client could not be built.
-    #[error("building the HTTP client for reading media failed; check the limits of this process")]
-    Client(#[source] reqwest::Error),
-}
-
-/// Reads over real HTTP or HTTPS.
-#[derive(Clone, Debug)]
-pub struct HttpMediaReader {
-    client: Client,
-}
-
-impl HttpMediaReader {
-    /// A reader with a client of its own, meant to be shared by all twins of a process.
-    pub fn new() -> Result<Self, MediaReaderError> {
-        let tls =
-            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(MediaReaderError::Tls)?
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(any_certificate::AnyCertificate::new()))
-                .with_no_client_auth();
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .redirect(redirect::Policy::none())
-            .no_proxy()
-            .connect_timeout(Duration::from_secs(10))
-            .read_timeout(Duration::from_secs(30))
-            .pool_max_idle_per_host(4)
-            .pool_idle_timeout(Duration::from_secs(5))
-            .user_agent("Twin-VirtualMedia/1.0")
-            .build()
-            .map_err(MediaReaderError::Client)?;
-        Ok(Self { client })
+/// Looks at the image behind the URL as a vendor does.
+pub(super) async fn inspect(
+    reader: &dyn MediaReader,
+    url: &MediaUrl,
+    style: ReadStyle,
+) -> Result<MediaFacts, MediaRefusal> {
+    let look = Look { reader, url, style };
+    if style.aborts {
+        look.fetch(false, None, SECTOR, false).await?;
     }
+    if !style.ranges {
+        return look.whole().await;
+    }
+    let told = if style.head { Some(look.length().await?) } else { None };
+    let (first, length) = look.range(0, FIRST_END, told).await?;
+    let descriptors = if style.parallel {
+        look.in_quarters(length).await?
+    } else {
+        look.range(DESCRIPTORS, DESCRIPTORS_END, Some(length)).await?.0.to_vec()
+    };
+    Ok(understand(length, &first, &descriptors))
+}
 
-    async fn length(&self, url: &MediaUrl) -> Result<u64, MediaRefusal> {
-        let answer = self.client.head(url.as_str()).send().await.map_err(unreachable)?;
-        if answer.status() != StatusCode::OK {
-            return Err(MediaRefusal::Status(answer.status().as_u16()));
-        }
-        if answer.headers().contains_key(header::CONTENT_ENCODING) {
+struct Look<'a> {
+    reader: &'a dyn MediaReader,
+    url: &'a MediaUrl,
+    style: ReadStyle,
+}
+
+impl Look<'_> {
+    async fn fetch(
+        &self,
+        head: bool,
+        range: Option<(u64, u64)>,
+        keep: usize,
+        to_the_end: bool,
+    ) -> Result<MediaAnswer, MediaRefusal> {
+        let answer = self
+            .reader
+            .fetch(MediaRequest {
+                url: self.url.clone(),
+                head,
+                range,
+                keep,
+                to_the_end,
+                http_1_0: self.style.http_1_0,
+                other_address: self.style.other_address,
+            })
+            .await?;
+        if answer.encoded {
             return Err(MediaRefusal::Unusable("it is compressed"));
         }
-        header_number(&answer, header::CONTENT_LENGTH.as_str()).ok_or(MediaRefusal::NoLength)
+        Ok(answer)
     }
 
-    async fn range(
-        &self,
-        url: &MediaUrl,
-        range: RangeInclusive<u64>,
-        total: u64,
-    ) -> Result<Vec<u8>, MediaRefusal> {
-        let (first, last) = (*range.start(), (*range.end()).min(total.saturating_sub(1)));
-        if first > last {
-            return Ok(Vec::new());
+    async fn length(&self) -> Result<u64, MediaRefusal> {
+        match self.fetch(true, None, 0, false).await? {
+            MediaAnswer { status: 200, length, .. } => length.ok_or(MediaRefusal::NoLength),
+            answer => Err(MediaRefusal::Status(answer.status)),
         }
-        let request = self.client.get(url.as_str()).header(header::RANGE, format!("bytes={first}-{last}"));
-        let answer = request.send().await.map_err(unreachable)?;
-        let skip = match answer.status() {
-            StatusCode::PARTIAL_CONTENT => {
-                let told = answer.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
-                if told != Some(format!("bytes {first}-{last}/{total}").as_str()) {
-                    return Err(MediaRefusal::Unusable("its Content-Range is not what was asked for"));
-                }
-                0
-            }
-            StatusCode::OK => first,
-            status => return Err(MediaRefusal::Status(status.as_u16())),
+    }
+
+    async fn whole(&self) -> Result<MediaFacts, MediaRefusal> {
+        let answer = self.fetch(false, None, WINDOW, true).await?;
+        if answer.status != 200 {
+            return Err(MediaRefusal::Status(answer.status));
+        }
+        let length = answer.length.ok_or(MediaRefusal::NoLength)?;
+        let body = &answer.body;
+        let descriptors = body.get(DESCRIPTORS as usize..).unwrap_or_default();
+        Ok(understand(length, body.get(..FIRST_END as usize + 1).unwrap_or_default(), descriptors))
+    }
+
+    async fn in_quarters(&self, length: u64) -> Result<Vec<u8>, MediaRefusal> {
+        const QUARTER: u64 = (DESCRIPTORS_END + 1 - DESCRIPTORS) / 4;
+        let part = |index: u64| {
+            let first = DESCRIPTORS + index * QUARTER;
+            self.range(first, first + QUARTER - 1, Some(length))
         };
-        take(answer, skip, last - first + 1).await
+        let parts = tokio::join!(part(0), part(1), part(2), part(3));
+        Ok([parts.0?.0, parts.1?.0, parts.2?.0, parts.3?.0].concat())
     }
-}
 
-#[async_trait]
-impl MediaReader for HttpMediaReader {
-    async fn inspect(&self, url: &MediaUrl) -> Result<MediaFacts, MediaRefusal> {
-        let length = self.length(url).await?;
-        let first = self.range(url, 0..=511, length).await?;
-        let descriptors = self.range(url, DESCRIPTORS..=DESCRIPTORS_END, length).await?;
-        Ok(understand(length, &first, &descriptors))
-    }
-}
-
-/// The bytes `skip..skip + count` of a body; the rest is not read.
-async fn take(mut answer: Response, mut skip: u64, count: u64) -> Result<Vec<u8>, MediaRefusal> {
-    let count = usize::try_from(count).map_err(|_| MediaRefusal::Unusable("it is too long"))?;
-    let mut bytes = Vec::with_capacity(count.min(SECTOR * 16));
-    while bytes.len() < count {
-        let Some(chunk) = answer.chunk().await.map_err(unreachable)? else {
+    /// The bytes of a range that the image has, and the length of the image.
+    async fn range(&self, first: u64, last: u64, total: Option<u64>) -> Result<(Bytes, u64), MediaRefusal> {
+        let last = total.map_or(last, |total| last.min(total.saturating_sub(1)));
+        if first > last {
+            return Ok((Bytes::new(), total.unwrap_or_default()));
+        }
+        let wanted = usize::try_from(last - first + 1).unwrap_or(WINDOW).min(WINDOW);
+        // A server without ranges answers with the whole: then the window begins further in.
+        let skip = usize::try_from(first).unwrap_or(WINDOW);
+        let answer = self.fetch(false, Some((first, last)), wanted + skip, false).await?;
+        let (skip, total) = match answer.status {
+            206 => (0, check_range(&answer, first, last, total)?),
+            200 => (skip, answer.length.ok_or(MediaRefusal::NoLength)?),
+            status => return Err(MediaRefusal::Status(status)),
+        };
+        let wanted = wanted.min(usize::try_from(total.saturating_sub(first)).unwrap_or(WINDOW));
+        if answer.body.len() < skip + wanted {
             return Err(MediaRefusal::Unusable("its body ends too early"));
-        };
-        let passed = usize::try_from(skip).unwrap_or(usize::MAX).min(chunk.len());
-        skip -= passed as u64;
-        let wanted = chunk.len().saturating_sub(passed).min(count - bytes.len());
-        bytes.extend_from_slice(&chunk[passed..passed + wanted]);
+        }
+        Ok((answer.body.slice(skip..skip + wanted), total))
     }
-    Ok(bytes)
+}
+
+/// The total of a `Content-Range` that is what was asked for.
+fn check_range(answer: &MediaAnswer, first: u64, last: u64, total: Option<u64>) -> Result<u64, MediaRefusal> {
+    let wrong = MediaRefusal::Unusable("its Content-Range is not what was asked for");
+    let told = answer.content_range.as_deref().and_then(|told| told.strip_prefix("bytes "));
+    let Some((range, whole)) = told.and_then(|told| told.split_once('/')) else { return Err(wrong) };
+    let Ok(whole) = whole.parse::<u64>() else { return Err(wrong) };
+    let last = last.min(whole.saturating_sub(1));
+    if total.is_some_and(|total| total != whole) || range != format!("{first}-{last}") {
+        return Err(wrong);
+    }
+    Ok(whole)
 }
 
 fn understand(length: u64, first: &[u8], descriptors: &[u8]) -> MediaFacts {
@@ -190,70 +274,4 @@ fn understand(length: u64, first: &[u8], descriptors: &[u8]) -> MediaFacts {
         }
     }
     facts
-}
-
-fn header_number(answer: &Response, name: &str) -> Option<u64> {
-    answer.headers().get(name)?.to_str().ok()?.parse().ok()
-}
-
-/// The cause without the URL, whose path is a secret.
-fn unreachable(error: reqwest::Error) -> MediaRefusal {
-    let error = error.without_url();
-    let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    MediaRefusal::Unreachable(cause)
-}
-
-mod any_certificate {
-    //! A verifier that takes any certificate: most BMCs have no way to know ours.
-
-    use rustls::{
-        DigitallySignedStruct, Error, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
-        pki_types::{CertificateDer, ServerName, UnixTime},
-    };
-
-    #[derive(Debug)]
-    pub(super) struct AnyCertificate(WebPkiSupportedAlgorithms);
-
-    impl AnyCertificate {
-        pub(super) fn new() -> Self {
-            Self(ring::default_provider().signature_verification_algorithms)
-        }
-    }
-
-    impl ServerCertVerifier for AnyCertificate {
-        fn verify_server_cert(
-            &self,
-            _end_entity: &CertificateDer<'_>,
-            _intermediates: &[CertificateDer<'_>],
-            _server_name: &ServerName<'_>,
-            _ocsp_response: &[u8],
-            _now: UnixTime,
-        ) -> Result<ServerCertVerified, Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, cert, signature, &self.0)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, cert, signature, &self.0)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.supported_schemes()
-        }
-    }
 }

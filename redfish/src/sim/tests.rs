@@ -2,6 +2,7 @@
 
 mod boots;
 mod faults;
+mod in_process;
 mod kit;
 mod media;
 mod protocol;

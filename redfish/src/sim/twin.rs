@@ -39,8 +39,14 @@ use super::{
 
 /// There is no answer: the connection is to be cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the twin cut the connection without an answer")]
-pub struct Severed;
+pub enum Severed {
+    /// Before the request: nobody listens.
+    #[error("the twin takes no connection")]
+    Refused,
+    /// After the request.
+    #[error("the twin cut the connection without an answer")]
+    Closed,
+}
 
 pub(super) struct Inner {
     pub(super) config: TwinConfig,
@@ -101,12 +107,12 @@ impl Twin {
         let effect = {
             let mut state = self.state();
             if !state.reachable {
-                return Err(Severed);
+                return Err(Severed::Refused);
             }
             state.faults.strike(&call)
         };
         let mut reply = match &effect {
-            Some(Effect::Drop) => return Err(Severed),
+            Some(Effect::Drop) => return Err(Severed::Closed),
             Some(Effect::Hang) => return Err(self.hang().await),
             Some(Effect::Status { status, message_id, message }) => {
                 let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -118,7 +124,7 @@ impl Twin {
         };
         match effect {
             Some(Effect::ApplyButTimeout) => return Err(self.hang().await),
-            Some(Effect::ApplyButDrop) => return Err(Severed),
+            Some(Effect::ApplyButDrop) => return Err(Severed::Closed),
             Some(Effect::Truncate(bytes)) => reply.truncate(bytes),
             _ => {}
         }
@@ -299,7 +305,7 @@ impl Twin {
 
     async fn hang(&self) -> Severed {
         tokio::time::sleep(self.inner.config.hang_limit).await;
-        Severed
+        Severed::Closed
     }
 
     // === State, time and the host ===

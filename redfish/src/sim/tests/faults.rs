@@ -67,7 +67,7 @@ async fn a_command_can_be_carried_out_and_never_be_answered() {
 
     twin.inject(Fault::once(When::Reset, Effect::ApplyButDrop));
     let off = twin.handle(request(Method::POST, &map.reset, Some(json!({ "ResetType": "ForceOff" }))));
-    assert_eq!(off.await.unwrap_err(), Severed);
+    assert_eq!(off.await.unwrap_err(), Severed::Closed);
     assert_eq!(twin.snapshot().power, Power::Off);
 }
 
@@ -91,10 +91,10 @@ async fn delay_hang_and_drop_without_an_action() {
     assert_eq!(send(&twin, root()).await.status(), StatusCode::OK);
     assert_eq!(started.elapsed().as_secs(), 7);
     twin.inject(Fault::once(When::Read, Effect::Hang));
-    assert_eq!(twin.handle(root()).await.unwrap_err(), Severed);
+    assert_eq!(twin.handle(root()).await.unwrap_err(), Severed::Closed);
     assert_eq!(started.elapsed().as_secs(), 607);
     twin.inject(Fault::once(When::Read, Effect::Drop));
-    assert_eq!(twin.handle(root()).await.unwrap_err(), Severed);
+    assert_eq!(twin.handle(root()).await.unwrap_err(), Severed::Closed);
     assert_eq!(send(&twin, root()).await.status(), StatusCode::OK);
 }
 

@@ -20,6 +20,7 @@ mod batches;
 mod bmc;
 mod crash;
 mod demo;
+mod emulator;
 mod guards;
 mod images;
 mod jobs;

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exit::Exit;
 use crate::app;
 use crate::config::Settings;
-use crate::model::{SystemClock, chain};
+use crate::model::{SteadyClock, SystemClock, chain};
 use crate::telemetry;
 
 /// Runs the controller.
@@ -22,7 +22,7 @@ pub(super) async fn run(settings: Settings) -> ExitCode {
         return Exit::Configuration.into();
     }
     let data = settings.storage_root.clone();
-    let running = match app::start(settings, Arc::new(SystemClock)).await {
+    let running = match app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await {
         Ok(running) => running,
         Err(error) => {
             let _closed = writeln!(err, "error: {}", chain(&error));

@@ -10,6 +10,7 @@ pub mod job;
 pub mod recipe;
 pub mod run;
 pub mod server;
+mod steady;
 pub mod time;
 pub mod transition;
 
@@ -25,5 +26,6 @@ pub use run::{
     Snapshot, Stage, StepInstance, StepPhase, StepRecord, Wait,
 };
 pub use server::{Server, TlsMode};
+pub use steady::SteadyClock;
 pub use time::{Clock, ManualClock, SystemClock, Time};
 pub use transition::{Phase, Trigger, transition};

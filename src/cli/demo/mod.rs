@@ -27,7 +27,7 @@ use super::serve::stop_signal;
 use super::sim::{numbered, random_password, write_maintenance_iso};
 use crate::app::{self, Running};
 use crate::config::{Settings, Sources};
-use crate::model::SystemClock;
+use crate::model::{SteadyClock, SystemClock};
 use crate::sim::{
     Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci,
 };
@@ -114,7 +114,7 @@ async fn start_controller(folder: &Path) -> anyhow::Result<Running> {
         environment: &|_| None,
         file: None,
     })?;
-    app::start(settings, Arc::new(SystemClock)).await.context("start the controller")
+    app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")
 }
 
 async fn start_farm(args: &DemoArgs, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {

@@ -7,6 +7,7 @@ pub mod effect;
 pub mod event;
 pub mod ids;
 pub mod job;
+pub(crate) mod mutant;
 pub mod recipe;
 pub mod run;
 pub mod server;

@@ -112,6 +112,12 @@ impl Plan {
         }
     }
 
+    /// The same with so many servers, and workers for them.
+    #[must_use]
+    pub fn with_servers(self, servers: usize) -> Self {
+        Self { servers, workers: self.workers.max(servers / 8).min(64), ..self }
+    }
+
     /// How long everything may take once all is calm: the orders that are still to come, then a job's time and its cleanup,
     /// twice.
     fn patience(&self) -> Duration {

@@ -22,6 +22,7 @@ use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
 use crate::engine::{StepContext, StepReport, Verdict};
 use crate::model::NewEvent;
+use crate::model::mutant::{self, Mutant};
 
 /// How long a host may take to show a power state it was told to take.
 const POWER_WITHIN: Duration = Duration::from_secs(180);
@@ -100,6 +101,10 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     let system = &found.discovery.system;
     let mut asked: PowerAsked = context.own().unwrap_or_default();
     let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    if context.reentered && asked.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
+        // What somebody who distrusts the power state might do.
+        let _sent = host.bmc.reset(system, ResetType::ForceRestart).await;
+    }
     if state != PowerState::Off {
         let event = if asked.sent == 0 {
             NewEvent::warn("redfish.power", "host was powered on by somebody else; going on")

@@ -169,7 +169,7 @@ pub(super) fn run(args: &SelftestArgs, output: &mut Output<'_>) -> Result<ExitCo
 
 /// Whether the world of this place is played twice.
 fn twice(place: u64, count: u64) -> bool {
-    count > 1 && place % TWICE == 0
+    count > 1 && place.is_multiple_of(TWICE)
 }
 
 /// Plays worlds until there are no more, or nobody listens.

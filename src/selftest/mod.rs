@@ -80,8 +80,6 @@ pub struct Plan {
     pub silent: u64,
     /// How many of a thousand installations fail.
     pub failing: u64,
-    /// Whether the story is told while it happens.
-    pub trace: bool,
 }
 
 impl Plan {
@@ -108,7 +106,6 @@ impl Plan {
             workers: usize::try_from(1 + dice.below(6)).unwrap_or(1),
             silent: 40,
             failing: 100,
-            trace: false,
         }
     }
 

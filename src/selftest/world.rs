@@ -216,9 +216,6 @@ impl World {
     pub(super) fn note(&self, what: &str) {
         let at = self.clock.passed();
         let line = format!("{:>7}.{:03}  {what}", at.as_secs(), at.subsec_millis());
-        if self.plan.trace {
-            tracing::info!(target: "selftest", "{line}");
-        }
         lock(&self.notes).push(line);
     }
 

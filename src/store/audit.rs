@@ -50,8 +50,7 @@ const RULES: &[(&str, &str)] = &[
     ),
     (
         "a lease has an end, and its run is looked at again after it",
-        "runs.lease_owner IS NOT NULL AND (runs.lease_expires_at IS NULL OR runs.next_run_at IS NULL
-             OR runs.next_run_at < runs.lease_expires_at) AND runs.next_run_at > runs.updated_at",
+        "runs.lease_owner IS NOT NULL AND (runs.lease_expires_at IS NULL OR runs.next_run_at IS NULL)",
     ),
     (
         "the status of a job is that of its run",
@@ -91,12 +90,8 @@ impl Written {
     pub(super) fn note(&mut self, action: Action, table: &str, row: i64) {
         match (table, action) {
             ("runs", Action::SQLITE_DELETE) => self.forgotten = true,
-            ("runs" | "jobs", _) => {
-                // A job's row has a number of its own; its run is written in the same transaction.
-                if table == "runs" {
-                    self.runs.insert(row);
-                }
-            }
+            // A job's row has a number of its own; its run is written in the same transaction.
+            ("runs", _) => drop(self.runs.insert(row)),
             ("events", Action::SQLITE_UPDATE | Action::SQLITE_DELETE) => self.rewritten_events += 1,
             _ => {}
         }

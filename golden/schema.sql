@@ -203,7 +203,7 @@ CREATE TABLE server_observed (
     serial   TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
     observed TEXT,
     debt     TEXT -- what a job's cleanup could not undo
-) STRICT;
+, learned TEXT) STRICT;
 
 CREATE TABLE servers (
     serial                  TEXT PRIMARY KEY,
@@ -221,7 +221,7 @@ CREATE TABLE servers (
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL
-) STRICT;
+, bmc_profile TEXT, quirks TEXT) STRICT;
 
 CREATE TABLE settings (
     key   TEXT PRIMARY KEY,

@@ -36,7 +36,7 @@
 //! sim         -> iso9660 model redfish::sim
 //! store       -> model
 //! telemetry   -> config
-//! config      -> auth secrets
+//! config      -> auth registry secrets
 //! auth        -> secrets
 //! secrets     ->
 //! model       ->

@@ -9,7 +9,8 @@
 //!   bmc      what BMCs get wrong                crash   what survives the death of the process
 //!   secrets  what never leaves                  demo    the first command of a new user
 //!   stream   events as they happen                batches  many jobs in one call
-//!   images   what must stay in the registry
+//!   images   what must stay in the registry       requests   how much a job asks of a BMC
+//!   registry who may do what with images, and what an operator asks of the registry
 //!   guards   what must not be possible           operators  what a person asks of a job
 //! ```
 //! DESIGN sections 5 to 9 and 13.
@@ -27,6 +28,8 @@ mod jobs;
 mod kit;
 mod media;
 mod operators;
+mod registry;
 mod reports;
+mod requests;
 mod secrets;
 mod stream;

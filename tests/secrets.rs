@@ -13,14 +13,25 @@ use crate::kit::{BMC_PASSWORD, Client, DataDir, honest, recipe, silent, start_fa
 const SHARED: &str = "canary-webhook-secret-9Xk4";
 const USER_DATA: &str = "canary-user-data-3Tz8";
 const UNATTEND: &str = "canary-unattend-6Lp1";
+/// A user of the registry; the hash was made by the C library's crypt.
+const IMAGE_PASSWORD: &str = "open: sesame \u{e4}";
+const IMAGE_HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJAIu5AS";
 const GUESS: &str = "canary-guessed-token-2Wd5";
 
 /// Everything that a client can read about jobs and servers.
 async fn answers(client: &Client, ids: &[&str]) -> String {
-    let mut paths: Vec<String> =
-        ["/api/v1/jobs", "/api/v1/servers", "/api/v1/servers/SEC-1", "/metrics", "/healthz", "/readyz"]
-            .map(str::to_owned)
-            .into();
+    let mut paths: Vec<String> = [
+        "/api/v1/jobs",
+        "/api/v1/servers",
+        "/api/v1/servers/SEC-1",
+        "/api/v1/registry",
+        "/metrics",
+        "/healthz",
+    ]
+    .map(str::to_owned)
+    .into();
+    paths.push("/readyz".to_owned());
+    paths.push("/api/v1/events?limit=1000".to_owned());
     for id in ids {
         paths.push(format!("/api/v1/jobs/{id}"));
         paths.push(format!("/api/v1/jobs/{id}/events?limit=1000"));
@@ -74,6 +85,18 @@ async fn refusals(client: &Client) -> String {
     text
 }
 
+/// Logs in at the registry, rightly and wrongly, and pulls with the token it gives.
+async fn registry_token(client: &Client) -> String {
+    let place = "/v2/token?service=shoal&scope=repository:os-images/ubuntu-rootfs:pull";
+    let ask = |password| client.without_token().request(Method::GET, place).basic_auth("ann", Some(password));
+    assert_eq!(client.send(ask(GUESS)).await.status, 401);
+    let given = client.send(ask(IMAGE_PASSWORD)).await.expect(200);
+    let token = given["token"].as_str().unwrap();
+    let manifest = client.with_token(token).get("/v2/os-images/ubuntu-rootfs/manifests/22.04").await;
+    assert_eq!(manifest.status, 200);
+    token.to_owned()
+}
+
 fn absent(secrets: &[(&str, String)], place: &str, text: &str) {
     for (what, secret) in secrets {
         if let Some(at) = text.find(secret.as_str()) {
@@ -94,7 +117,13 @@ fn bytes_of_files(folder: &Path, name_starts: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_secret_is_in_anything_that_leaves_the_program() {
-    let mut data = DataDir::new().with("LOG_LEVEL", "trace").with("WEBHOOK_SECRET", SHARED);
+    let data = DataDir::new();
+    let users = data.path().join("htpasswd");
+    std::fs::write(&users, format!("ann:{IMAGE_HASH}\n")).unwrap();
+    let mut data = data
+        .with("LOG_LEVEL", "trace")
+        .with("WEBHOOK_SECRET", SHARED)
+        .with("REGISTRY_HTPASSWD_FILE", users.to_str().unwrap());
     let controller = data.serve().await;
     let admin = &controller.admin;
     let mut failing = honest("SEC-2");
@@ -104,6 +133,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
         admin.register(server).await;
     }
     admin.push_image().await;
+    let image_token = registry_token(admin).await;
     let mut recipe = recipe();
     recipe["user_data"] = json!(STANDARD.encode(USER_DATA));
     let body = json!({ "server_serial": "SEC-1", "recipe": recipe });
@@ -126,6 +156,8 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
         ("the admin token", admin.token().to_owned()),
         ("the job's webhook token", text(&document["webhook_token"])),
         ("the job's pull password", text(&document["registry"]["password"])),
+        ("the password of a user of the registry", IMAGE_PASSWORD.to_owned()),
+        ("a token of the registry", image_token),
     ];
     for slot in &slots {
         if let Some(url) = &slot.image {
@@ -133,7 +165,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
             secrets.push(("a grant token", token));
         }
     }
-    assert_eq!(secrets.len(), 11);
+    assert_eq!(secrets.len(), 13);
 
     let refused = refusals(admin).await;
     absent(&secrets, "an error", &refused);

@@ -84,7 +84,7 @@ pub use image::{
 pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Profile, UefiBoot};
 pub use plan::{Part, Plan, Segment, SegmentData};
 pub use scan::ScannedFile;
-pub use source::{FileSource, ReadAt, Window};
+pub use source::{FileRange, FileSource, ReadAt, Window};
 pub use splice::{Existing, Note, PartitionTable, Splice, SpliceError, SpliceOptions, Spliced};
 pub use tree::{Content, Tree};
 

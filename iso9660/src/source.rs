@@ -31,6 +31,24 @@ pub trait ReadAt: Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Where in a file the bytes at `offset` are, for readers with their own ways of sending files. `None` when they are
+    /// in no file, or when it was changed since it was opened; reading tells which.
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        let _ = offset;
+        None
+    }
+}
+
+/// A part of a source that is a part of a file.
+#[derive(Clone, Debug)]
+pub struct FileRange {
+    /// The file.
+    pub file: Arc<File>,
+    /// Where in the file the part begins.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub len: u64,
 }
 
 /// The error of a read that passes the end of a source.
@@ -74,6 +92,10 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         (**self).read_exact_at(offset, buffer)
     }
+
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        (**self).file_at(offset)
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
@@ -83,6 +105,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         (**self).read_exact_at(offset, buffer)
+    }
+
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        (**self).file_at(offset)
     }
 }
 
@@ -94,6 +120,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         (**self).read_exact_at(offset, buffer)
     }
+
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        (**self).file_at(offset)
+    }
 }
 
 /// A file whose length and modification time were taken when it was opened.
@@ -102,7 +132,7 @@ impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
 /// versions. (A file that was *replaced* keeps its old bytes here, because the descriptor keeps the old inode.)
 #[derive(Debug)]
 pub struct FileSource {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     len: u64,
     modified: Option<SystemTime>,
@@ -123,7 +153,13 @@ impl FileSource {
             return Err(name(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
         }
         let (len, modified) = (metadata.len(), metadata.modified().ok());
-        Ok(FileSource { file, path, len, modified })
+        Ok(FileSource { file: Arc::new(file), path, len, modified })
+    }
+
+    /// Whether it is as it was when it was opened.
+    fn is_unchanged(&self) -> io::Result<bool> {
+        let metadata = self.file.metadata()?;
+        Ok(metadata.len() == self.len && metadata.modified().ok() == self.modified)
     }
 
     /// The path the file was opened under.
@@ -143,14 +179,19 @@ impl ReadAt for FileSource {
         }
         let outcome = self.file.read_exact_at(buffer, offset);
         // Asked after the read: a change before or during it is seen, one after it did no harm.
-        let metadata = self.file.metadata()?;
-        if metadata.len() != self.len || metadata.modified().ok() != self.modified {
+        if !self.is_unchanged()? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("{} was changed since it was opened; open it again", self.path.display()),
             ));
         }
         outcome
+    }
+
+    /// As the file is now; who sends it asks again later, or reads the last of it.
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        let len = self.len.checked_sub(offset).filter(|len| *len > 0)?;
+        self.is_unchanged().unwrap_or(false).then(|| FileRange { file: Arc::clone(&self.file), offset, len })
     }
 }
 
@@ -189,6 +230,12 @@ impl<S: ReadAt> ReadAt for Window<S> {
         }
         self.source.read_exact_at(self.offset + offset, buffer)
     }
+
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        let left = self.len.checked_sub(offset).filter(|left| *left > 0)?;
+        let range = self.source.file_at(self.offset + offset)?;
+        Some(FileRange { len: range.len.min(left), ..range })
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +265,18 @@ mod tests {
         assert!(window.read_exact_at(1, &mut buffer).is_err());
         assert!(Window::new(b"01".to_vec(), 1, 2).is_err());
         assert!(Window::new(b"01".to_vec(), u64::MAX, 2).is_err());
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_found_until_the_file_changes() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let window = Window::new(FileSource::open(file.path()).unwrap(), 2, 4).unwrap();
+        let range = window.file_at(1).unwrap();
+        assert_eq!((range.offset, range.len), (3, 3));
+        assert!(window.file_at(4).is_none() && b"0123".as_slice().file_at(0).is_none());
+        file.as_file().set_len(9).unwrap();
+        assert!(window.file_at(1).is_none());
     }
 
     #[test]

@@ -15,12 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::discovery::Discovery;
 use crate::endpoint::Endpoint;
 use crate::error::RedfishError;
 use crate::exchange::Core;
 use crate::http_transport::{HttpOptions, HttpTransport};
 use crate::observe::{Fence, Nobody, Observer, SessionKeeper};
-use crate::profile::Profile;
+use crate::profile::{Choice, Flags, Learned, Profile};
 use crate::session::{Credentials, SessionHandle};
 use crate::tls::TlsMode;
 use crate::transport::{Transport, TransportError};
@@ -78,6 +79,9 @@ pub struct BmcBuilder {
     credentials: Credentials,
     transport: Arc<dyn Transport>,
     profile: Profile,
+    detecting: bool,
+    overrides: Flags,
+    learned: Learned,
     options: Options,
     observer: Arc<dyn Observer>,
     fence: Arc<dyn Fence>,
@@ -88,6 +92,24 @@ impl BmcBuilder {
     /// Sets bounds of reads.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Lets discovery choose the profile; the one given holds until then.
+    pub fn detecting(mut self) -> Self {
+        self.detecting = true;
+        self
+    }
+
+    /// Sets flags that have the last word, whatever the profile says.
+    pub fn overrides(mut self, overrides: Flags) -> Self {
+        self.overrides = overrides;
+        self
+    }
+
+    /// Sets what was learned of this BMC before; forgotten when discovery shows another firmware.
+    pub fn learned(mut self, learned: Learned) -> Self {
+        self.learned = learned;
         self
     }
 
@@ -111,8 +133,17 @@ impl BmcBuilder {
 
     /// The handle; nothing is sent yet.
     pub fn build(self) -> Bmc {
-        let BmcBuilder { endpoint, credentials, transport, profile, options, observer, fence, keeper } = self;
-        let core = Core::new(endpoint, credentials, transport, profile, options, observer, fence, keeper);
+        let choice = Choice::new(self.profile, self.detecting, self.overrides, self.learned);
+        let core = Core::new(
+            self.endpoint,
+            self.credentials,
+            self.transport,
+            choice,
+            self.options,
+            self.observer,
+            self.fence,
+            self.keeper,
+        );
         Bmc { core: Arc::new(core) }
     }
 }
@@ -151,6 +182,9 @@ impl Bmc {
             credentials,
             transport,
             profile,
+            detecting: false,
+            overrides: Flags::default(),
+            learned: Learned::default(),
             options: Options::default(),
             observer: Arc::new(Nobody),
             fence: Arc::new(Nobody),
@@ -163,9 +197,26 @@ impl Bmc {
         &self.core.endpoint
     }
 
-    /// How it is spoken to.
-    pub fn profile(&self) -> &Profile {
-        &self.core.profile
+    /// How it is spoken to, as far as is known by now.
+    pub fn profile(&self) -> Arc<Profile> {
+        self.core.profile()
+    }
+
+    /// What was learned of it, to be kept with its firmware version.
+    pub fn learned(&self) -> Learned {
+        self.core.choice.learned()
+    }
+
+    /// Learns that a slot takes nothing although it looks as if it did.
+    pub fn slot_refuses(&self, uri: &str) {
+        self.core.choice.learn(|learned| learned.refusing_slot(uri));
+    }
+
+    /// Takes the profile a former discovery led to, in a process that has not discovered.
+    pub fn recall(&self, discovery: &Discovery) {
+        self.core.choice.identify(&discovery.identity);
+        let firmware = discovery.identity.firmware.as_deref();
+        self.core.choice.learn(|learned| learned.on_firmware(firmware));
     }
 
     /// The open session, to be sealed and kept.

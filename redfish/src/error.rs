@@ -46,6 +46,8 @@ pub enum Operation {
     SetBootOnce,
     /// Clearing the boot override.
     ClearBootOverride,
+    /// Switching virtual media on.
+    PrepareMedia,
 }
 
 impl Operation {
@@ -63,6 +65,7 @@ impl Operation {
             Operation::BootOverride => "boot_override",
             Operation::SetBootOnce => "set_boot_once",
             Operation::ClearBootOverride => "clear_boot_override",
+            Operation::PrepareMedia => "prepare_media",
         }
     }
 }
@@ -175,6 +178,28 @@ pub enum ErrorKind {
         /// What is missing.
         what: String,
     },
+    /// The BMC's profile says that it cannot be used, and why.
+    #[error("this BMC cannot be used (profile {profile}): {why}")]
+    Unsupported {
+        /// The profile.
+        profile: &'static str,
+        /// Why, with what to do.
+        why: String,
+    },
+    /// There is no slot an image could be put into.
+    #[error("no virtual media: {detail}")]
+    NoVirtualMedia {
+        /// What was looked at.
+        detail: String,
+    },
+    /// The BMC cannot read media the way they are served.
+    #[error("the BMC reads media by {reads} only, they are served by {served}")]
+    MediaUrl {
+        /// What it can read.
+        reads: String,
+        /// What was offered.
+        served: String,
+    },
     /// Not now: busy, rate limited, or not ready.
     #[error("busy ({status}{}): {message}", id_text(.message_id))]
     Busy {
@@ -254,6 +279,9 @@ impl RedfishError {
             | ErrorKind::Refused { .. }
             | ErrorKind::NotFound { .. }
             | ErrorKind::NotSupported { .. }
+            | ErrorKind::Unsupported { .. }
+            | ErrorKind::NoVirtualMedia { .. }
+            | ErrorKind::MediaUrl { .. }
             | ErrorKind::TaskFailed { .. }
             | ErrorKind::BadAnswer { lasting: true, .. }
             | ErrorKind::Config { .. }
@@ -296,6 +324,9 @@ impl RedfishError {
             ErrorKind::Refused { .. } => "refused",
             ErrorKind::NotFound { .. } => "not_found",
             ErrorKind::NotSupported { .. } => "not_supported",
+            ErrorKind::Unsupported { .. } => "unsupported",
+            ErrorKind::NoVirtualMedia { .. } => "no_virtual_media",
+            ErrorKind::MediaUrl { .. } => "media_url",
             ErrorKind::Busy { .. } => "busy",
             ErrorKind::Server { .. } => "server",
             ErrorKind::TaskFailed { .. } => "task_failed",
@@ -340,6 +371,15 @@ impl RedfishError {
             }
             ErrorKind::NotFound { .. } => "discover again; after a BMC reset resources come back late",
             ErrorKind::NotSupported { .. } => "use another slot or way, or newer firmware",
+            ErrorKind::Unsupported { .. } => {
+                "if the profile is the wrong one, set bmc_profile or an override at this server"
+            }
+            ErrorKind::NoVirtualMedia { .. } => {
+                "look for a licence, for the privilege to use virtual media, and for newer firmware"
+            }
+            ErrorKind::MediaUrl { .. } => {
+                "serve media that way and set media_base_url of this server to it, or override url_schemes and url_port"
+            }
             ErrorKind::Busy { .. } => "wait and try again",
             ErrorKind::Server { .. } => "wait and try again; if it persists, restart the BMC",
             ErrorKind::TaskFailed { .. } => "read the BMC's message and its own log",

@@ -20,17 +20,19 @@ use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, IF_MATC
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OnceCell, Semaphore};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
 use crate::bmc::Options;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport};
+use crate::etag::Tags;
 use crate::json::{self, Resource};
 use crate::message::ErrorBody;
 use crate::observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
-use crate::profile::{IfMatch, Profile};
+use crate::profile::{Choice, Profile};
+use crate::recent::Recent;
 use crate::retry::{Jitter, retry_after};
 use crate::session::{Credentials, Proof, Session};
 use crate::transport::{Request, Transport};
@@ -44,7 +46,13 @@ const MAX_HOPS: usize = 2;
 pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     pub(crate) credentials: Credentials,
-    pub(crate) profile: Profile,
+    pub(crate) choice: Choice,
+    /// The service root, which does not change.
+    pub(crate) root: OnceCell<Resource>,
+    /// What was read a moment ago.
+    pub(crate) recent: Recent,
+    /// `$expand` was offered and does not work.
+    pub(crate) no_expand: AtomicBool,
     pub(crate) session: Mutex<Session>,
     pub(crate) keeper: Arc<dyn SessionKeeper>,
     transport: Arc<dyn Transport>,
@@ -69,19 +77,36 @@ pub(crate) struct Call<'a> {
     if_match: Option<&'a str>,
     deadline: Duration,
     fenced: bool,
+    /// The only resource a mutation touches; none touches all.
+    touches: Option<&'a str>,
 }
 
 impl<'a> Call<'a> {
     pub(crate) fn read(operation: Operation, path: &'a str, deadline: Duration) -> Self {
-        Call { operation, method: Method::GET, path, body: None, if_match: None, deadline, fenced: false }
+        Call {
+            operation,
+            method: Method::GET,
+            path,
+            body: None,
+            if_match: None,
+            deadline,
+            fenced: false,
+            touches: None,
+        }
     }
 
     pub(crate) fn mutation(operation: Operation, method: Method, path: &'a str, deadline: Duration) -> Self {
-        Call { operation, method, path, body: None, if_match: None, deadline, fenced: true }
+        Call { operation, method, path, body: None, if_match: None, deadline, fenced: true, touches: None }
     }
 
     pub(crate) fn body(mut self, body: &'a Value) -> Self {
         self.body = Some(body);
+        self
+    }
+
+    /// Says that no other resource than this one changes.
+    pub(crate) fn touching(mut self, path: &'a str) -> Self {
+        self.touches = Some(path);
         self
     }
 
@@ -107,6 +132,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// An answer to a read that nobody sent; for fuzzing.
+    pub(crate) fn of(status: StatusCode, body: &[u8]) -> Self {
+        let (headers, body, path) = (HeaderMap::new(), Bytes::copy_from_slice(body), String::new());
+        Answer { status, headers, body, method: Method::GET, path, proof: None }
+    }
+
     pub(crate) fn error(&self) -> ErrorBody {
         ErrorBody::parse(&self.body)
     }
@@ -131,7 +162,7 @@ impl Core {
         endpoint: Endpoint,
         credentials: Credentials,
         transport: Arc<dyn Transport>,
-        profile: Profile,
+        choice: Choice,
         options: Options,
         observer: Arc<dyn Observer>,
         fence: Arc<dyn Fence>,
@@ -141,7 +172,10 @@ impl Core {
         Core {
             endpoint,
             credentials,
-            profile,
+            choice,
+            root: OnceCell::new(),
+            recent: Recent::default(),
+            no_expand: AtomicBool::new(false),
             session: Mutex::default(),
             keeper,
             transport,
@@ -152,6 +186,33 @@ impl Core {
             mutations: Semaphore::new(1),
             jitter: Jitter::new(seed),
             any_encoding: AtomicBool::new(false),
+        }
+    }
+
+    /// The profile in force now.
+    pub(crate) fn profile(&self) -> Arc<Profile> {
+        self.choice.profile()
+    }
+
+    /// What comes before an act: what was read a moment ago if it calls for the act, else a read. That there is
+    /// nothing to do is believed on the wire only.
+    pub(crate) async fn before(
+        &self,
+        operation: Operation,
+        path: &str,
+        calls: impl Fn(&Resource) -> bool,
+    ) -> Result<Resource, RedfishError> {
+        match self.recent.get(path).filter(calls) {
+            Some(resource) => Ok(resource),
+            None => self.read(operation, path).await,
+        }
+    }
+
+    /// What was read a moment ago, else a read.
+    pub(crate) async fn lately(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
+        match self.recent.get(path) {
+            Some(resource) => Ok(resource),
+            None => self.read(operation, path).await,
         }
     }
 
@@ -181,7 +242,10 @@ impl Core {
                 self.transmit(&call, None, attempt).await
             };
             let error = match sent.and_then(|answer| self.resource(operation, &answer)) {
-                Ok(resource) => return Ok(resource),
+                Ok(resource) => {
+                    self.recent.remember(path, &resource);
+                    return Ok(resource);
+                }
                 Err(error) => error,
             };
             let backoff = self.jitter.delay(self.options.backoff_base, self.options.backoff_cap, attempt - 1);
@@ -243,7 +307,18 @@ impl Core {
             }
             None => {}
         }
-        let kind = classify(answer.status, &answer.error(), answer.retry_after(), &secrets);
+        let body = answer.error();
+        let mut kind = classify(answer.status, &body, answer.retry_after(), &secrets);
+        let profile = self.profile();
+        let busy: Vec<&str> = profile.busy_ids.iter().map(String::as_str).collect();
+        if body.has_key(&busy) {
+            kind = ErrorKind::Busy {
+                status: answer.status.as_u16(),
+                message_id: body.id(),
+                message: body.sentence(&secrets),
+                retry_after: answer.retry_after(),
+            };
+        }
         let mutated = answer.method != Method::GET;
         let unclear =
             matches!(kind, ErrorKind::Server { .. }) || answer.status == StatusCode::REQUEST_TIMEOUT;
@@ -290,14 +365,19 @@ impl Core {
         resource: &Resource,
         body: &Value,
         deadline: Duration,
+        touches: Option<&str>,
     ) -> Result<Answer, RedfishError> {
-        let mut ladder = Tags::new(self.profile.if_match, resource.etag.clone());
+        let mut ladder = Tags::new(self.profile().if_match, resource.etag.clone());
         loop {
             let tag = ladder.current();
             let mut call = Call::mutation(operation, Method::PATCH, &resource.path, deadline).body(body);
             call.if_match = tag.as_deref();
+            call.touches = touches;
             let answer = self.perform(&call, 1).await?;
             if !answer.is(&[412, 428]) {
+                if answer.status.is_success() && ladder.was_refused_until_star() {
+                    self.choice.learn(|learned| learned.etag_star = true);
+                }
                 return Ok(answer);
             }
             let fresh = self.read(operation, &resource.path).await?;
@@ -328,6 +408,9 @@ impl Core {
             }
             let identity = !self.any_encoding.load(Ordering::Relaxed);
             let request = self.request(call, &path, proof, identity).map_err(fail)?;
+            if call.fenced {
+                self.recent.forget(call.touches);
+            }
             let started = Instant::now();
             let sent = self.transport.send(request, call.deadline).await;
             let result = match &sent {
@@ -416,82 +499,4 @@ impl Core {
 fn closed() -> ErrorKind {
     // The semaphores live as long as the core and are never closed; the type still asks for an answer.
     ErrorKind::Config { detail: "the client was shut down".to_owned() }
-}
-
-/// The values tried in `If-Match`, each at most once: what was read, its strong form, `*`, nothing.
-struct Tags {
-    etag: Option<String>,
-    rung: Rung,
-}
-
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Rung {
-    Read,
-    Fresh,
-    Strong,
-    Star,
-    Without,
-}
-
-impl Tags {
-    fn new(rule: IfMatch, etag: Option<String>) -> Self {
-        let rung = if rule == IfMatch::Star { Rung::Star } else { Rung::Read };
-        Tags { etag, rung }
-    }
-
-    fn current(&self) -> Option<String> {
-        match self.rung {
-            Rung::Read | Rung::Fresh => self.etag.clone(),
-            Rung::Strong => self.etag.as_deref().map(|etag| etag.trim_start_matches("W/").to_owned()),
-            Rung::Star => Some("*".to_owned()),
-            Rung::Without => None,
-        }
-    }
-
-    /// Moves on after a 412 or 428 and a new read; false when nothing is left to try.
-    fn advance(&mut self, fresh: Option<String>, status: StatusCode) -> bool {
-        let changed = fresh.is_some() && fresh != self.etag;
-        let weak = fresh.as_deref().is_some_and(|etag| etag.starts_with("W/"));
-        self.etag = fresh;
-        self.rung = match self.rung {
-            Rung::Read if changed => Rung::Fresh,
-            Rung::Read | Rung::Fresh if weak => Rung::Strong,
-            Rung::Read | Rung::Fresh | Rung::Strong => Rung::Star,
-            // Without a tag is no answer to a BMC that demands one.
-            Rung::Star if status == StatusCode::PRECONDITION_FAILED => Rung::Without,
-            Rung::Star | Rung::Without => return false,
-        };
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ladder(mut tags: Tags, fresh: Option<&str>) -> Vec<Option<String>> {
-        let mut tried = vec![tags.current()];
-        while tags.advance(fresh.map(str::to_owned), StatusCode::PRECONDITION_FAILED) {
-            tried.push(tags.current());
-        }
-        tried
-    }
-
-    #[test]
-    fn tags_go_from_read_to_strong_to_star_to_none() {
-        let tried = ladder(Tags::new(IfMatch::ETag, Some("W/\"a\"".to_owned())), Some("W/\"a\""));
-        let expected = [Some("W/\"a\""), Some("\"a\""), Some("*"), None];
-        assert_eq!(tried, expected.map(|tag| tag.map(str::to_owned)));
-    }
-
-    #[test]
-    fn a_tag_that_changed_meanwhile_is_tried_before_the_ladder_goes_on() {
-        let tried = ladder(Tags::new(IfMatch::ETag, Some("\"a\"".to_owned())), Some("\"b\""));
-        assert_eq!(tried, [Some("\"a\""), Some("\"b\""), Some("*"), None].map(|tag| tag.map(str::to_owned)));
-    }
-
-    #[test]
-    fn a_profile_can_begin_with_the_star() {
-        assert_eq!(ladder(Tags::new(IfMatch::Star, None), None), [Some("*".to_owned()), None]);
-    }
 }

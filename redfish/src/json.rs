@@ -133,6 +133,29 @@ pub(crate) fn action<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&
     member(member(fields, "Actions")?, name)
 }
 
+/// The target of a vendor's own action, found by the end of its name where vendors put them:
+/// `Actions`, `Actions.Oem`, `Actions.Oem.<vendor>`, `Oem.<vendor>.Actions`.
+pub(crate) fn oem_action(fields: &Map<String, Value>, name: &str) -> Option<String> {
+    fn target(actions: &Map<String, Value>, name: &str) -> Option<String> {
+        let mut entries = actions.iter().take(MAX_ENTRIES);
+        let action =
+            entries.find(|(key, _)| key.ends_with(name)).and_then(|(_, action)| action.as_object())?;
+        path_of(&word(action, "target")?)
+    }
+    fn objects(fields: &Map<String, Value>) -> impl Iterator<Item = &Map<String, Value>> {
+        fields.values().take(MAX_ENTRIES).filter_map(Value::as_object)
+    }
+    let actions = member(fields, "Actions");
+    let oem = actions.and_then(|actions| member(actions, "Oem"));
+    let vendors = member(fields, "Oem").into_iter().flat_map(objects);
+    actions
+        .into_iter()
+        .chain(oem)
+        .chain(oem.into_iter().flat_map(objects))
+        .chain(vendors.filter_map(|vendor| member(vendor, "Actions")))
+        .find_map(|actions| target(actions, name))
+}
+
 /// The path in a link, a `Location` or a `target`: absolute URLs are reduced to their path, because only this
 /// BMC is ever spoken to; what is not a plain path is no link.
 pub(crate) fn path_of(link: &str) -> Option<String> {

@@ -2,13 +2,18 @@
 //! boot override, switch power; and read each of them back.
 //!
 //! ```text
-//!   Bmc            the handle; operations in discovery, media, boot, power
-//!    |
-//!   exchange       one logical request: permits, credentials, 401 once, redirects, retries of reads, ETag ladder
-//!    |      \
-//!   session  task  tokens that are reused and deleted; asynchronous operations followed to their end
-//!    |
-//!   Transport      one HTTP request with one deadline (HttpTransport on real sockets, scripted in tests)
+//!   operations   discovery, media, boot, power: read, compare, act, read back     obey a Profile, return evidence
+//!        |                     Bmc is the handle that has them
+//!   resources    json (a tolerant reading), Slot, SystemInfo, BootOverride         a wrong type spoils one field only
+//!        |
+//!   api          exchange (one logical request), etag, collection, recent, task    permits, 401 once, redirects,
+//!        |                                                                         retries of reads, pages, ETags
+//!   session      who we are: a session that is reused and deleted, or Basic
+//!        |
+//!   transport    one HTTP request with one deadline, pinned, bounded (HttpTransport, or scripted in tests)
+//!
+//!   profile      what differs between vendors, as data with sources: profiles/<name>.toml, what was learned,
+//!                what the operator overrides; read by all layers from session upwards
 //! ```
 //!
 //! Invariants: at most two requests in flight for one BMC and one of them mutating; resources are reached by
@@ -24,9 +29,11 @@
 
 pub mod bmc;
 pub mod boot;
+mod collection;
 pub mod discovery;
 pub mod endpoint;
 pub mod error;
+mod etag;
 mod exchange;
 #[doc(hidden)]
 pub mod fuzz;
@@ -37,6 +44,7 @@ mod message;
 pub mod observe;
 pub mod power;
 pub mod profile;
+mod recent;
 mod retry;
 pub mod session;
 #[cfg(feature = "sim")]

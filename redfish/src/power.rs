@@ -20,6 +20,7 @@ use crate::discovery::SystemInfo;
 use crate::error::{Operation, RedfishError};
 use crate::exchange::Call;
 use crate::json::{self, Resource};
+use crate::profile::Restart;
 
 /// `PowerState` of a system.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -130,6 +131,23 @@ impl Bmc {
         self.power(Operation::PowerState, system).await
     }
 
+    /// What the power state was a moment ago; reads it if nobody has, or if anything was changed since.
+    pub async fn power_state_lately(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
+        Ok(PowerState::of(&self.core.lately(Operation::PowerState, &system.uri).await?))
+    }
+
+    /// The resets that make up a restart of this host, each to be sent when the goal of the one before is read.
+    pub fn restart_by(&self, system: &SystemInfo) -> &'static [ResetType] {
+        let allows = |reset| system.reset.as_ref().is_some_and(|action| action.allows(reset));
+        let off_on = allows(ResetType::ForceOff) && (allows(ResetType::On) || allows(ResetType::ForceOn));
+        let restart = allows(ResetType::ForceRestart);
+        match self.core.profile().restart {
+            Restart::OffOn if off_on || !restart => &[ResetType::ForceOff, ResetType::On],
+            Restart::ForceRestart if !restart => &[ResetType::ForceOff, ResetType::On],
+            Restart::OffOn | Restart::ForceRestart => &[ResetType::ForceRestart],
+        }
+    }
+
     async fn power(&self, operation: Operation, system: &SystemInfo) -> Result<PowerState, RedfishError> {
         Ok(PowerState::of(&self.core.read(operation, &system.uri).await?))
     }
@@ -158,13 +176,16 @@ impl Bmc {
         };
         let goal = reset.goal();
         if goal.is_some() {
-            let observed = self.power(OPERATION, system).await?;
+            let observed = {
+                let calls = |system: &Resource| Some(PowerState::of(system)) != goal;
+                PowerState::of(&self.core.before(OPERATION, &system.uri, calls).await?)
+            };
             if Some(observed) == goal {
                 return Ok(Applied { changed: false, confirmed: true, observed });
             }
         }
         let body = json!({ "ResetType": reset.as_str() });
-        let deadline = self.core.profile.mutation_timeout;
+        let deadline = self.core.profile().mutation_timeout;
         let call = Call::mutation(OPERATION, Method::POST, &action.target, deadline).body(&body);
         let answer = self.core.perform(&call, 1).await?;
         if answer.is(&[400, 409]) && goal.is_some() {

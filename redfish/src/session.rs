@@ -135,7 +135,7 @@ impl Core {
             let kind = ErrorKind::Unauthorized { denial: Denial::HeldBack, message: String::new() };
             return Err(RedfishError::new(Operation::Login, kind));
         }
-        if self.profile.auth == Auth::Basic {
+        if self.profile().session == Auth::Basic {
             session.state = State::Basic;
         }
         if let State::Unknown = session.state {
@@ -177,11 +177,18 @@ impl Core {
             session.collection = self.session_collection().await?;
         }
         let Some(path) = session.collection.clone() else { return Ok(None) };
-        let body = json!({
+        let profile = self.profile();
+        if profile.session == Auth::Basic {
+            return Ok(None);
+        }
+        let mut body = json!({
             "UserName": self.credentials.username,
             "Password": self.credentials.password.expose_secret(),
         });
-        let call = Call::mutation(Operation::Login, Method::POST, &path, self.profile.login_timeout)
+        if !profile.login_oem.is_empty() {
+            body["Oem"] = profile.login_oem.clone().into();
+        }
+        let call = Call::mutation(Operation::Login, Method::POST, &path, profile.login_timeout)
             .body(&body)
             .unfenced();
         let answer = self.transmit(&call, None, 1).await?;
@@ -204,10 +211,13 @@ impl Core {
             ErrorKind::Unauthorized { .. } | ErrorKind::License { .. } => Err(error),
             // All sessions are taken, or there are none in spite of the link: Basic needs none.
             _ if answer.error().has_key(&SESSION_LIMIT_KEYS) => Ok(None),
+            ErrorKind::NotSupported { .. } | ErrorKind::NotFound { .. } => {
+                self.choice.learn(|learned| learned.basic_only = true);
+                Ok(None)
+            }
             _ if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS => {
                 Ok(None)
             }
-            ErrorKind::NotSupported { .. } => Ok(None),
             _ => Err(error),
         }
     }
@@ -222,7 +232,7 @@ impl Core {
     /// The collection in which sessions are made, found without credentials.
     async fn find_session_collection(&self) -> Result<Option<String>, RedfishError> {
         let root = match self.read_open(Operation::Login, SERVICE_ROOT).await {
-            Ok(root) => root,
+            Ok(root) => self.root_seen(root),
             // A root behind authentication, against the specification, cannot tell: Basic it is.
             Err(error) if matches!(error.kind, ErrorKind::Unauthorized { .. }) => return Ok(None),
             Err(error) => return Err(error),
@@ -244,8 +254,9 @@ impl Core {
             self.keeper.closed(&handle.uri);
             return Ok(());
         }
-        let call = Call::mutation(Operation::Logout, Method::DELETE, &handle.uri, self.profile.login_timeout)
-            .unfenced();
+        let call =
+            Call::mutation(Operation::Logout, Method::DELETE, &handle.uri, self.profile().login_timeout)
+                .unfenced();
         let answer = self.transmit(&call, Some(&Proof::Token(handle.clone())), 1).await?;
         let gone = matches!(answer.status.as_u16(), 401 | 404 | 410);
         if answer.status.is_success() || gone {

@@ -64,12 +64,13 @@ impl Core {
             Verdict::Running | Verdict::Gone | Verdict::Unclear(_) => {}
         }
 
-        let deadline = Instant::now() + self.profile.task_timeout;
+        let deadline = Instant::now() + self.profile().task_timeout;
         let (mut wait, mut asked, mut failures) = (FIRST_WAIT, accepted.retry_after(), 0);
         loop {
             let pause = asked.map_or(wait, |asked| asked.clamp(FIRST_WAIT, LONGEST_ASKED_WAIT));
             if Instant::now() + pause > deadline {
-                let detail = format!("the task did not end within {} s", self.profile.task_timeout.as_secs());
+                let detail =
+                    format!("the task did not end within {} s", self.profile().task_timeout.as_secs());
                 let error = RedfishError::new(operation, ErrorKind::Timeout { detail });
                 return Err(RedfishError { maybe_applied: true, ..error.at(&http::Method::GET, &path) });
             }
@@ -110,6 +111,17 @@ impl Core {
                 let definite = matches!(error.kind, ErrorKind::Refused { .. } | ErrorKind::License { .. });
                 return Err(RedfishError { maybe_applied: !definite, ..error });
             }
+        }
+    }
+
+    /// What a poll with this answer is taken for, in words; for fuzzing.
+    pub(crate) fn task_says(&self, status: http::StatusCode, body: &[u8]) -> String {
+        let answer = Answer::of(status, body);
+        match self.judge(Operation::Insert, &answer, &[]) {
+            Verdict::Running => "running".to_owned(),
+            Verdict::Ended => "ended".to_owned(),
+            Verdict::Gone => "gone".to_owned(),
+            Verdict::Failed(error) | Verdict::Unclear(error) => error.to_string(),
         }
     }
 

@@ -158,7 +158,7 @@ async fn a_host_is_installed_from_two_images_and_left_clean() {
         let done = bmc.insert(&slot.uri, &bench.url("abc", file), InsertOptions::default()).await.unwrap();
         assert!(done.changed && done.confirmed);
     }
-    let set = bmc.set_boot_once(&found.system, bmc.profile().boot_targets, None).await.unwrap();
+    let set = bmc.set_boot_once(&found.system, &bmc.profile().boot_targets, None).await.unwrap();
     assert!(set.confirmed && set.observed.leads_to(&BootTarget::Cd));
     bench.switch(&found, ResetType::On).await;
     let booted = bench.until(|twin| twin.boots_from_media == 1).await;

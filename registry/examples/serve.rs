@@ -12,11 +12,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::serve::ListenerExt;
+use axum::extract::ConnectInfo;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
 use registry::{
     AccessControl, AllowAll, Config, Htpasswd, HtpasswdOptions, ImmutableTags, Policy, Registry, Rights,
-    TokenAuthority, TokenOptions,
+    TokenAuthority, TokenOptions, Wire,
 };
+use tokio::net::TcpStream;
+use tower::ServiceExt;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,10 +65,25 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     };
-    let listener = tokio::net::TcpListener::bind(address).await?.tap_io(|stream| {
-        // Small answers go out at once; a failure to ask for that only costs latency.
-        let _latency = stream.set_nodelay(true);
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    loop {
+        let (stream, peer) = listener.accept().await?;
+        tokio::spawn(connection(stream, peer, router.clone()));
+    }
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router) {
+    // Small answers go out at once; a failure to ask for that only costs latency.
+    let _latency = stream.set_nodelay(true);
+    let wire = Wire::new(stream);
+    let sender = wire.file_sender();
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        if let Some(sender) = &sender {
+            request.extensions_mut().insert(sender.clone());
+        }
+        router.clone().oneshot(request.map(axum::body::Body::new))
     });
-    axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>()).await?;
-    Ok(())
+    // A client that goes away is its own business.
+    let _broken = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
 }

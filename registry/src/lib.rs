@@ -58,6 +58,7 @@ mod manifest;
 mod name;
 mod pattern;
 mod store;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -70,9 +71,9 @@ use tokio::sync::{Notify, Semaphore};
 
 pub use crate::access::{
     Access, AccessControl, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited, Authenticator,
-    Authorizer, Caller, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, ImmutableTags, InvalidRule,
-    NoAudit, Policy, Realm, Reason, Request, Rights, Rule, Secret, Subject, TokenAuthority, TokenOptions,
-    Who, decide,
+    Authorizer, Caller, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, ImmutableTags,
+    InvalidImmutableTags, InvalidRule, NoAudit, Policy, Realm, Reason, Request, Rights, Rule, Secret,
+    Subject, TokenAuthority, TokenOptions, Who, decide,
 };
 pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
@@ -83,6 +84,8 @@ pub use crate::store::{
     BlobFile, Expired, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
     PinOwner, Quota, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
 };
+
+pub use crate::wire::{FileSender, Wire};
 
 use crate::store::{Checked, PARTS, Scrubs, Store};
 
@@ -234,6 +237,11 @@ impl Registry {
     /// Refuses every push and delete with `reason` and collects nothing, or ends that. Reads are not affected.
     pub fn set_read_only(&self, reason: Option<String>) {
         self.store.set_read_only(reason);
+    }
+
+    /// Why nothing may be changed at the moment; `None` when it may.
+    pub fn read_only(&self) -> Option<String> {
+        self.store.read_only()
     }
 
     /// Removes the tags `rules` do not keep, or only says which. What is pinned stays.

@@ -116,6 +116,15 @@ pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<
     Ok(Understood { media_type, requires, referral })
 }
 
+/// Whether content of this media type is a manifest; everything else is a blob.
+pub(crate) fn is_manifest(media_type: &str) -> bool {
+    match MediaType::from(media_type) {
+        MediaType::ImageManifest | MediaType::ImageIndex => true,
+        MediaType::Other(other) => other == DOCKER_MANIFEST || other == DOCKER_MANIFEST_LIST,
+        _ => false,
+    }
+}
+
 /// How deep the brackets of a document go, if it is JSON.
 fn depth(document: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);

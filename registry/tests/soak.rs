@@ -11,6 +11,7 @@
 //! blob is gone; anything else that is not as expected is an error. The mutant, a collector without a grace period,
 //! has to be noticed.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,6 +24,7 @@ use crate::support::{IMAGE, Server, config, header, image, noise, sha256};
 
 const CLIENTS: u64 = 8;
 const GRACE: Duration = Duration::from_secs(3);
+const SCRUB_RATE: NonZeroU64 = NonZeroU64::new(32 << 20).unwrap();
 const SHARED_LAYERS: u64 = 5;
 const IMAGES_PER_CLIENT: usize = 6;
 
@@ -190,6 +192,8 @@ struct Soaked {
     steps: u64,
     collections: u64,
     blobs_collected: u64,
+    passes: u64,
+    blobs_read: u64,
 }
 
 /// Runs everything for `length`, or until the first error. `ahead` is by how much the collector's clock is.
@@ -220,6 +224,7 @@ async fn soak(length: Duration, ahead: Duration) -> Soaked {
         })
         .collect();
     let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), ahead));
+    let scrubber = tokio::spawn(scrub(server.registry.clone(), Arc::clone(&stop)));
     // The first client that misses something ends the soak.
     let _over = tokio::time::timeout(length, missed.notified()).await;
     stop.store(true, Ordering::Relaxed);
@@ -228,7 +233,19 @@ async fn soak(length: Duration, ahead: Duration) -> Soaked {
         errors.extend(client.await.unwrap());
     }
     let (collections, blobs_collected) = collector.await.unwrap();
-    Soaked { errors, steps: steps.load(Ordering::Relaxed), collections, blobs_collected }
+    let (passes, blobs_read) = scrubber.await.unwrap();
+    Soaked { errors, steps: steps.load(Ordering::Relaxed), collections, blobs_collected, passes, blobs_read }
+}
+
+/// Reads everything again and again; nothing may be found damaged, whatever goes or comes meanwhile.
+async fn scrub(registry: Registry, stop: Arc<AtomicBool>) -> (u64, u64) {
+    let (mut passes, mut blobs) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let found = registry.scrub(SCRUB_RATE).await.unwrap();
+        assert!(found.damaged.is_empty(), "{found:?}");
+        (passes, blobs) = (passes + 1, blobs + found.blobs);
+    }
+    (passes, blobs)
 }
 
 async fn collect(registry: Registry, stop: Arc<AtomicBool>, ahead: Duration) -> (u64, u64) {
@@ -249,11 +266,16 @@ async fn no_client_ever_misses_what_it_was_promised() {
     let seconds = std::env::var("REGISTRY_SOAK_SECONDS").map_or(60, |text| text.parse().unwrap());
     let soaked = soak(Duration::from_secs(seconds), Duration::ZERO).await;
     println!(
-        "{} steps, {} collections, {} blobs collected",
-        soaked.steps, soaked.collections, soaked.blobs_collected
+        "{seconds} s: {} steps, {} collections took {} blobs, {} scrubs read {}; {} errors",
+        soaked.steps,
+        soaked.collections,
+        soaked.blobs_collected,
+        soaked.passes,
+        soaked.blobs_read,
+        soaked.errors.len()
     );
     assert!(soaked.errors.is_empty(), "{:#?}", soaked.errors);
-    assert!(soaked.blobs_collected > 0 && soaked.collections > 10);
+    assert!(soaked.blobs_collected > 0 && soaked.collections > 10 && soaked.passes > 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -293,7 +315,7 @@ async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
         let (registry, stop) = (server.registry.clone(), Arc::clone(&stop));
         async move {
             while !stop.load(Ordering::Relaxed) {
-                registry.scrub(std::num::NonZeroU64::MAX).await.unwrap();
+                registry.scrub(NonZeroU64::MAX).await.unwrap();
             }
         }
     });

@@ -5,14 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::ConnectInfo;
 use base64::Engine as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use registry::{
     AccessControl, Algorithm, AllowAll, Authorizer, Config, Digest, Htpasswd, HtpasswdOptions, Policy,
-    Registry,
+    Registry, Wire,
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tower::ServiceExt as _;
 
 pub(crate) const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -51,11 +57,19 @@ impl Server {
 
     /// A registry behind a router of the test's own making.
     pub(crate) async fn serve(registry: Registry, router: axum::Router) -> Self {
-        let router = router.into_make_service_with_connect_info::<SocketAddr>();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let task = tokio::spawn(accept(listener, router));
         Server { registry, address, client: client(), task, root: None }
+    }
+
+    /// A second address of the same registry, over connections that send no files by themselves.
+    pub(crate) async fn serve_copying(&self) -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = self.registry.router(Arc::new(AllowAll));
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        address
     }
 
     /// The directory of a server which has its own.
@@ -122,6 +136,25 @@ impl Server {
         let answer = self.put_manifest(repository, tag, IMAGE, &document).await;
         assert_eq!(answer.status(), StatusCode::CREATED);
         document
+    }
+}
+
+/// Serves over connections that send files by themselves, as the embedding program does. They end with this.
+async fn accept(listener: tokio::net::TcpListener, router: axum::Router) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let (stream, peer) = listener.accept().await.unwrap();
+        let wire = Wire::new(stream);
+        let (router, sender) = (router.clone(), wire.file_sender());
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(sender) = sender.clone() {
+                request.extensions_mut().insert(sender);
+            }
+            router.clone().oneshot(request.map(axum::body::Body::new))
+        });
+        connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(wire), service));
+        while connections.try_join_next().is_some() {}
     }
 }
 

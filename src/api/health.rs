@@ -10,6 +10,7 @@ use super::Api;
 use super::error::ApiError;
 use super::extract::Reader;
 use crate::model::{JobStatus, chain};
+use crate::telemetry::ImagesGauges;
 
 /// Below this much room on the data disk the controller is not ready for more work.
 const ROOM: u64 = 256 << 20;
@@ -66,6 +67,22 @@ pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<
     for status in JobStatus::ALL {
         let jobs = counts.iter().find(|(counted, _)| *counted == status).map_or(0, |(_, jobs)| *jobs);
         api.metrics.set_jobs(status.as_str(), jobs);
+    }
+    // A registry that cannot be looked at is what /readyz tells of; the other numbers are given all the same.
+    if let Some(images) = &api.images
+        && let Ok(now) = images.status().await
+    {
+        api.metrics.set_images(&ImagesGauges {
+            free_bytes: now.free_bytes,
+            read_only: now.read_only.is_some(),
+            pins: now.pins,
+            quarantined: now.scrub.quarantined.len(),
+            quotas: now
+                .quotas
+                .into_iter()
+                .map(|quota| (quota.repositories, quota.limit_bytes, quota.used_bytes))
+                .collect(),
+        });
     }
     let text = api.metrics.encode().map_err(|_| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics could not be written")

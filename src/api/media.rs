@@ -1,14 +1,15 @@
 //! Media: grants for BMCs (`/t<token>/…`), and the seed's path for people and tools with credentials.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 
 use super::Api;
 use super::error::{ApiError, unknown_path};
 use super::extract::{JobId, Reader, unknown_job};
-use crate::media::{GrantError, MediaPath, MediaToken, OpenGrant, ReadObserver, respond};
+use crate::media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
 use crate::model::{Artifact, NewEvent, RunId};
 
 /// Everything that is no route: a media grant, or a path that is not there.
@@ -22,8 +23,9 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
             .header(axum::http::header::ALLOW, "GET, HEAD")
             .into_response();
     }
+    let (request, _) = request.into_parts();
     match api.site.grants.open_token(&path.token).await {
-        Ok(grant) if grant.artifact == path.artifact => serve(&grant, request.method(), request.headers()),
+        Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, &request, grant.observer),
         Ok(_) => no_grant().into_response(),
         Err(error) => refused(&api, &path.token, error).await.into_response(),
     }
@@ -34,8 +36,7 @@ pub(super) async fn task_image(
     State(api): State<Api>,
     _reader: Reader,
     JobId(id): JobId,
-    method: Method,
-    headers: HeaderMap,
+    request: Parts,
 ) -> Result<Response, ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     let digest = job.task_iso_sha256.ok_or_else(|| {
@@ -46,7 +47,7 @@ pub(super) async fn task_image(
     })?;
     let token = api.site.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
     match api.site.grants.open_token(&token).await {
-        Ok(grant) => Ok(respond(&grant.body, &method, &headers, Arc::new(Unseen(grant.observer)))),
+        Ok(grant) => Ok(respond(&grant.body, &request, Arc::new(Unseen(grant.observer)))),
         Err(error) => Err(refused(&api, &token, error).await),
     }
 }
@@ -60,10 +61,6 @@ impl ReadObserver for Unseen {
     fn ended(&self) -> bool {
         self.0.ended()
     }
-}
-
-fn serve(grant: &OpenGrant, method: &Method, headers: &HeaderMap) -> Response {
-    respond(&grant.body, method, headers, Arc::clone(&grant.observer))
 }
 
 fn no_grant() -> ApiError {

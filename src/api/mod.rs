@@ -14,6 +14,7 @@ mod events;
 mod extract;
 mod feed;
 mod health;
+mod images;
 mod jobs;
 mod media;
 mod middleware;
@@ -36,6 +37,9 @@ use crate::telemetry::Metrics;
 
 pub use error::{ApiError, Detail};
 pub use feed::Feed;
+pub use images::{
+    CareError, Collect, ImageCare, ImagesStatus, PATIENCE, QuotaStatus, ScrubStatus, WorkStatus,
+};
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -52,6 +56,8 @@ pub struct Api {
     pub webhook_failures: Arc<RateLimiter>,
     /// Seals BMC passwords.
     pub resolver: Arc<Resolver>,
+    /// The registry, when there is one.
+    pub images: Option<Arc<dyn ImageCare>>,
     /// Events as they happen.
     pub feed: Feed,
     /// What is counted.
@@ -100,6 +106,11 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/batches/{id}", get(batches::show)),
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
         ("/api/v1/events", get(events::events)),
+        ("/api/v1/registry", get(images::show)),
+        ("/api/v1/registry/gc", post(images::collect)),
+        ("/api/v1/registry/read-only", post(images::begin_read_only).delete(images::end_read_only)),
+        ("/api/v1/registry/retention", post(images::retain)),
+        ("/api/v1/registry/scrub", post(images::scrub)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
         ("/api/v1/status-webhook/{serial}", post(webhook::report)),

@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::auth::{
-    AuthFailure, Authenticator, CredentialStore, Permission, PullRecord, StoreUnavailable, TokenRecord,
-    UserRecord,
-};
+use crate::auth::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 use crate::media::{GrantLedger, GrantRecord, GrantSource, ImageDigest, LedgerUnavailable, ReadSummary};
 use crate::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, chain};
 use crate::provision::{Directory, Images, KeptSession, Meter, Sessions, Unavailable, grant_context};
@@ -211,50 +208,6 @@ impl GrantLedger for Ledger {
         }
         let events = events.into_iter().map(|event| event.by("media")).collect();
         self.store.append(Some(before.grant.run), None, events, now).await.map_err(failed)
-    }
-}
-
-/// Who may pull and push.
-pub(super) struct RegistryAccess {
-    auth: Arc<Authenticator>,
-    clock: Arc<dyn Clock>,
-}
-
-impl RegistryAccess {
-    pub(super) fn new(auth: Arc<Authenticator>, clock: Arc<dyn Clock>) -> Self {
-        Self { auth, clock }
-    }
-}
-
-#[async_trait]
-impl registry::Authorizer for RegistryAccess {
-    async fn authorize(
-        &self,
-        caller: registry::Caller<'_>,
-        access: registry::Access<'_>,
-    ) -> Result<(), registry::Denied> {
-        let peer = caller.peer.map_or(std::net::Ipv4Addr::UNSPECIFIED.into(), |peer| peer.ip());
-        let principal = self
-            .auth
-            .authenticate(caller.authorization, peer, self.clock.now().timestamp())
-            .await
-            .map_err(|failure| match failure {
-                AuthFailure::Missing | AuthFailure::Invalid => registry::Denied::Unauthorized,
-                AuthFailure::RateLimited { .. } | AuthFailure::Unavailable => registry::Denied::Unavailable,
-            })?;
-        let permission = match access.action {
-            registry::Action::Pull | registry::Action::List => Permission::RegistryPull,
-            registry::Action::Push | registry::Action::Move | registry::Action::Delete => {
-                Permission::RegistryPush
-            }
-        };
-        let repository = access.repository.map(ToString::to_string);
-        // The probe of /v2/ names no repository: whoever is known may knock.
-        if access.repository.is_none() || principal.allows(permission, repository.as_deref()) {
-            Ok(())
-        } else {
-            Err(registry::Denied::Forbidden)
-        }
     }
 }
 

@@ -96,11 +96,13 @@ impl Controller {
                 queues: vec![QUEUE.to_owned()],
                 concurrency: settings.worker_concurrency,
                 lease: settings.job_lease_ttl,
-                grace: settings.redfish_timeout,
+                // Long enough for the last request of a lost worker, and for a clock that is followed a tenth faster.
+                grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
             },
         );
         let feed = Feed::new(store.clone(), stop);
         let api = Api {
+            images: None,
             feed: feed.clone(),
             engine: engine.clone(),
             site,

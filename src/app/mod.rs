@@ -28,6 +28,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::api::ImageCare;
 use crate::auth::AuthMode;
 use crate::config::Settings;
 use crate::engine::Engine;
@@ -124,6 +125,8 @@ struct Parts {
     stop_media: CancellationToken,
     work: TaskTracker,
     connections: TaskTracker,
+    stop_audit: CancellationToken,
+    audit: TaskTracker,
     _lock: lock::DataLock,
 }
 
@@ -142,6 +145,11 @@ impl Running {
         parts.connections.close();
         if tokio::time::timeout(DRAIN, parts.connections.wait()).await.is_err() {
             tracing::info!("connections still open at the end are cut");
+        }
+        // After the last request: what it did is written down too.
+        parts.stop_audit.cancel();
+        if tokio::time::timeout(DRAIN, parts.audit.wait()).await.is_err() {
+            tracing::warn!("what happened last in the registry is in this log only");
         }
         let ended = self.engine.store().end_incarnation(parts.incarnation, parts.clock.now()).await;
         if let Err(error) = ended {
@@ -202,9 +210,32 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
         addresses,
         surroundings: &surroundings,
     };
-    let Controller { engine, api, feed } = Controller::assemble(given, &incarnation, stop_work.clone())?;
+    let Controller { engine, mut api, feed } = Controller::assemble(given, &incarnation, stop_work.clone())?;
     let (stop_api, stop_media) = (CancellationToken::new(), CancellationToken::new());
-    let (site, auth) = (Arc::clone(&api.site), Arc::clone(&api.auth));
+    let site = Arc::clone(&api.site);
+    let caretaker = match &registry {
+        Some(registry) => {
+            let care = images::Care::of(&settings);
+            Some(images::Caretaker::new(registry.clone(), store.clone(), Arc::clone(&clock), care).await?)
+        }
+        None => None,
+    };
+    api.images = caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn ImageCare>);
+    let (recorder, heard) = images::Recorder::new(Arc::clone(&api.metrics));
+    let doors = match &registry {
+        Some(registry) => {
+            let entrance = images::Entrance {
+                settings: &settings,
+                auth: Arc::clone(&api.auth),
+                store: store.clone(),
+                clock: Arc::clone(&clock),
+                token_key: key.derive("registry-tokens"),
+                audit: recorder,
+            };
+            Some(entrance.open(registry).await?)
+        }
+        None => None,
+    };
     // The last thing that can fail: a token that is stored is also shown.
     let first_token = first_token(&settings, &store, clock.now()).await?;
     let connections = TaskTracker::new();
@@ -213,9 +244,7 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
         let router = crate::api::media_router(api.clone());
         connections.spawn(listen::serve(listener, router, stop_media.clone(), connections.clone()));
     }
-    let registry_router = registry
-        .as_ref()
-        .map(|registry| registry.router(Arc::new(adapters::RegistryAccess::new(auth, Arc::clone(&clock)))));
+    let (registry_router, rules) = doors.map_or((None, None), |doors| (Some(doors.router), doors.rules));
     let router = crate::api::router(api, registry_router);
     let stop_main = if media_address == api_address { stop_media.clone() } else { stop_api.clone() };
     connections.spawn(listen::serve(listener, router, stop_main, connections.clone()));
@@ -230,9 +259,16 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
         work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
     }
-    if let Some(registry) = registry {
-        work.spawn(images::keep(registry, images::Care::of(&settings), stop_work.clone()));
+    if let Some(caretaker) = caretaker {
+        work.spawn(caretaker.clone().keep(stop_work.clone()));
+        work.spawn(caretaker.keep_verified(stop_work.clone()));
     }
+    if let Some(rules) = rules {
+        work.spawn(rules.follow(stop_work.clone()));
+    }
+    let (stop_audit, audit) = (CancellationToken::new(), TaskTracker::new());
+    audit.spawn(images::write_audit(heard, store.clone(), Arc::clone(&clock), stop_audit.clone()));
+    audit.close();
     Ok(Running {
         api: api_address,
         media: media_address,
@@ -247,6 +283,8 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
             stop_media,
             work,
             connections,
+            stop_audit,
+            audit,
             _lock: lock,
         },
     })

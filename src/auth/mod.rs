@@ -50,7 +50,7 @@ pub use password::{
     MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, hash_password, password_hash_usable,
 };
 pub use store::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
-pub use token::{API_TOKEN_PREFIX, generate_token};
+pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
 pub use webhook::{WebhookAuth, WebhookSecrets, verify_webhook};
 
 /// How callers prove who they are (`AUTH_MODE`). API tokens work in every mode.

@@ -32,7 +32,7 @@ pub fn generate_token() -> Result<SecretString, NoRandomness> {
 
 /// Whether a text has the form of an API token. The alphabet is wider than what we make, so that another encoding
 /// later needs no second form.
-pub(super) fn is_api_token(text: &str) -> bool {
+pub fn is_api_token(text: &str) -> bool {
     text.strip_prefix(API_TOKEN_PREFIX).is_some_and(|rest| {
         rest.len() == RANDOM_CHARACTERS
             && rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())

@@ -101,6 +101,11 @@ impl Client {
         self.send(Method::POST, path, &[], Some(body), headers).await
     }
 
+    /// A request that says all it has to say in its query.
+    pub(super) async fn ask(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
+        self.send(Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
+    }
+
     pub(super) async fn patch(
         &self,
         path: &[&str],

@@ -27,6 +27,7 @@ mod job;
 mod output;
 mod recipe;
 mod registry;
+mod registry_online;
 mod selftest;
 mod serve;
 mod server;
@@ -90,10 +91,12 @@ enum Command {
         #[command(subcommand)]
         command: Box<batch::Command>,
     },
-    /// Work on the images of a data directory while no controller runs on it
+    /// Work on the images of a data directory, or ask the controller that runs on it
     Registry {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
+        #[command(flatten)]
+        connection: ConnectionArgs,
         #[command(subcommand)]
         command: registry::Command,
     },
@@ -146,10 +149,16 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
         }
-        Command::Registry { settings, command } => {
-            let settings = settings.load()?;
-            asking()?.block_on(Box::pin(registry::run(command, settings, output)))
-        }
+        Command::Registry { settings, connection, command } => match command.online() {
+            Some(ask) => {
+                let client = Client::new(&connection)?;
+                asking()?.block_on(Box::pin(registry_online::run(ask, &client, output)))
+            }
+            None => {
+                let settings = settings.load()?;
+                asking()?.block_on(Box::pin(registry::run(command, settings, output)))
+            }
+        },
         Command::Recipe(command) => recipe::run(command, output),
         Command::Config(command) => config::run(command, output),
         Command::Iso(command) => iso::run(command, output),

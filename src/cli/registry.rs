@@ -1,4 +1,5 @@
-//! `shoal registry`: work on the images of a data directory while no controller runs on it.
+//! `shoal registry`: work on the images of a data directory while no controller runs on it. `status`, `read-only` and, with
+//! `--online`, others ask the controller that does (`registry_online`).
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -11,11 +12,12 @@ use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::output::{Output, plain};
-use crate::app::Offline;
+use super::registry_online::Ask;
+use crate::app::{Offline, StartError};
 use crate::config::Settings;
 use crate::model::chain;
 
-/// What to do with the images. A running controller does the same by itself, or over `/v2/`.
+/// What to do with the images. `status` and `read-only` ask a running controller, and so does what has `--online`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List repositories and tags
@@ -25,18 +27,44 @@ pub(super) enum Command {
         /// Only say what would be removed
         #[arg(long)]
         dry_run: bool,
-        /// How long what nobody refers to is kept, in seconds
-        #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-        grace: u64,
+        /// How long what nobody refers to is kept, in seconds; by default REGISTRY_GC_GRACE_PERIOD
+        #[arg(long, value_name = "SECONDS")]
+        grace: Option<u32>,
         /// Also images no tag leads to
         #[arg(long)]
         untagged: bool,
+        /// Ask the running controller (--url, --token)
+        #[arg(long)]
+        online: bool,
+    },
+    /// Remove the tags that REGISTRY_RETENTION does not keep
+    Retain {
+        /// Only say which would go
+        #[arg(long)]
+        dry_run: bool,
+        /// Ask the running controller (--url, --token)
+        #[arg(long)]
+        online: bool,
     },
     /// Hash everything once more, and put aside what has rotted
     Scrub {
         /// MiB a second that are read at most
         #[arg(long, value_name = "N", default_value_t = 256)]
         rate: u64,
+        /// Ask the running controller (--url, --token), which reads at REGISTRY_SCRUB_RATE; `status` tells the end
+        #[arg(long)]
+        online: bool,
+    },
+    /// Show how the registry of a running controller stands
+    Status,
+    /// Let a running controller refuse pushes and deletes, or take them again
+    ReadOnly {
+        /// Which of the two
+        #[arg(value_parser = clap::builder::PossibleValuesParser::new(["on", "off"]))]
+        state: String,
+        /// Why, for clients that are refused
+        #[arg(long, required_if_eq("state", "on"))]
+        reason: Option<String>,
     },
     /// List what is kept for somebody
     Pins,
@@ -63,16 +91,51 @@ pub(super) enum Command {
     },
 }
 
+impl Command {
+    /// What is to be asked of a running controller; nothing when the work is to be done here.
+    pub(super) fn online(&self) -> Option<Ask> {
+        match self {
+            Self::Status => Some(Ask::Status),
+            Self::ReadOnly { state, reason } => {
+                Some(Ask::ReadOnly((state == "on").then(|| reason.clone().unwrap_or_default())))
+            }
+            Self::Gc { dry_run, grace, untagged, online: true } => {
+                Some(Ask::Gc { dry_run: *dry_run, grace: *grace, untagged: *untagged })
+            }
+            Self::Retain { dry_run, online: true } => Some(Ask::Retain { dry_run: *dry_run }),
+            Self::Scrub { online: true, .. } => Some(Ask::Scrub),
+            _ => None,
+        }
+    }
+
+    /// How the same is asked of a running controller, when it can be.
+    fn online_form(&self) -> Option<&'static str> {
+        match self {
+            Self::Gc { .. } => Some("shoal registry gc --online"),
+            Self::Retain { .. } => Some("shoal registry retain --online"),
+            Self::Scrub { .. } => Some("shoal registry scrub --online"),
+            _ => None,
+        }
+    }
+}
+
 /// Runs a command.
 pub(super) async fn run(
     command: Command,
     settings: Settings,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let said = |error: &dyn std::error::Error| CliError::failed(plain(&chain(error).to_string()));
-    let offline = Offline::open(&settings).await.map_err(|error| said(&error))?;
+    let offline = Offline::open(&settings).await.map_err(|error| {
+        let said = plain(&chain(&error).to_string());
+        match (error, command.online_form()) {
+            (StartError::InUse { .. }, Some(form)) => {
+                CliError::failed(format!("{said}; a running controller is asked with `{form}`"))
+            }
+            _ => CliError::failed(said),
+        }
+    })?;
     let registry = &offline.registry;
-    let outcome = carry_out(command, registry, output).await;
+    let outcome = carry_out(command, registry, &settings, output).await;
     // Whatever the command did, tools that read the layouts from the disk see it.
     let flushed = registry.flush_layouts().await.map_err(|error| failed(&error));
     outcome.and(flushed)
@@ -89,12 +152,22 @@ where
     text.parse().map_err(|why| CliError::Usage(format!("{what} {text:?}: {why}")))
 }
 
-async fn carry_out(command: Command, registry: &Registry, output: &mut Output<'_>) -> Result<(), CliError> {
+async fn carry_out(
+    command: Command,
+    registry: &Registry,
+    settings: &Settings,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     match command {
         Command::Ls => list(registry, output).await,
-        Command::Gc { dry_run, grace, untagged } => {
-            let options =
-                GcOptions { grace: Duration::from_secs(grace), untagged, dry_run, now: SystemTime::now() };
+        // Asked of a controller before anything is opened here.
+        Command::Status | Command::ReadOnly { .. } => Ok(()),
+        Command::Retain { dry_run, online: _ } => retain(registry, settings, dry_run, output).await,
+        Command::Gc { dry_run, grace, untagged, online: _ } => {
+            let configured = settings.registry_gc_grace_period;
+            let grace = grace.map_or(configured, |seconds| Duration::from_secs(seconds.into()));
+            let untagged = untagged || settings.registry_gc_untagged;
+            let options = GcOptions { grace, untagged, dry_run, now: SystemTime::now() };
             let report = registry.collect(options).await.map_err(|error| failed(&error))?;
             let damaged: Vec<String> = report.damaged.iter().map(ToString::to_string).collect();
             if output.json {
@@ -114,7 +187,7 @@ async fn carry_out(command: Command, registry: &Registry, output: &mut Output<'_
                 report.manifests, report.layers, report.blobs, report.bytes
             ))
         }
-        Command::Scrub { rate } => {
+        Command::Scrub { rate, online: _ } => {
             let rate = NonZeroU64::new(rate.saturating_mul(1 << 20)).unwrap_or(NonZeroU64::MIN);
             let scrubbed = registry.scrub(rate).await.map_err(|error| failed(&error))?;
             let damaged: Vec<String> = scrubbed.damaged.iter().map(ToString::to_string).collect();
@@ -171,6 +244,27 @@ async fn carry_out(command: Command, registry: &Registry, output: &mut Output<'_
             import(registry, &source, repository.as_deref(), output).await
         }
     }
+}
+
+async fn retain(
+    registry: &Registry,
+    settings: &Settings,
+    dry_run: bool,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    if settings.registry_retention.is_empty() {
+        return Err(CliError::Usage("no rule says which tags go: set REGISTRY_RETENTION".to_owned()));
+    }
+    let rules = settings.registry_retention.clone();
+    let expired = registry.retain(rules, SystemTime::now(), dry_run).await.map_err(|error| failed(&error))?;
+    let tags: Vec<String> =
+        expired.iter().map(|expired| format!("{}:{}", expired.repository, expired.tag)).collect();
+    if output.json {
+        return output.document(&json!({ "dry_run": dry_run, "tags": tags }));
+    }
+    let verb = if dry_run { "would remove" } else { "removed" };
+    output.note(format!("{verb} {} tags", tags.len()));
+    tags.iter().try_for_each(|tag| output.line(tag))
 }
 
 async fn list(registry: &Registry, output: &mut Output<'_>) -> Result<(), CliError> {

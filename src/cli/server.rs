@@ -79,6 +79,12 @@ struct Traits {
     /// Its vendor
     #[arg(long, value_name = "NAME")]
     vendor: Option<String>,
+    /// The profile its BMC is spoken to by, if not the one it is taken for
+    #[arg(long, value_name = "NAME")]
+    bmc_profile: Option<String>,
+    /// A flag of the profile to set, as JSON or as a word (`vm_path=system`); may be given more than once
+    #[arg(long = "quirk", value_name = "FLAG=VALUE", value_parser = quirk)]
+    quirks: Vec<(String, Value)>,
     /// A label; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -115,7 +121,7 @@ pub(super) struct Update {
     #[arg(long, value_name = "true|false")]
     allow_unverified_serial: Option<bool>,
     /// Clear a value; may be given more than once
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "tls-fingerprint", "media-base-url"]))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "bmc-profile", "quirks", "tls-fingerprint", "media-base-url"]))]
     clear: Vec<String>,
     /// Change it only if it is still at this revision
     #[arg(long, value_name = "N")]
@@ -227,12 +233,16 @@ impl Traits {
         let pinned = self.tls_fingerprint.as_ref().map(|_| "pinned".to_owned());
         let texts = [
             ("vendor", self.vendor.clone()),
+            ("bmc_profile", self.bmc_profile.clone()),
             ("tls", self.tls.clone().or(pinned)),
             ("tls_fingerprint", self.tls_fingerprint.clone()),
             ("media_base_url", self.media_base_url.clone()),
         ];
         for (key, value) in texts {
             body.extend(value.map(|value| (key.to_owned(), json!(value))));
+        }
+        if !self.quirks.is_empty() {
+            body.insert("quirks".to_owned(), Value::Object(self.quirks.iter().cloned().collect()));
         }
         if !self.labels.is_empty() {
             let labels: Map<String, Value> =
@@ -256,6 +266,14 @@ fn label(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("give KEY=VALUE".to_owned()),
     }
+}
+
+/// A flag and its value: JSON where it is, else a word.
+fn quirk(text: &str) -> Result<(String, Value), String> {
+    let (flag, value) =
+        text.split_once('=').filter(|(flag, _)| !flag.is_empty()).ok_or("give FLAG=VALUE".to_owned())?;
+    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+    Ok((flag.to_owned(), value))
 }
 
 async fn list(limit: usize, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
@@ -293,6 +311,8 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("bmc", text(server, "/bmc_address")),
         ("bmc user", text(server, "/bmc_username")),
         ("vendor", text(server, "/vendor")),
+        ("bmc profile", text(server, "/bmc_profile")),
+        ("quirks", text(server, "/quirks")),
         ("tls", join(&tls, " ")),
         ("unverified serial", text(server, "/allow_unverified_serial")),
         ("media from", text(server, "/media_base_url")),
@@ -302,6 +322,7 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("changed", text(server, "/updated_at")),
         ("last seen", text(server, "/last_seen")),
         ("observed", text(server, "/observed")),
+        ("learned", text(server, "/learned")),
         ("left to clean up", text(server, "/debt")),
     ])
 }

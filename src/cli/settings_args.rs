@@ -99,6 +99,7 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         Kind::Count { .. } => argument.value_name("N"),
         Kind::BaseUrl | Kind::ImageUrl => argument.value_name("URL"),
         Kind::Secret => argument.value_name("env:NAME|file:PATH"),
+        Kind::Entries(_) => argument.value_name("ENTRY,..."),
         Kind::UserName | Kind::PasswordHash | Kind::LogFilter => argument.value_name("TEXT"),
     }
 }

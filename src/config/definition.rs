@@ -50,6 +50,8 @@ pub enum Kind {
     },
     /// A number of bytes, or a part of a disk.
     Reserve,
+    /// Entries of this form, separated by commas.
+    Entries(&'static str),
     /// A path.
     Path,
     /// One of these words.
@@ -131,6 +133,7 @@ impl fmt::Display for Kind {
             }
             Self::Size { min, max } => write!(f, "size, {} to {}", size_text(*min), size_text(*max)),
             Self::Reserve => f.write_str("size, or 0% to 99%"),
+            Self::Entries(form) => write!(f, "{form}, ..."),
             Self::Path => f.write_str("path"),
             Self::Choice(words) => f.write_str(&words.join("|")),
             Self::BaseUrl => f.write_str("http(s)://host[:port]"),

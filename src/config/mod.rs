@@ -14,6 +14,8 @@
 //! - [`DEFINITIONS`] is the only list; `config reference`, the flags of `serve` and [`Settings::show`] are made from it.
 //! - Nothing here opens a socket or writes a file. [`Settings::load`] reads the configuration file and nothing else;
 //!   [`Settings::check_references`] also reads the secrets and certificates the settings point at.
+//! - What the registry understands (rules, quotas, patterns) is read by its own types, here, so that it cannot start with
+//!   settings it does not understand.
 //! - No value of a secret setting is shown, neither by `show` nor in a problem.
 //!
 //! DESIGN section 11.
@@ -21,6 +23,7 @@
 mod definition;
 mod error;
 mod file;
+mod images;
 mod load;
 mod references;
 mod rules;
@@ -34,9 +37,12 @@ use std::time::Duration;
 
 pub use definition::{Definition, Fallback, Kind};
 pub use error::{ConfigErrors, Origin, Problem};
+pub use images::read_rules;
 pub use load::Sources;
 pub use table::{DEFINITIONS, reference};
 pub use values::{LogFormat, TaskIsoMode, UnknownWord, duration_text};
+
+use registry::{ImmutableTags, Quota, RetentionRule};
 
 use crate::auth::AuthMode;
 use crate::secrets::SecretSource;
@@ -81,10 +87,28 @@ pub struct Settings {
     pub registry_gc_interval: Duration,
     /// How long garbage is kept.
     pub registry_gc_grace_period: Duration,
+    /// Whether images without a tag are garbage.
+    pub registry_gc_untagged: bool,
     /// How often all images are verified.
     pub registry_scrub_interval: Duration,
     /// How many bytes a second that may read.
     pub registry_scrub_rate: u64,
+    /// Which tags stay; none removes nothing.
+    pub registry_retention: Vec<RetentionRule>,
+    /// How much repositories may hold.
+    pub registry_quotas: Vec<Quota>,
+    /// Whether the registry refuses changes from the start.
+    pub registry_read_only: bool,
+    /// Users of the registry beside ours.
+    pub registry_htpasswd_file: Option<PathBuf>,
+    /// Who may do what in the registry.
+    pub registry_access_file: Option<PathBuf>,
+    /// Whether everybody may pull where no rule fits.
+    pub registry_anonymous_read: bool,
+    /// Whether everybody may push where no rule fits.
+    pub registry_anonymous_write: bool,
+    /// Tags that stay as they are.
+    pub registry_immutable_tags: Vec<ImmutableTags>,
     /// Whether [`AuthMode::None`] may be used beyond loopback.
     pub auth_none_anywhere: bool,
     /// The configured user; present exactly when [`Self::basic_pass_hash`] is.

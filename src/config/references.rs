@@ -1,4 +1,4 @@
-//! What the settings point at: secrets and certificates, read once before anything starts, so that a missing file is
+//! What the settings point at: secrets, certificates, users and rules, read once before anything starts, so that a missing file is
 //! a message at start and not a failed job at night.
 
 use std::ffi::OsString;
@@ -16,6 +16,7 @@ use crate::secrets::{MasterKey, SecretSource};
 use super::Settings;
 use super::definition::AnySetting;
 use super::error::{ConfigErrors, Origin, Problem};
+use super::images::read_rules;
 use super::table;
 
 /// No file of certificates is longer.
@@ -58,6 +59,17 @@ impl Settings {
             let problem = certificates_in(path).err();
             problems.extend(problem.map(|message| self.problem(setting, message)));
         }
+        if let Some(path) = &self.registry_htpasswd_file
+            && let Err(message) = users_in(path)
+        {
+            problems.push(self.problem(&table::REGISTRY_HTPASSWD_FILE, message));
+        }
+        if let Some(path) = &self.registry_access_file
+            && let Err(found) = read_rules(path)
+        {
+            let found = found.into_iter();
+            problems.extend(found.map(|message| self.problem(&table::REGISTRY_ACCESS_FILE, message)));
+        }
         if problems.is_empty() { Ok(()) } else { Err(ConfigErrors(problems)) }
     }
 
@@ -74,6 +86,17 @@ impl Settings {
 
 /// Why a secret that could be read is still no use.
 type Judge = fn(&SecretString) -> Option<String>;
+
+/// Only whether it can be read: a line in it that is none keeps its user out and nobody else.
+fn users_in(path: &Path) -> Result<(), String> {
+    let failed = |error: std::io::Error| {
+        format!("cannot read {}: {error}; name a file made by `htpasswd -B`", path.display())
+    };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(format!("{} is not a file; name one made by `htpasswd -B`", path.display()));
+    }
+    File::open(path).map(drop).map_err(failed)
+}
 
 fn certificates_in(path: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| {

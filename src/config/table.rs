@@ -9,10 +9,13 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use registry::{ImmutableTags, Quota, RetentionRule};
+
 use crate::auth::AuthMode;
 use crate::secrets::SecretSource;
 
 use super::definition::{AnySetting, Definition, Fallback, Kind, Setting};
+use super::images;
 use super::values::{self, LogFormat, TaskIsoMode};
 
 const MIB: u64 = 1 << 20;
@@ -171,6 +174,15 @@ pub(super) static REGISTRY_GC_GRACE_PERIOD: Setting<Duration> = Setting {
     ),
     parse: values::duration,
 };
+pub(super) static REGISTRY_GC_UNTAGGED: Setting<bool> = Setting {
+    definition: row(
+        "REGISTRY_GC_UNTAGGED",
+        Kind::Switch,
+        Fallback::Text("false"),
+        "Whether that takes images no tag leads to as well, once they are older than REGISTRY_GC_GRACE_PERIOD.",
+    ),
+    parse: values::switch,
+};
 pub(super) static REGISTRY_SCRUB_INTERVAL: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_SCRUB_INTERVAL",
@@ -188,6 +200,78 @@ pub(super) static REGISTRY_SCRUB_RATE: Setting<u64> = Setting {
         "How much of them is read in a second at most.",
     ),
     parse: values::size,
+};
+pub(super) static REGISTRY_RETENTION: Setting<Vec<RetentionRule>> = Setting {
+    definition: row(
+        "REGISTRY_RETENTION",
+        Kind::Entries("repositories:tags newest=N younger=DURATION"),
+        Fallback::Unset,
+        "Which tags stay when REGISTRY_GC_INTERVAL is over: the first entry that fits a tag decides, others stay.",
+    ),
+    parse: images::retention,
+};
+pub(super) static REGISTRY_QUOTAS: Setting<Vec<Quota>> = Setting {
+    definition: row(
+        "REGISTRY_QUOTAS",
+        Kind::Entries("repositories=SIZE"),
+        Fallback::Unset,
+        "How much repositories may hold together, such as os-images/**=500GiB, tools/**=20GiB.",
+    ),
+    parse: images::quotas,
+};
+pub(super) static REGISTRY_READ_ONLY: Setting<bool> = Setting {
+    definition: row(
+        "REGISTRY_READ_ONLY",
+        Kind::Switch,
+        Fallback::Text("false"),
+        "Whether the registry refuses pushes and deletes; a running one is told by `shoal registry read-only`.",
+    ),
+    parse: values::switch,
+};
+pub(super) static REGISTRY_HTPASSWD_FILE: Setting<PathBuf> = Setting {
+    definition: row(
+        "REGISTRY_HTPASSWD_FILE",
+        Kind::Path,
+        Fallback::Unset,
+        "Users of the registry beside ours, as `htpasswd -B` writes them; read again when it changes.",
+    ),
+    parse: values::path,
+};
+pub(super) static REGISTRY_ACCESS_FILE: Setting<PathBuf> = Setting {
+    definition: row(
+        "REGISTRY_ACCESS_FILE",
+        Kind::Path,
+        Fallback::Unset,
+        "Who may do what in which repositories, a rule a line; read again when it changes.",
+    ),
+    parse: values::path,
+};
+pub(super) static REGISTRY_ANONYMOUS_READ: Setting<bool> = Setting {
+    definition: row(
+        "REGISTRY_ANONYMOUS_READ",
+        Kind::Switch,
+        Fallback::Text("false"),
+        "Whether everybody may pull where no rule of REGISTRY_ACCESS_FILE fits.",
+    ),
+    parse: values::switch,
+};
+pub(super) static REGISTRY_ANONYMOUS_WRITE: Setting<bool> = Setting {
+    definition: row(
+        "REGISTRY_ANONYMOUS_WRITE",
+        Kind::Switch,
+        Fallback::Text("false"),
+        "Whether everybody may push where no rule of REGISTRY_ACCESS_FILE fits.",
+    ),
+    parse: values::switch,
+};
+pub(super) static REGISTRY_IMMUTABLE_TAGS: Setting<Vec<ImmutableTags>> = Setting {
+    definition: row(
+        "REGISTRY_IMMUTABLE_TAGS",
+        Kind::Entries("repositories:tags"),
+        Fallback::Unset,
+        "Tags that neither move nor go once they exist, such as os-images/**:v*.",
+    ),
+    parse: images::immutable_tags,
 };
 pub(super) static AUTH_MODE: Setting<AuthMode> = Setting {
     definition: row(
@@ -371,7 +455,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 38] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 47] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -388,8 +472,17 @@ pub(super) static SETTINGS: [&dyn AnySetting; 38] = [
     &REGISTRY_RESERVE,
     &REGISTRY_GC_INTERVAL,
     &REGISTRY_GC_GRACE_PERIOD,
+    &REGISTRY_GC_UNTAGGED,
     &REGISTRY_SCRUB_INTERVAL,
     &REGISTRY_SCRUB_RATE,
+    &REGISTRY_RETENTION,
+    &REGISTRY_QUOTAS,
+    &REGISTRY_READ_ONLY,
+    &REGISTRY_HTPASSWD_FILE,
+    &REGISTRY_ACCESS_FILE,
+    &REGISTRY_ANONYMOUS_READ,
+    &REGISTRY_ANONYMOUS_WRITE,
+    &REGISTRY_IMMUTABLE_TAGS,
     &AUTH_MODE,
     &AUTH_NONE_ANYWHERE,
     &BASIC_USER,

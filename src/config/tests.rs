@@ -294,6 +294,29 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
             vec!["", "shoal=loud", "a=b=c", "\u{17e0}=", "warning", "info, a=debug"],
         ),
         ("STORAGE_ROOT", vec!["/srv", "relative"], vec!["", "a\0b"]),
+        (
+            "REGISTRY_IMMUTABLE_TAGS",
+            vec!["os-images/**:v*", "a:b, c/*:*"],
+            vec!["", "v*", "a:b,", "A:b", "a:b c:d"],
+        ),
+        (
+            "REGISTRY_QUOTAS",
+            vec!["os-images/**=500GiB", "a=1, b/** = 2 MiB"],
+            vec!["", "a", "a=", "=1", "a=1GB", "a=-1", "A=1"],
+        ),
+        (
+            "REGISTRY_RETENTION",
+            vec!["n/**:* newest=5 younger=14d", "a:b newest=0,c:d younger=1h"],
+            vec![
+                "",
+                "a:b",
+                "a newest=1",
+                "a:b newest=x",
+                "a:b newest=1 newest=2",
+                "a:b oldest=1",
+                "a:b younger=5",
+            ],
+        ),
     ]
 }
 
@@ -405,4 +428,43 @@ proptest! {
             prop_assert_eq!(settings.cleanup_timeout, Duration::from_secs(seconds));
         }
     }
+}
+
+#[test]
+fn lists_of_the_registry_become_what_it_understands() {
+    let variables = [
+        ("REGISTRY_QUOTAS", "os-images/**=2GiB"),
+        ("REGISTRY_RETENTION", "nightly/**:* newest=5 younger=14d"),
+        ("REGISTRY_IMMUTABLE_TAGS", "os-images/**:v*, tools/*:release-*"),
+    ];
+    let settings = load(&[], &variables, None).unwrap();
+    assert_eq!(settings.registry_quotas[0].bytes, 2 << 30);
+    let rule = &settings.registry_retention[0];
+    assert_eq!((rule.newest, rule.younger_than), (5, Duration::from_secs(14 * 86_400)));
+    let immutable: Vec<String> = settings.registry_immutable_tags.iter().map(ToString::to_string).collect();
+    assert_eq!(immutable, ["os-images/**:v*", "tools/*:release-*"]);
+    let nothing = load(&[], &[], None).unwrap();
+    assert!(nothing.registry_quotas.is_empty() && nothing.registry_retention.is_empty());
+    assert!(
+        !nothing.registry_anonymous_read && !nothing.registry_anonymous_write && !nothing.registry_read_only
+    );
+}
+
+#[test]
+fn every_rule_that_is_none_is_told_by_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("access");
+    std::fs::write(&path, "# who\n\nos/** user:ann read # one\nos/** ann read\n** anonymous fly\n").unwrap();
+    let variables =
+        [("REGISTRY_ACCESS_FILE", path.to_str().unwrap()), ("REGISTRY_HTPASSWD_FILE", "/nowhere/htpasswd")];
+    let errors = load(&[], &variables, None).unwrap().check_references(&|_| None).unwrap_err();
+    let text = errors.to_string();
+    assert_eq!(errors.0.len(), 3, "{text}");
+    for part in ["access:4: \"os/** ann read\" is not a rule", "access:5: ", "cannot read /nowhere/htpasswd"]
+    {
+        assert!(text.contains(part), "{part}\nis not in\n{text}");
+    }
+    std::fs::write(&path, "os/** user:ann read # one\n").unwrap();
+    assert_eq!(super::read_rules(&path).unwrap().len(), 1);
+    assert!(super::read_rules(dir.path()).unwrap_err()[0].contains("not a file"));
 }

@@ -18,7 +18,7 @@ use crate::secrets::SecretSource;
 use super::definition::Kind;
 
 /// No value is longer, except secrets, which have their own bound.
-const MAX_VALUE_BYTES: usize = 4096;
+pub(super) const MAX_VALUE_BYTES: usize = 4096;
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
 /// Why a text cannot be a value, and what to give instead.
@@ -27,7 +27,7 @@ const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 
 pub(super) struct Unusable(String);
 
 impl Unusable {
-    fn give(what: impl Into<String>) -> Self {
+    pub(super) fn give(what: impl Into<String>) -> Self {
         Self(format!("give {}", what.into()))
     }
 
@@ -106,7 +106,7 @@ pub(super) fn switch(_: Kind, text: &str) -> Result<bool, Unusable> {
 }
 
 /// The numbers themselves are whole words of digits: no sign, no spaces.
-fn digits(text: &str) -> Option<u64> {
+pub(super) fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
@@ -137,7 +137,7 @@ pub(super) fn duration(kind: Kind, text: &str) -> Result<Duration, Unusable> {
 }
 
 /// A length of time with its unit: what `jiff` reads as a friendly or ISO 8601 duration, and whole days.
-fn length(text: &str) -> Option<Duration> {
+pub(super) fn length(text: &str) -> Option<Duration> {
     if let Some(days) = text.strip_suffix('d').and_then(digits) {
         return days.checked_mul(86_400).map(Duration::from_secs);
     }

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use iso9660::ReadAt;
+use iso9660::{FileRange, ReadAt};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -214,6 +214,10 @@ impl ReadAt for Body {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         Body::read_exact_at(self, offset, buffer)
+    }
+
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        self.0.source.file_at(offset)
     }
 }
 

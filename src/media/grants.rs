@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use http::{HeaderMap, Method, StatusCode};
+use http::StatusCode;
+use http::request::Parts;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -273,13 +274,13 @@ impl Grants {
         }))
     }
 
-    /// Answers a request to the media listener: `path` is the request's path.
-    pub async fn serve(&self, path: &str, method: &Method, headers: &HeaderMap) -> axum::response::Response {
-        let Some(path) = MediaPath::parse(path) else { return empty(StatusCode::NOT_FOUND, &[]) };
+    /// Answers a request to the media listener.
+    pub async fn serve(&self, request: &Parts) -> axum::response::Response {
+        let Some(path) = MediaPath::parse(request.uri.path()) else {
+            return empty(StatusCode::NOT_FOUND, &[]);
+        };
         match self.open_token(&path.token).await {
-            Ok(grant) if grant.artifact == path.artifact => {
-                respond(&grant.body, method, headers, grant.observer)
-            }
+            Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, request, grant.observer),
             Ok(_) => empty(StatusCode::NOT_FOUND, &[]),
             Err(error) => {
                 let status = error.status();

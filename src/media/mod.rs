@@ -58,7 +58,7 @@ pub use library::{
 pub use offload::{BrokeOff, offload};
 pub use range::{Selection, evaluate};
 pub use reads::{FLUSH_EVERY, ReadSummary, WallClock};
-pub use serve::{ReadObserver, respond};
+pub use serve::{PromiseFiles, Promises, ReadObserver, respond};
 pub use spliced::{FrozenSplice, SplicedError, SplicedImage};
 pub use task_image::{
     FROZEN_MAX, FrozenTask, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError,

@@ -11,12 +11,16 @@
 //!                    blocking pool: | read chunk n+1    | read chunk n+2      |      one chunk ahead, never two
 //! ```
 //!
+//! Over a connection that sends files by itself, what lies in a file is promised instead of read, all but the last chunk of
+//! the answer: reading that one also finds whether the file was changed meanwhile, so that nobody takes a mixture for whole.
+//!
 //! Invariants: every answer has an exact length, on HEAD too, so nothing is ever chunked and HTTP/1.0 works; at most
 //! two chunks of 256 KiB are in memory per request; a failed read breaks the connection, so that a client never takes
 //! a short image for a whole one; the observer hears of bytes when they are handed over, not when they are asked for.
 //!
 //! RFC 9110 sections 8.8, 13, 14, 15.
 
+use std::fs::File;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,8 +32,10 @@ use http::header::{
     ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_NONE_MATCH,
     IF_RANGE, LAST_MODIFIED, RANGE,
 };
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use http_body::{Frame, SizeHint};
+use iso9660::{FileRange, ReadAt};
 use tokio::task::JoinHandle;
 
 use super::body::Body;
@@ -38,6 +44,8 @@ use super::range::{Selection, evaluate};
 
 /// How many bytes are read and handed over at once.
 const CHUNK: u64 = 256 * 1024;
+/// From how many bytes on a part of a file is sent by the connection.
+const DIRECT: u64 = 64 * 1024;
 
 /// Hears what was really read from an image.
 pub trait ReadObserver: Send + Sync {
@@ -50,14 +58,28 @@ pub trait ReadObserver: Send + Sync {
     }
 }
 
-/// Answers `method` with `headers` from `body`.
-pub fn respond(
-    body: &Body,
-    method: &Method,
-    headers: &HeaderMap,
-    observer: Arc<dyn ReadObserver>,
-) -> Response {
-    let is_get = match *method {
+/// Promises parts of files to the connection that a request came by, which sends them by itself.
+pub trait PromiseFiles: Send + Sync {
+    /// What stands for `length` bytes of `file` from `offset` on, or for the first of them; `None` when they must be read.
+    fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes>;
+}
+
+/// Travels with a request whose connection sends files by itself, as an extension.
+#[derive(Clone)]
+pub struct Promises(Arc<dyn PromiseFiles>);
+
+impl Promises {
+    /// These promises.
+    pub fn new(promises: impl PromiseFiles + 'static) -> Self {
+        Self(Arc::new(promises))
+    }
+}
+
+/// Answers a request from `body`.
+pub fn respond(body: &Body, request: &Parts, observer: Arc<dyn ReadObserver>) -> Response {
+    let headers = &request.headers;
+    let serving = Serving { body, observer, promises: request.extensions.get() };
+    let is_get = match request.method {
         Method::GET => true,
         Method::HEAD => false,
         _ => return empty(StatusCode::METHOD_NOT_ALLOWED, &[(ALLOW, HeaderValue::from_static("GET, HEAD"))]),
@@ -68,9 +90,9 @@ pub fn respond(
         response
     } else {
         match evaluate(is_get, sole(headers, &RANGE), if_range(headers, body), body.etag(), body.len()) {
-            Selection::Full => content(body, is_get, 0, body.len(), observer),
+            Selection::Full => content(serving, is_get, 0, body.len()),
             Selection::Partial { start, end_inclusive } => {
-                let mut response = content(body, is_get, start, end_inclusive - start + 1, observer);
+                let mut response = content(serving, is_get, start, end_inclusive - start + 1);
                 *response.status_mut() = StatusCode::PARTIAL_CONTENT;
                 insert(
                     &mut response,
@@ -105,10 +127,25 @@ pub(super) fn empty(status: StatusCode, headers: &[(HeaderName, HeaderValue)]) -
     response
 }
 
-/// `len` bytes of `body` from `offset`, or only their description.
-fn content(body: &Body, is_get: bool, offset: u64, len: u64, observer: Arc<dyn ReadObserver>) -> Response {
+/// What an answer is made from.
+struct Serving<'a> {
+    body: &'a Body,
+    observer: Arc<dyn ReadObserver>,
+    promises: Option<&'a Promises>,
+}
+
+/// `len` bytes from `offset`, or only their description.
+fn content(serving: Serving<'_>, is_get: bool, offset: u64, len: u64) -> Response {
+    let Serving { body, observer, promises } = serving;
     let mut response = Response::new(if is_get {
-        axum::body::Body::new(ExactBody { body: body.clone(), observer, offset, remaining: len, ahead: None })
+        axum::body::Body::new(ExactBody {
+            body: body.clone(),
+            observer,
+            promises: promises.cloned(),
+            offset,
+            remaining: len,
+            ahead: None,
+        })
     } else {
         axum::body::Body::empty()
     });
@@ -158,6 +195,7 @@ fn matches_known_tag(headers: &HeaderMap, etag: &str) -> bool {
 struct ExactBody {
     body: Body,
     observer: Arc<dyn ReadObserver>,
+    promises: Option<Promises>,
     /// Of the next byte to hand over.
     offset: u64,
     /// Bytes still to hand over.
@@ -171,6 +209,21 @@ impl ExactBody {
     fn start(&self, offset: u64, remaining: u64) -> JoinHandle<io::Result<Bytes>> {
         let body = self.body.clone();
         tokio::task::spawn_blocking(move || read_chunk(&body, offset, remaining))
+    }
+
+    /// Where the next bytes lie, when the connection can send them and they are not the last.
+    fn direct(&self) -> Option<(&Promises, FileRange)> {
+        let promises = self.promises.as_ref()?;
+        let early = self.remaining.saturating_sub(CHUNK);
+        let range = self.body.file_at(self.offset)?;
+        let range = FileRange { len: range.len.min(early), ..range };
+        (range.len >= DIRECT).then_some((promises, range))
+    }
+
+    /// What stands for the next bytes.
+    fn promise(&self) -> Option<Bytes> {
+        let (promises, range) = self.direct().filter(|_| self.ahead.is_none())?;
+        promises.0.promise(&range.file, range.offset, range.len)
     }
 
     /// Tells of `chunk` and moves past it.
@@ -213,7 +266,9 @@ impl http_body::Body for ExactBody {
             return Poll::Ready(Some(Err(this.fail(error))));
         }
         let at_once = this.body.in_memory() || in_place();
-        let read = if at_once {
+        let read = if let Some(promised) = this.promise() {
+            return Poll::Ready(Some(Ok(this.hand_over(promised))));
+        } else if at_once {
             read_chunk(&this.body, this.offset, this.remaining)
         } else {
             let mut reading = match this.ahead.take() {
@@ -233,7 +288,7 @@ impl http_body::Body for ExactBody {
             Err(error) => return Poll::Ready(Some(Err(this.fail(error)))),
         };
         let frame = this.hand_over(chunk);
-        if this.remaining > 0 && !at_once {
+        if this.remaining > 0 && !at_once && this.direct().is_none() {
             this.ahead = Some(this.start(this.offset, this.remaining));
         }
         Poll::Ready(Some(Ok(frame)))

@@ -120,6 +120,13 @@ pub enum Effect {
         /// Capabilities as observed.
         observed: Value,
     },
+    /// What the BMC of a server has taught, with the firmware version (never changes its revision).
+    ServerLearned {
+        /// Which server.
+        serial: Serial,
+        /// The facts.
+        learned: Value,
+    },
     /// The certificate a BMC showed at the first contact; kept unless one is registered already.
     ServerPinned {
         /// Which server.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::ids::Serial;
@@ -53,6 +53,10 @@ pub struct Server {
     pub bmc_password: String,
     /// The vendor hint of seed 000.
     pub vendor: Option<String>,
+    /// The profile its BMC is spoken to by; found out when absent.
+    pub bmc_profile: Option<String>,
+    /// Flags of the profile that the operator has set.
+    pub quirks: Option<Map<String, Value>>,
     /// Operator's labels.
     pub labels: BTreeMap<String, String>,
     /// How far the BMC's certificate is trusted.
@@ -73,6 +77,8 @@ pub struct Server {
     pub last_seen: Option<Time>,
     /// What was last observed of it.
     pub observed: Option<Value>,
+    /// What its BMC has taught, with the firmware version it is true of.
+    pub learned: Option<Value>,
     /// What an earlier job could not clean up on it.
     pub debt: Option<Value>,
 }
@@ -88,6 +94,8 @@ impl Server {
             bmc_username: String::new(),
             bmc_password: String::new(),
             vendor: None,
+            bmc_profile: None,
+            quirks: None,
             labels: BTreeMap::new(),
             tls: TlsMode::Pinned,
             tls_fingerprint: None,
@@ -98,6 +106,7 @@ impl Server {
             updated_at: now,
             last_seen: None,
             observed: None,
+            learned: None,
             debt: None,
         }
     }

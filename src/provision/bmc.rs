@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redfish::{
-    Bmc, Credentials, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer, Options, Profile,
+    Bmc, Credentials, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer, Options,
     SessionHandle, SessionKeeper, TlsMode as BmcTls, Transport,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 
+use super::profiles;
 use super::site::Unavailable;
 use crate::engine::LeaseGuard;
 use crate::model::mutant::{self, Mutant};
@@ -159,23 +160,23 @@ impl Bmcs {
         let (tls, learned_fingerprint) = self.tls(server, &endpoint).await?;
         let password = self.password(server)?;
         let transport = self.network.transport(&endpoint, &tls).map_err(ConnectError::Unreachable)?;
-        let profile = server.vendor.as_deref().and_then(Profile::named).unwrap_or_else(Profile::generic);
         let shared = Arc::new(SharedLease(Mutex::new(Some(lease.clone()))));
-        let bmc = Bmc::builder(
+        let builder = Bmc::builder(
             endpoint,
             Credentials::new(server.bmc_username.clone(), password),
             transport,
-            profile,
-        )
-        .options(self.options)
-        .observer(Arc::clone(&self.observer))
-        .fence(Arc::clone(&shared) as Arc<dyn Fence>)
-        .session_keeper(Arc::new(Keeper {
-            server: server.serial.clone(),
-            key: Arc::clone(&self.key),
-            changes: self.changes.clone(),
-        }))
-        .build();
+            profiles::first(server),
+        );
+        let bmc = profiles::choose(builder, server)
+            .options(self.options)
+            .observer(Arc::clone(&self.observer))
+            .fence(Arc::clone(&shared) as Arc<dyn Fence>)
+            .session_keeper(Arc::new(Keeper {
+                server: server.serial.clone(),
+                key: Arc::clone(&self.key),
+                changes: self.changes.clone(),
+            }))
+            .build();
         self.close_kept(&server.serial, &bmc).await;
         let open = Open {
             revision: server.revision,

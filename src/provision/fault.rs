@@ -30,7 +30,11 @@ pub(super) fn of_redfish(step: &str, error: &RedfishError) -> StepReport {
         ErrorKind::Unreachable { .. } | ErrorKind::Timeout { .. } | ErrorKind::Tls { .. } => {
             class::BMC_UNREACHABLE
         }
-        ErrorKind::NotSupported { .. } | ErrorKind::License { .. } => class::UNSUPPORTED,
+        ErrorKind::NotSupported { .. }
+        | ErrorKind::License { .. }
+        | ErrorKind::Unsupported { .. }
+        | ErrorKind::NoVirtualMedia { .. }
+        | ErrorKind::MediaUrl { .. } => class::UNSUPPORTED,
         ErrorKind::Unauthorized { .. } | ErrorKind::Config { .. } => class::INPUT,
         ErrorKind::Busy { .. }
         | ErrorKind::Server { .. }

@@ -18,6 +18,7 @@ mod bmc;
 mod evidence;
 mod fault;
 mod order;
+mod profiles;
 mod report;
 mod site;
 mod steps;
@@ -34,6 +35,7 @@ use crate::model::{NewRun, Plan, StepInstance};
 
 pub use bmc::{Bmcs, KeptSession, Network, Sessions, Sockets};
 pub use order::{JobOrder, OrderError, ReadyOrder};
+pub use profiles::{checked_profile, checked_quirks};
 pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
 pub use site::{
     Addresses, Directory, Images, Meter, Site, SiteSettings, Unavailable, checked_base_url,

@@ -1,7 +1,7 @@
 //! What a provisioning job waits for: the closed list, with the words an operator is given.
 //!
 //! ```text
-//!  media_import ... mount .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
+//!  media_import ... mount, settle .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
 //!                                                     report                         the machine installs: a signal ends it
 //! ```
 //!
@@ -49,6 +49,14 @@ pub(super) const MOUNT: Reason = Reason {
     next_action: "check that the BMC can reach the controller's media address: see MEDIA_BASE_URL and the network in between",
 };
 
+/// Media and power need their time.
+pub(super) const SETTLE: Reason = Reason {
+    name: "settle",
+    means: "the BMC to get the inserted media, or the power it switched off, ready for a start",
+    ends_by: "the time the BMC's profile gives it",
+    next_action: "nothing; flags settle_after_mount_s and settle_after_off_s of the server change how long it takes",
+};
+
 /// The one-time boot does not show yet.
 pub(super) const BOOT_OVERRIDE: Reason = Reason {
     name: "boot_override",
@@ -74,8 +82,8 @@ pub(super) const REPORT: Reason = Reason {
 };
 
 /// All of them.
-pub(super) const ALL: [&Reason; 8] =
-    [&MEDIA_IMPORT, &POWER_OFF, &SHUTDOWN, &EJECT, &MOUNT, &BOOT_OVERRIDE, &POWER_ON, &REPORT];
+pub(super) const ALL: [&Reason; 9] =
+    [&MEDIA_IMPORT, &POWER_OFF, &SHUTDOWN, &EJECT, &MOUNT, &SETTLE, &BOOT_OVERRIDE, &POWER_ON, &REPORT];
 
 #[cfg(test)]
 mod tests {

@@ -216,14 +216,7 @@ impl Judge {
     }
 
     /// A server at the end, with what is known to be left undone on it, and the outcome of its last job.
-    pub(super) fn left(
-        &self,
-        serial: &Serial,
-        twin: &Twin,
-        debt: bool,
-        last: Option<Outcome>,
-        sessions: usize,
-    ) {
+    pub(super) fn left(&self, serial: &Serial, twin: &Twin, debt: bool, last: Option<Outcome>, lost: bool) {
         let twin = twin.snapshot();
         let excused = self.seen().excused.contains(serial);
         if twin.max_in_flight > 2 {
@@ -232,9 +225,9 @@ impl Judge {
         if twin.ejected_while_running > 0 && !excused {
             self.violation(format!("a medium was taken from under the running system of {serial}"));
         }
-        if twin.open_sessions > sessions {
+        if twin.open_sessions > 0 && !lost {
             self.violation(format!(
-                "{} sessions are left on {serial}, {sessions} were lost",
+                "{} sessions are left on {serial}, and none was lost",
                 twin.open_sessions
             ));
         }

@@ -6,7 +6,7 @@
 //!   |--------------- plan.chaos -----------------------|------- until all is over ---|
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -64,7 +64,7 @@ pub(super) struct World {
     trouble: Mutex<VecDeque<Trouble>>,
     pub(super) troubled: Notify,
     /// Sessions that no controller could close.
-    lost_sessions: Mutex<BTreeMap<Serial, usize>>,
+    lost_sessions: Mutex<BTreeSet<Serial>>,
     crossings: AtomicU64,
     notes: Mutex<Vec<String>>,
 }
@@ -188,13 +188,13 @@ impl World {
         *lock(&self.door) = door;
     }
 
-    /// A session on this BMC may be one that nobody can close.
+    /// A session on this BMC may be one that nobody can close; it ends by itself when nobody uses it.
     pub(super) fn sessions_lost(&self, serial: &Serial) {
-        *lock(&self.lost_sessions).entry(serial.clone()).or_default() += 1;
+        lock(&self.lost_sessions).insert(serial.clone());
     }
 
-    pub(super) fn lost_sessions(&self, serial: &Serial) -> usize {
-        lock(&self.lost_sessions).get(serial).copied().unwrap_or(0)
+    pub(super) fn lost_sessions(&self, serial: &Serial) -> bool {
+        lock(&self.lost_sessions).contains(serial)
     }
 
     /// One more crossing; a controller that crosses without end is stopped.

@@ -298,6 +298,9 @@ pub(super) fn apply_effects(
             Effect::ServerObserved { serial, observed } => {
                 super::servers::observed(connection, serial, Some(observed), now)?;
             }
+            Effect::ServerLearned { serial, learned } => {
+                super::servers::learned(connection, serial, learned)?
+            }
             Effect::ServerPinned { serial, fingerprint } => {
                 super::servers::pin(connection, serial, fingerprint)?
             }

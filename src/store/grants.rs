@@ -68,6 +68,23 @@ impl Store {
         .await
     }
 
+    /// Whether a job may still pull from a repository.
+    pub async fn pull_is_open(&self, run: RunId, repository: &str) -> Result<bool, StoreError> {
+        const OPERATION: &str = "read the pull grant of a job";
+        let parameters = [run.to_string(), repository.to_owned()];
+        self.read(OPERATION, move |connection| {
+            let open = first(
+                connection,
+                OPERATION,
+                "SELECT 1 AS open FROM pull_grants WHERE run = ?1 AND repository = ?2 AND ended_at IS NULL",
+                &[&parameters[0], &parameters[1]],
+                |columns| columns.get::<i64>("open"),
+            )?;
+            Ok(open.is_some())
+        })
+        .await
+    }
+
     /// Adds to what was read through a grant. Never moves a first read.
     pub async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), StoreError> {
         const OPERATION: &str = "record reads of a medium";

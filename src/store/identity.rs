@@ -2,9 +2,9 @@
 
 use rusqlite::params;
 
-use super::rows::{execute, first};
+use super::rows::{append_events, execute, first};
 use super::{Store, StoreError};
-use crate::model::Time;
+use crate::model::{NewEvent, Time};
 
 /// A user as stored.
 #[derive(Clone, PartialEq, Eq)]
@@ -122,6 +122,33 @@ impl Store {
                     params![id, now.to_string()],
                 )
                 .map(drop)
+            })
+            .await
+    }
+
+    /// Keeps a setting in the database, or forgets it, and appends the events that tell of it.
+    pub async fn set_setting(
+        &self,
+        key: &str,
+        value: Option<String>,
+        events: Vec<NewEvent>,
+        now: Time,
+    ) -> Result<(), StoreError> {
+        const OPERATION: &str = "keep a setting";
+        let key = key.to_owned();
+        self.writer
+            .write(OPERATION, move |connection| {
+                match &value {
+                    Some(value) => execute(
+                        connection,
+                        OPERATION,
+                        "INSERT INTO settings (key, value) VALUES (?1, ?2)
+                         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                        params![key, value],
+                    )?,
+                    None => execute(connection, OPERATION, "DELETE FROM settings WHERE key = ?1", &[&key])?,
+                };
+                append_events(connection, OPERATION, None, None, now, &events)
             })
             .await
     }

@@ -26,6 +26,7 @@ const SCRIPTS: &[Script] = &[
     Script { name: "0002_retry_of", sql: include_str!("../../migrations/0002_retry_of.sql") },
     Script { name: "0003_batches", sql: include_str!("../../migrations/0003_batches.sql") },
     Script { name: "0004_retention", sql: include_str!("../../migrations/0004_retention.sql") },
+    Script { name: "0006_bmc_profiles", sql: include_str!("../../migrations/0006_bmc_profiles.sql") },
 ];
 
 /// Why the schema could not be brought up to date.

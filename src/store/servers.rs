@@ -8,7 +8,8 @@ use super::{Store, StoreError};
 use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
-     tls, tls_fingerprint, allow_unverified_serial, media_base_url, revision, created_at, updated_at, observed, debt \
+     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
+     updated_at, observed, learned, debt \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
 
 /// What became of a registration.
@@ -76,8 +77,8 @@ impl Store {
                     connection,
                     OPERATION,
                     "INSERT INTO servers (serial, id, bmc_address, bmc_username, bmc_password, vendor, labels, tls,
-                         tls_fingerprint, allow_unverified_serial, media_base_url, created_at, updated_at)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12)",
+                         tls_fingerprint, allow_unverified_serial, media_base_url, created_at, updated_at, bmc_profile, quirks)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12, ?13, ?14)",
                     params![
                         new.serial.as_str(),
                         new.id.to_string(),
@@ -90,7 +91,9 @@ impl Store {
                         new.tls_fingerprint,
                         new.allow_unverified_serial,
                         new.media_base_url,
-                        new.created_at.to_string()
+                        new.created_at.to_string(),
+                        new.bmc_profile,
+                        quirks(OPERATION, &new)?
                     ],
                 )?;
                 append_events(connection, OPERATION, None, Some(&new.serial), new.created_at, &[event])?;
@@ -116,7 +119,8 @@ impl Store {
                     OPERATION,
                     "UPDATE servers SET bmc_address = ?2, bmc_username = ?3, bmc_password = ?4, vendor = ?5,
                          labels = ?6, tls = ?7, tls_fingerprint = ?8, allow_unverified_serial = ?9,
-                         media_base_url = ?10, revision = revision + 1, updated_at = ?11
+                         media_base_url = ?10, revision = revision + 1, updated_at = ?11,
+                         bmc_profile = ?12, quirks = ?13
                      WHERE serial = ?1",
                     params![
                         new.serial.as_str(),
@@ -129,7 +133,9 @@ impl Store {
                         new.tls_fingerprint,
                         new.allow_unverified_serial,
                         new.media_base_url,
-                        new.updated_at.to_string()
+                        new.updated_at.to_string(),
+                        new.bmc_profile,
+                        quirks(OPERATION, &new)?
                     ],
                 )?;
                 append_events(connection, OPERATION, None, Some(&new.serial), new.updated_at, &[event])?;
@@ -219,6 +225,10 @@ impl Store {
     }
 }
 
+fn quirks(operation: &'static str, server: &Server) -> Result<Option<String>, StoreError> {
+    server.quirks.as_ref().map(|quirks| to_json(operation, quirks)).transpose()
+}
+
 fn find(connection: &Connection, serial: &Serial) -> Result<Option<Server>, StoreError> {
     first(
         connection,
@@ -246,6 +256,8 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         bmc_username: columns.get("bmc_username")?,
         bmc_password: columns.get("bmc_password")?,
         vendor: columns.get("vendor")?,
+        bmc_profile: columns.get("bmc_profile")?,
+        quirks: columns.json_opt("quirks")?,
         labels: columns.json("labels")?,
         tls: columns.parse("tls", |name| TlsMode::parse(name).ok_or_else(|| format!("unknown {name:?}")))?,
         tls_fingerprint: columns.get("tls_fingerprint")?,
@@ -256,6 +268,7 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         updated_at: columns.time("updated_at")?,
         last_seen: columns.time_opt("last_seen")?,
         observed: columns.json_opt("observed")?,
+        learned: columns.json_opt("learned")?,
         debt: columns.json_opt("debt")?,
     })
 }
@@ -281,6 +294,19 @@ pub(super) fn observed(
         OPERATION,
         "UPDATE servers SET last_seen = ?2 WHERE serial = ?1",
         params![serial.as_str(), now.to_string()],
+    )
+    .map(drop)
+}
+
+/// Writes what a server's BMC has taught.
+pub(super) fn learned(connection: &Connection, serial: &Serial, learned: &Value) -> Result<(), StoreError> {
+    const OPERATION: &str = "write what a server's BMC has taught";
+    execute(
+        connection,
+        OPERATION,
+        "INSERT INTO server_observed (serial, learned) SELECT serial, ?2 FROM servers WHERE serial = ?1
+         ON CONFLICT (serial) DO UPDATE SET learned = excluded.learned",
+        params![serial.as_str(), to_json(OPERATION, learned)?],
     )
     .map(drop)
 }

@@ -32,6 +32,22 @@ struct Route {
     code: u16,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Content {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Denial {
+    action: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Limit {
+    repositories: String,
+}
+
 /// All metrics of a controller.
 pub struct Metrics {
     registry: Registry,
@@ -42,6 +58,71 @@ pub struct Metrics {
     iso_size: Histogram,
     webhook_latency: Histogram,
     http_requests: Family<Route, Counter>,
+    images: Images,
+}
+
+/// What is counted of the registry, and how it stands when somebody looks.
+#[derive(Default)]
+struct Images {
+    pushes: Family<Content, Counter>,
+    deletes: Family<Content, Counter>,
+    denials: Family<Denial, Counter>,
+    uploaded: Counter,
+    audit_lost: Counter,
+    free: Gauge,
+    read_only: Gauge,
+    pins: Gauge,
+    quota_limit: Family<Limit, Gauge>,
+    quota_used: Family<Limit, Gauge>,
+    quarantined: Gauge,
+}
+
+/// How the registry stands at one time.
+#[derive(Clone, Debug, Default)]
+pub struct ImagesGauges {
+    /// Free bytes of its disk.
+    pub free_bytes: u64,
+    /// Whether it refuses changes.
+    pub read_only: bool,
+    /// Images kept for somebody.
+    pub pins: usize,
+    /// Contents that the last complete pass put aside.
+    pub quarantined: usize,
+    /// Quotas: repositories, limit, used.
+    pub quotas: Vec<(String, u64, u64)>,
+}
+
+impl Images {
+    fn register(&self, registry: &mut Registry) {
+        let (pushes, deletes, denials) = (self.pushes.clone(), self.deletes.clone(), self.denials.clone());
+        registry.register("registry_pushes", "What was pushed to the registry", pushes);
+        registry.register("registry_deletes", "What was deleted from the registry", deletes);
+        registry.register("registry_denials", "Requests to the registry that were denied", denials);
+        let bytes = Unit::Bytes;
+        registry.register_with_unit(
+            "registry_upload",
+            "Blobs and manifests pushed",
+            bytes.clone(),
+            self.uploaded.clone(),
+        );
+        let lost = "Events of the registry that are in the log only";
+        registry.register("registry_audit_lost", lost, self.audit_lost.clone());
+        let free = "Free space of the registry's disk";
+        registry.register_with_unit("registry_free", free, bytes.clone(), self.free.clone());
+        let read_only = "Whether the registry refuses pushes and deletes";
+        registry.register("registry_read_only", read_only, self.read_only.clone());
+        registry.register("registry_pins", "Images kept for somebody", self.pins.clone());
+        let quarantined = "Rotten contents the last complete verification put aside";
+        registry.register("registry_quarantined", quarantined, self.quarantined.clone());
+        let (limit, used) = (self.quota_limit.clone(), self.quota_used.clone());
+        registry.register_with_unit(
+            "registry_quota_limit",
+            "How much repositories may hold",
+            bytes.clone(),
+            limit,
+        );
+        registry.register_with_unit("registry_quota_used", "How much they hold", bytes, used);
+    }
 }
 
 impl fmt::Debug for Metrics {
@@ -93,7 +174,10 @@ impl Default for Metrics {
             "HTTP requests by route and status",
             Family::clone(&http_requests),
         );
+        let images = Images::default();
+        images.register(&mut registry);
         Self {
+            images,
             registry,
             jobs,
             job_duration,
@@ -139,6 +223,41 @@ impl Metrics {
         self.http_requests.get_or_create(&Route { route: route.to_owned(), code }).inc();
     }
 
+    /// Something was pushed to the registry; `bytes` of it were uploaded.
+    pub fn registry_pushed(&self, kind: &'static str, bytes: u64) {
+        self.images.pushes.get_or_create(&Content { kind }).inc();
+        self.images.uploaded.inc_by(bytes);
+    }
+
+    /// Something was deleted from the registry.
+    pub fn registry_deleted(&self, kind: &'static str) {
+        self.images.deletes.get_or_create(&Content { kind }).inc();
+    }
+
+    /// A request to the registry was denied.
+    pub fn registry_denied(&self, action: &'static str, reason: &'static str) {
+        self.images.denials.get_or_create(&Denial { action, reason }).inc();
+    }
+
+    /// An event of the registry could not be kept.
+    pub fn registry_audit_lost(&self) {
+        self.images.audit_lost.inc();
+    }
+
+    /// How the registry stands now.
+    pub fn set_images(&self, now: &ImagesGauges) {
+        let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        self.images.free.set(number(now.free_bytes));
+        self.images.read_only.set(i64::from(now.read_only));
+        self.images.pins.set(number(now.pins as u64));
+        self.images.quarantined.set(number(now.quarantined as u64));
+        for (repositories, limit, used) in &now.quotas {
+            let label = Limit { repositories: repositories.clone() };
+            self.images.quota_limit.get_or_create(&label).set(number(*limit));
+            self.images.quota_used.get_or_create(&label).set(number(*used));
+        }
+    }
+
     /// All metrics in the OpenMetrics text format.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
@@ -160,6 +279,13 @@ mod tests {
         metrics.iso_built(Duration::from_millis(2), 1 << 20);
         metrics.reported(Duration::from_secs(30));
         metrics.http_request("/api/v1/jobs", 202);
+        metrics.registry_pushed("blob", 12);
+        metrics.registry_deleted("tag");
+        metrics.registry_denied("pull", "forbidden");
+        metrics.set_images(&ImagesGauges {
+            quotas: vec![("os/**".to_owned(), 9, 4)],
+            ..ImagesGauges::default()
+        });
         let text = metrics.encode().unwrap();
         for line in [
             "job_total{status=\"queued\"} 3",
@@ -169,6 +295,11 @@ mod tests {
             "iso_size_bytes_count 1",
             "webhook_latency_seconds_count 1",
             "http_requests_total{route=\"/api/v1/jobs\",code=\"202\"} 1",
+            "registry_pushes_total{kind=\"blob\"} 1",
+            "registry_deletes_total{kind=\"tag\"} 1",
+            "registry_denials_total{action=\"pull\",reason=\"forbidden\"} 1",
+            "registry_upload_bytes_total 12",
+            "registry_quota_used_bytes{repositories=\"os/**\"} 4",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

@@ -7,4 +7,4 @@ mod logs;
 mod metrics;
 
 pub use logs::{LogsError, init};
-pub use metrics::Metrics;
+pub use metrics::{ImagesGauges, Metrics};

@@ -34,9 +34,15 @@ async fn all_that_is_wrong_with_a_server_is_said_at_once() {
     let body = json!({
         "serial": "S-1", "bmc_address": "not an address", "bmc_username": "a:b", "bmc_password": "x",
         "tls": "maybe", "media_base_url": "http://10.0.0.1/deep/path",
+        "bmc_profile": "dell-idrak8", "quirks": { "vm_pth": "system" },
     });
     let body = scene.admin.post("/api/v1/servers", &body).await.refused(400, "validation_error");
-    assert_eq!(paths(&body), ["/bmc_address", "/bmc_username", "/tls", "/media_base_url"]);
+    let wrong = paths(&body);
+    let expected =
+        ["/bmc_address", "/bmc_username", "/bmc_profile", "/quirks/vm_pth", "/tls", "/media_base_url"];
+    assert_eq!(wrong, expected);
+    let said = body["details"].to_string();
+    assert!(said.contains("did you mean dell-idrac8?") && said.contains("did you mean vm_path?"), "{said}");
     scene.end().await;
 }
 

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 
 use crate::SECTOR_SIZE;
 use crate::error::SourceError;
-use crate::source::{ReadAt, past_end};
+use crate::source::{FileRange, ReadAt, past_end};
 use crate::tree::Content;
 
 use super::{Body, Part, Piece, Plan};
@@ -247,6 +247,16 @@ impl ReadAt for Plan {
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         Plan::read_exact_at(self, offset, buffer)
+    }
+
+    fn file_at(&self, offset: u64) -> Option<FileRange> {
+        let piece = self.piece(self.piece_after(offset)).filter(|piece| piece.offset <= offset)?;
+        let SegmentData::Source(source) = piece.data else { return None };
+        if source.len() != piece.len {
+            return None;
+        }
+        let range = source.file_at(offset - piece.offset)?;
+        Some(FileRange { len: range.len.min(piece.end() - offset), ..range })
     }
 }
 

@@ -26,12 +26,12 @@ async fn a_one_time_cd_boot_is_set_and_read_back() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))]);
-    let done = bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    let done = bmc.set_boot_once(&system, &bmc.profile().boot_targets, None).await.unwrap();
     assert!(done.changed && done.confirmed && done.observed.leads_to(&BootTarget::Cd));
     assert_eq!(fake.mutations()[0].body, Some(set_to("Cd", "Once")));
     assert_eq!(fake.mutations()[0].header("if-match"), None);
 
-    let again = bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    let again = bmc.set_boot_once(&system, &bmc.profile().boot_targets, None).await.unwrap();
     assert!(!again.changed && again.confirmed);
     assert_eq!(fake.mutations().len(), 1);
 }
@@ -60,7 +60,7 @@ async fn the_first_listed_target_is_taken_and_none_listed_is_an_error() {
     fake.merge(SYSTEM, json!({ "Boot": { TARGETS: ["Pxe", "UsbCd"] } }));
     let (bmc, system) = found(&fake).await;
     fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("UsbCd", "Once"))]);
-    let done = bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    let done = bmc.set_boot_once(&system, &bmc.profile().boot_targets, None).await.unwrap();
     assert_eq!(done.observed.target, Some(BootTarget::UsbCd));
     let error = bmc.set_boot_once(&system, &[BootTarget::Cd], None).await.unwrap_err();
     assert!(error.to_string().contains("[Pxe, UsbCd]"), "{error}");
@@ -138,10 +138,10 @@ async fn a_bmc_that_demands_a_precondition_gets_one() {
 async fn profiles_choose_star_and_the_whole_body() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "@odata.etag": "\"1\"" }));
-    let bmc = builder(&fake, Profile::named("ami").unwrap()).build();
+    let bmc = builder(&fake, Profile::named("ami-megarac").unwrap()).build();
     let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
     fake.on(Method::PATCH, SYSTEM, [Reply::status(204).effect(SYSTEM, set_to("Cd", "Once"))]);
-    bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap();
+    bmc.set_boot_once(&system, &bmc.profile().boot_targets, None).await.unwrap();
     let sent = &fake.mutations()[0];
     assert_eq!(sent.header("if-match"), Some("*"));
     assert_eq!(sent.body.as_ref().unwrap()["Boot"].as_object().unwrap().len(), 3);
@@ -154,7 +154,7 @@ async fn a_settings_resource_with_a_boot_target_is_written_and_read_instead_of_t
     fake.put(SETTINGS, set_to("None", "Disabled"));
     let (bmc, system) = found(&fake).await;
     fake.on(Method::PATCH, SETTINGS, [Reply::status(204).effect(SETTINGS, set_to("Cd", "Once"))]);
-    assert!(bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap().confirmed);
+    assert!(bmc.set_boot_once(&system, &bmc.profile().boot_targets, None).await.unwrap().confirmed);
     assert_eq!(fake.mutations()[0].path, SETTINGS);
 }
 

@@ -5,9 +5,12 @@
 mod boot;
 mod discovery;
 mod fake;
+mod flags;
 mod media;
 mod never_twice;
+mod oem;
 mod power;
+mod profiles;
 mod reads;
 mod session;
 mod tasks;

@@ -65,8 +65,8 @@ async fn each_member_a_bmc_asks_for_is_added_once() {
 #[tokio::test(start_paused = true)]
 async fn a_member_a_bmc_refuses_is_left_out() {
     let fake = Fake::new();
-    let fields = InsertFields { inserted: Include::Always, ..Profile::generic().insert };
-    let bmc = builder(&fake, Profile { insert: fields, ..Profile::generic() }).build();
+    let fields = InsertFields { inserted: Include::Always, ..Profile::generic().insert_fields };
+    let bmc = builder(&fake, Profile { insert_fields: fields, ..Profile::generic() }).build();
     let refused = Reply::error(400, "Base.1.8.ActionParameterUnknown", "The parameter Inserted is unknown");
     fake.on(Method::POST, INSERT, [refused, Reply::status(204).effect(SLOT, inserted())]);
     assert!(bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap().confirmed);
@@ -179,7 +179,7 @@ async fn urls_no_bmc_should_get_and_schemes_the_slot_does_not_read_are_refused_h
     }
     fake.merge(SLOT, json!({ "TransferProtocolType@Redfish.AllowableValues": ["NFS", "CIFS"] }));
     let error = bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap_err();
-    assert!(error.to_string().contains("NFS, CIFS and not HTTP"), "{error}");
+    assert!(error.to_string().contains("reads media by nfs, cifs only, they are served by http"), "{error}");
     assert!(fake.mutations().is_empty());
 }
 

@@ -193,7 +193,7 @@ async fn a_closed_fence_lets_reads_through_and_no_mutation() {
     for error in [
         bmc.reset(&system, ResetType::On).await.unwrap_err(),
         bmc.insert(SLOT, URL, Default::default()).await.unwrap_err(),
-        bmc.set_boot_once(&system, bmc.profile().boot_targets, None).await.unwrap_err(),
+        bmc.set_boot_once(&system, &bmc.profile().boot_targets, None).await.unwrap_err(),
     ] {
         assert!(matches!(error.kind, ErrorKind::Fenced) && !error.maybe_applied());
     }

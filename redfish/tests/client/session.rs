@@ -77,7 +77,7 @@ async fn a_resource_that_answers_401_to_everybody_leaks_no_sessions() {
 #[tokio::test(start_paused = true)]
 async fn a_wrong_password_with_basic_is_held_back_too() {
     let fake = Fake::new();
-    let profile = Profile { auth: redfish::profile::Auth::Basic, ..Profile::generic() };
+    let profile = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
     let bmc = builder(&fake, profile).build();
     fake.on(Method::GET, SLOT, (0..9).map(|_| Reply::status(401)));
     for _ in 0..5 {
@@ -120,7 +120,7 @@ async fn a_bmc_out_of_sessions_is_used_with_basic() {
 #[tokio::test(start_paused = true)]
 async fn a_profile_can_ask_for_basic_from_the_start() {
     let fake = Fake::new();
-    let profile = Profile { auth: redfish::profile::Auth::Basic, ..Profile::generic() };
+    let profile = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
     builder(&fake, profile).build().slot(SLOT).await.unwrap();
     assert_eq!(fake.journal().len(), 1);
 }
@@ -249,7 +249,7 @@ async fn no_secret_appears_in_errors_or_debug_output_even_when_the_bmc_echoes_it
 #[tokio::test(start_paused = true)]
 async fn an_echoed_basic_header_is_redacted() {
     let fake = Fake::new();
-    let profile = Profile { auth: redfish::profile::Auth::Basic, ..Profile::generic() };
+    let profile = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
     let bmc = builder(&fake, profile).build();
     fake.on(Method::GET, SLOT, [Reply::text(400, "bad header: Basic YWRtaW46Y2FuYXJ5LXNlY3JldA==")]);
     assert!(bmc.slot(SLOT).await.unwrap_err().to_string().contains("Basic [redacted]"));

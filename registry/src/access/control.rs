@@ -15,6 +15,12 @@ pub trait Authenticator: Send + Sync + 'static {
     /// Who shows these credentials. [`Denied::Unauthorized`] when they are nobody's, [`Denied::Unavailable`] when that
     /// cannot be found out now, or may not be tried again yet.
     async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied>;
+
+    /// Who that is by now whom a token was made for: asked at each use of the token, so that what was taken away since
+    /// need not wait for the token's end. By default the same as then.
+    async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
+        Ok(subject)
+    }
 }
 
 /// Lets those in whom an [`Authenticator`] knows, and lets them do what a [`Policy`] says.
@@ -54,6 +60,14 @@ impl AccessControl {
         self.users.authenticate(credentials, caller).await
     }
 
+    /// Who the one a token was made for is by now.
+    pub(super) async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
+        match subject {
+            Subject::Anonymous => Ok(subject),
+            known => self.users.refresh(known).await,
+        }
+    }
+
     /// What the policy says to one who is known, or to nobody in particular.
     pub(super) fn judge(&self, subject: &Subject, access: Access<'_>) -> Result<(), Denied> {
         let policy = self.policy();
@@ -69,7 +83,7 @@ impl AccessControl {
         match subject {
             _ if allowed => Ok(()),
             Subject::Anonymous => Err(Denied::Unauthorized),
-            Subject::User { .. } => Err(Denied::Forbidden),
+            Subject::User { .. } | Subject::Puller { .. } => Err(Denied::Forbidden),
         }
     }
 
@@ -109,10 +123,7 @@ impl Authorizer for AccessControl {
     }
 
     async fn identify(&self, caller: Caller<'_>) -> Option<String> {
-        match self.subject(caller).await.ok()? {
-            Subject::Anonymous => None,
-            Subject::User { name, .. } => Some(name),
-        }
+        self.subject(caller).await.ok()?.into_name()
     }
 
     fn invitation(&self, _caller: Caller<'_>) -> Option<String> {

@@ -41,7 +41,8 @@ pub use self::control::{AccessControl, Authenticator};
 pub use self::credentials::{Credentials, Secret};
 pub(crate) use self::htpasswd::parse as read_htpasswd;
 pub use self::policy::{
-    Decision, ImmutableTags, InvalidRule, Policy, Reason, Request, Rights, Rule, Subject, Who, decide,
+    Decision, ImmutableTags, InvalidImmutableTags, InvalidRule, Policy, Reason, Request, Rights, Rule,
+    Subject, Who, decide,
 };
 pub use self::token_authority::{Realm, TokenAuthority, TokenOptions};
 pub use self::users::{Htpasswd, HtpasswdOptions};

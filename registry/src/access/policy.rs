@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  an immutable tag to be moved or deleted ─> no
+//!  somebody who may pull from one repository ─> yes there and for that, otherwise no
 //!  an administrator                        ─> yes
 //!  rules whose pattern fits the repository ─> those of the most specific pattern decide, for everybody:
 //!                                             yes when one of them gives the subject the right, otherwise no
@@ -93,6 +94,13 @@ pub enum Subject {
         /// The groups or roles the authenticator knows of.
         groups: Vec<String>,
     },
+    /// Somebody who may pull from one repository, whatever the policy says, and nothing else, not even what everybody may.
+    Puller {
+        /// The name.
+        name: String,
+        /// The repository.
+        repository: RepositoryName,
+    },
 }
 
 /// A set of rights: read, create, update, delete.
@@ -124,6 +132,8 @@ pub struct Decision<'p> {
 pub enum Reason<'p> {
     /// The tag is immutable.
     Immutable(&'p ImmutableTags),
+    /// The subject may pull from one repository and do nothing else.
+    Puller,
     /// The subject is an administrator.
     Administrator,
     /// This rule gives the right.
@@ -132,6 +142,16 @@ pub enum Reason<'p> {
     NotAmong(&'p RepositoryPattern),
     /// No rule fits; this is what holds then.
     Otherwise(&'static str),
+}
+
+impl Subject {
+    /// The name, when it is not nobody in particular.
+    pub(super) fn into_name(self) -> Option<String> {
+        match self {
+            Subject::Anonymous => None,
+            Subject::User { name, .. } | Subject::Puller { name, .. } => Some(name),
+        }
+    }
 }
 
 impl Policy {
@@ -166,7 +186,7 @@ impl Policy {
             (Who::Group(wanted), Subject::User { name, groups }) => {
                 groups.contains(wanted) || self.groups.get(wanted).is_some_and(|users| users.contains(name))
             }
-            (_, Subject::Anonymous) => false,
+            (_, Subject::Anonymous | Subject::Puller { .. }) => false,
         })
     }
 }
@@ -197,6 +217,10 @@ pub(super) fn decide_by<'p>(
         && let Some(set) = policy.immutability(request.repository, tag)
     {
         return no(Reason::Immutable(set));
+    }
+    if let Subject::Puller { repository, .. } = subject {
+        let allowed = request.action == Action::Pull && request.repository == repository;
+        return Decision { allowed, reason: Reason::Puller };
     }
     if policy.speaks_of(&policy.administrators, subject) {
         return yes(Reason::Administrator);
@@ -298,7 +322,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Subject::Anonymous => f.write_str("anonymous"),
-            Subject::User { name, .. } => f.write_str(name),
+            Subject::User { name, .. } | Subject::Puller { name, .. } => f.write_str(name),
         }
     }
 }
@@ -310,11 +334,18 @@ impl fmt::Display for Rule {
     }
 }
 
+impl fmt::Display for ImmutableTags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.repositories, self.tags)
+    }
+}
+
 impl fmt::Display for Decision<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.allowed { "allowed: " } else { "denied: " })?;
         match &self.reason {
-            Reason::Immutable(set) => write!(f, "tags {} of {} are immutable", set.tags, set.repositories),
+            Reason::Immutable(set) => write!(f, "tags {set} are immutable"),
+            Reason::Puller => f.write_str("pulls from one repository and does nothing else"),
             Reason::Administrator => f.write_str("an administrator"),
             Reason::Rule(rule) => write!(f, "by the rule \"{rule}\""),
             Reason::NotAmong(pattern) => {
@@ -344,6 +375,24 @@ impl FromStr for Rule {
             repositories: repositories.parse().map_err(|_| invalid())?,
             subjects: subjects.split(',').map(str::parse).collect::<Result<_, _>>().map_err(|_| invalid())?,
             rights: rights.parse().map_err(|_| invalid())?,
+        })
+    }
+}
+
+/// The text does not say which tags.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} does not say which tags: write '<repositories>:<tags>', such as 'os-images/**:v*'")]
+pub struct InvalidImmutableTags(String);
+
+impl FromStr for ImmutableTags {
+    type Err = InvalidImmutableTags;
+
+    fn from_str(text: &str) -> Result<Self, InvalidImmutableTags> {
+        let invalid = || InvalidImmutableTags(text.to_owned());
+        let (repositories, tags) = text.split_once(':').ok_or_else(invalid)?;
+        Ok(ImmutableTags {
+            repositories: repositories.parse().map_err(|_| invalid())?,
+            tags: tags.parse().map_err(|_| invalid())?,
         })
     }
 }

@@ -181,7 +181,7 @@ fn a_decision_says_where_it_comes_from() {
         says(&user("carl"), Action::Push, None),
         "denied: the rules of os/** decide and do not give this right"
     );
-    assert_eq!(says(&user("root"), Action::Delete, Some(&tag)), "denied: tags v* of os/** are immutable");
+    assert_eq!(says(&user("root"), Action::Delete, Some(&tag)), "denied: tags os/**:v* are immutable");
     assert_eq!(says(&user("root"), Action::Delete, None), "allowed: an administrator");
 }
 
@@ -268,6 +268,16 @@ fn actions() -> impl Strategy<Value = Action> {
 
 fn tags() -> impl Strategy<Value = Option<Tag>> {
     proptest::option::of("[ab]{1,2}".prop_map(|tag| tag.parse().unwrap()))
+}
+
+#[test]
+fn immutable_tags_are_written_as_repositories_and_tags() {
+    let set: ImmutableTags = "os-images/**:v*".parse().unwrap();
+    assert_eq!((set.repositories.as_str(), set.to_string()), ("os-images/**", "os-images/**:v*".to_owned()));
+    assert_eq!(set.to_string().parse(), Ok(set));
+    for text in ["", "v*", "os/**:", ":v*", "OS:v*", "os:v/1", "os:v1:v2"] {
+        assert!(text.parse::<ImmutableTags>().is_err(), "{text:?}");
+    }
 }
 
 proptest! {
@@ -371,6 +381,16 @@ proptest! {
                 prop_assert!(!decide(&policy, &subject, &request).allowed);
             }
         }
+    }
+
+    #[test]
+    fn who_may_pull_from_one_repository_does_that_and_nothing_else_whatever_the_policy(
+        policy in policies(), own in names(), repository in names(), action in actions(), tag in tags(),
+    ) {
+        let puller = Subject::Puller { name: "x".to_owned(), repository: own.clone() };
+        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let expected = action == Action::Pull && repository == own;
+        prop_assert_eq!(decide(&policy, &puller, &request).allowed, expected);
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub(super) struct Claims {
     jti: String,
     #[serde(default)]
     groups: Vec<String>,
+    /// The only repository it may pull from, for somebody who may do nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    only: Option<String>,
     pub(super) access: Vec<Scope>,
 }
 
@@ -63,9 +66,10 @@ impl Signer {
         now: SystemTime,
         lifetime: Duration,
     ) -> String {
-        let (sub, groups) = match subject {
-            Subject::Anonymous => (String::new(), Vec::new()),
-            Subject::User { name, groups } => (name.clone(), groups.clone()),
+        let (sub, groups, only) = match subject {
+            Subject::Anonymous => (String::new(), Vec::new(), None),
+            Subject::User { name, groups } => (name.clone(), groups.clone(), None),
+            Subject::Puller { name, repository } => (name.clone(), Vec::new(), Some(repository.to_string())),
         };
         let now = seconds(now);
         let claims = Claims {
@@ -77,6 +81,7 @@ impl Signer {
             exp: now.saturating_add(lifetime.as_secs()),
             jti: Uuid::new_v4().to_string(),
             groups,
+            only,
             access,
         };
         // Strings and numbers always encode; a token without claims would be refused.
@@ -88,6 +93,26 @@ impl Signer {
 
     /// Who a token of ours belongs to and what it is good for at the time `now`; `None` for every other token.
     pub(super) fn verify(&self, token: &str, now: SystemTime) -> Option<(Subject, Vec<Scope>)> {
+        let claims = self.claims(token)?;
+        let now = seconds(now);
+        let valid = (claims.nbf..claims.exp).contains(&now);
+        if !valid || claims.aud != self.service || claims.iss != self.service {
+            return None;
+        }
+        let subject = match (claims.sub, claims.only) {
+            (sub, None) if sub.is_empty() => Subject::Anonymous,
+            (name, None) => Subject::User { name, groups: claims.groups },
+            (name, Some(only)) => Subject::Puller { name, repository: only.parse().ok()? },
+        };
+        Some((subject, claims.access))
+    }
+
+    /// Whether we made it, however long ago.
+    pub(super) fn made(&self, token: &str) -> bool {
+        self.claims(token).is_some()
+    }
+
+    fn claims(&self, token: &str) -> Option<Claims> {
         if token.len() > TOKEN_MAX {
             return None;
         }
@@ -98,17 +123,7 @@ impl Signer {
         }
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         self.mac(signed).verify_slice(&signature).ok()?;
-        let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-        let now = seconds(now);
-        let valid = (claims.nbf..claims.exp).contains(&now);
-        if !valid || claims.aud != self.service || claims.iss != self.service {
-            return None;
-        }
-        let subject = match claims.sub {
-            sub if sub.is_empty() => Subject::Anonymous,
-            name => Subject::User { name, groups: claims.groups },
-        };
-        Some((subject, claims.access))
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
     fn mac(&self, signed: &str) -> Hmac<Sha256> {
@@ -163,6 +178,10 @@ mod tests {
             let expected = valid.then(|| (ann(), scopes()));
             assert_eq!(signer.verify(&token, at(now)), expected, "{now}");
         }
+        assert!(signer.made(&token) && !Signer::new([2; 32], "here".to_owned()).made(&token));
+        let puller = Subject::Puller { name: "a job".to_owned(), repository: "a/b".parse().unwrap() };
+        let token = signer.sign(&puller, scopes(), at(1000), LIFETIME);
+        assert_eq!(signer.verify(&token, at(1000)), Some((puller, scopes())));
         let nobody = signer.sign(&Subject::Anonymous, Vec::new(), at(1000), LIFETIME);
         assert_eq!(signer.verify(&nobody, at(1000)), Some((Subject::Anonymous, Vec::new())));
     }

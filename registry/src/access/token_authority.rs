@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A token narrows what a request may be directed at. The policy in force is asked again at each use, so a right that was
-//! taken away ends at once; a user who was removed goes on until the token ends. Where a mount takes its blob from is
+//! taken away ends at once. Whether its user is still there is the [`Authenticator`](super::Authenticator)'s to say; one that
+//! does not ask again lets a user who was removed go on until the token ends. Where a mount takes its blob from is
 //! decided by what the token's user may read, as with any other way of logging in: the client that mounts without
 //! naming a source cannot know which scope to ask for.
 //!
@@ -28,7 +29,7 @@ use super::credentials::Credentials;
 use super::policy::Subject;
 use super::scope::Scope;
 use super::token::{Signer, seconds};
-use super::{Access, Action, Authorizer, Caller, Denied};
+use super::{Access, Action, Audit, Authorizer, Caller, Denied, NoAudit};
 use crate::name::{RepositoryName, Tag};
 
 /// Where the token endpoint is. `token` alone is no path of the distribution API, whatever repositories are called.
@@ -95,6 +96,16 @@ pub struct TokenAuthority {
     clock: fn() -> SystemTime,
 }
 
+/// What a caller shows, as far as our tokens go.
+enum Shown {
+    /// One of them: whose, and its scopes.
+    Token(Subject, Vec<Scope>),
+    /// One whose time is over. It was right once, so that showing it is no attempt at guessing.
+    Spent,
+    /// Something else, or nothing.
+    Other,
+}
+
 /// A token as it is handed out.
 pub(super) struct Issued {
     pub(super) token: String,
@@ -116,7 +127,12 @@ impl TokenAuthority {
 
     /// The token endpoint, `/v2/token`; to be merged into the router that has the distribution API.
     pub fn token_router(self: &Arc<Self>) -> axum::Router {
-        super::token_endpoint::router(Arc::clone(self))
+        self.audited_token_router(Arc::new(NoAudit))
+    }
+
+    /// The same, telling `audit` of every refusal of credentials.
+    pub fn audited_token_router(self: &Arc<Self>, audit: Arc<dyn Audit>) -> axum::Router {
+        super::token_endpoint::router(Arc::clone(self), audit)
     }
 
     pub(super) fn service(&self) -> &str {
@@ -140,18 +156,22 @@ impl TokenAuthority {
         Ok(Issued { token, expires_in: self.lifetime.as_secs(), issued_at: seconds(now) })
     }
 
-    /// Who a token of ours belongs to, and its scopes.
-    fn token(&self, caller: Caller<'_>) -> Option<(Subject, Vec<Scope>)> {
-        match Credentials::parse(caller.authorization?)? {
-            Credentials::Bearer(token) => self.signer.verify(token.expose(), (self.clock)()),
-            Credentials::Basic { .. } => None,
+    fn shown(&self, caller: Caller<'_>) -> Shown {
+        let Some(Credentials::Bearer(token)) = caller.authorization.and_then(Credentials::parse) else {
+            return Shown::Other;
+        };
+        match self.signer.verify(token.expose(), (self.clock)()) {
+            Some((subject, scopes)) => Shown::Token(subject, scopes),
+            None if self.signer.made(token.expose()) => Shown::Spent,
+            None => Shown::Other,
         }
     }
 
     async fn subject(&self, caller: Caller<'_>) -> Result<Subject, Denied> {
-        match self.token(caller) {
-            Some((subject, _)) => Ok(subject),
-            None => self.control.subject(caller).await,
+        match self.shown(caller) {
+            Shown::Token(subject, _) => self.control.refresh(subject).await,
+            Shown::Spent => Err(Denied::Unauthorized),
+            Shown::Other => self.control.subject(caller).await,
         }
     }
 
@@ -170,11 +190,15 @@ impl TokenAuthority {
 #[async_trait]
 impl Authorizer for TokenAuthority {
     async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied> {
-        if let Some((subject, scopes)) = self.token(caller) {
-            self.control.judge(&subject, access)?;
-            let knocks = access.repository.is_none() && access.action == Action::Pull;
-            let covered = knocks || scopes.iter().any(|scope| scope.covers(access));
-            return if covered { Ok(()) } else { Err(Denied::Unauthorized) };
+        match self.shown(caller) {
+            Shown::Token(subject, scopes) => {
+                self.control.judge(&self.control.refresh(subject).await?, access)?;
+                let knocks = access.repository.is_none() && access.action == Action::Pull;
+                let covered = knocks || scopes.iter().any(|scope| scope.covers(access));
+                return if covered { Ok(()) } else { Err(Denied::Unauthorized) };
+            }
+            Shown::Spent => return Err(Denied::Unauthorized),
+            Shown::Other => {}
         }
         if caller.authorization.is_none() && access.repository.is_none() {
             // Clients ask here how to log in, and would never learn it from a 200.
@@ -199,10 +223,7 @@ impl Authorizer for TokenAuthority {
     }
 
     async fn identify(&self, caller: Caller<'_>) -> Option<String> {
-        match self.subject(caller).await.ok()? {
-            Subject::Anonymous => None,
-            Subject::User { name, .. } => Some(name),
-        }
+        self.subject(caller).await.ok()?.into_name()
     }
 
     fn challenge(&self, caller: Caller<'_>, wanted: &[Access<'_>]) -> String {
@@ -213,7 +234,8 @@ impl Authorizer for TokenAuthority {
             challenge.push_str(&format!(",scope=\"{scope}\""));
         }
         if let Some(Credentials::Bearer(_)) = caller.authorization.and_then(Credentials::parse) {
-            let error = if self.token(caller).is_some() { "insufficient_scope" } else { "invalid_token" };
+            let known = matches!(self.shown(caller), Shown::Token(..));
+            let error = if known { "insufficient_scope" } else { "invalid_token" };
             challenge.push_str(&format!(",error=\"{error}\""));
         }
         challenge

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! Which scopes are granted is in the token and depends on the policy alone, never on what there is. Refresh tokens are not
-//! given: clients go on with the credentials they have.
+//! given: clients go on with the credentials they have. Credentials that are refused are a denial; to come without any where
+//! some are needed is how clients find out.
 //!
 //! Specification: Docker "Token Authentication Specification", "OAuth2 Token Authentication".
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -26,26 +27,54 @@ use super::credentials::Credentials;
 use super::policy::Subject;
 use super::scope::Scope;
 use super::token_authority::{Issued, PATH, TokenAuthority};
-use super::{BASIC, Caller, Denied};
+use super::{Action, Audit, AuditEvent, Audited, BASIC, Caller, Denied};
 use crate::http::error::{ApiError, Code};
 use crate::http::query;
 
 const FORM_MAX: usize = 16 << 10;
 const FORM_PATIENCE: Duration = Duration::from_secs(10);
 
-pub(super) fn router(authority: Arc<TokenAuthority>) -> Router {
-    Router::new().route(PATH, get(by_query).post(by_form)).with_state(authority)
+/// What the two forms of asking need.
+#[derive(Clone)]
+struct Desk {
+    authority: Arc<TokenAuthority>,
+    audit: Arc<dyn Audit>,
 }
 
-async fn by_query(State(authority): State<Arc<TokenAuthority>>, request: Request) -> Response {
+pub(super) fn router(authority: Arc<TokenAuthority>, audit: Arc<dyn Audit>) -> Router {
+    Router::new().route(PATH, get(by_query).post(by_form)).with_state(Desk { authority, audit })
+}
+
+impl Desk {
+    /// Tells of credentials that were refused.
+    fn tell(&self, subject: &Result<Subject, Denied>, caller: Caller<'_>) {
+        let Err(denied) = subject else { return };
+        let event = AuditEvent {
+            time: SystemTime::now(),
+            subject: None,
+            peer: caller.peer,
+            what: Audited::Denied(Action::Pull, *denied),
+            repository: None,
+            reference: None,
+            digest: None,
+            size: None,
+        };
+        event.log();
+        self.audit.record(&event);
+    }
+}
+
+async fn by_query(State(desk): State<Desk>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let asked = parts.uri.query();
-    let subject = authority.control.subject(caller(&parts)).await;
-    answer(&authority, asked, subject).unwrap_or_else(IntoResponse::into_response)
+    let subject = desk.authority.control.subject(caller(&parts)).await;
+    desk.tell(&subject, caller(&parts));
+    answer(&desk.authority, asked, subject).unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn by_form(State(authority): State<Arc<TokenAuthority>>, request: Request) -> Response {
+async fn by_form(State(desk): State<Desk>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
+    let authority = &desk.authority;
     let form = async {
         let form = read(body).await?;
         let value = |key| query::value(Some(&form), key).unwrap_or_default();
@@ -57,7 +86,8 @@ async fn by_form(State(authority): State<Arc<TokenAuthority>>, request: Request)
             Some(credentials) => authority.control.authenticate(&credentials, caller(&parts)).await,
             None => Err(Denied::Unauthorized),
         };
-        answer(&authority, Some(&form), subject)
+        desk.tell(&subject, caller(&parts));
+        answer(authority, Some(&form), subject)
     };
     form.await.unwrap_or_else(IntoResponse::into_response)
 }

@@ -126,6 +126,12 @@ impl Htpasswd {
         })
     }
 
+    /// Whether the file has a line for this user, whatever the password; of use to whom knows other users as well.
+    pub async fn knows(&self, user: &str) -> bool {
+        self.look().await;
+        self.state().file.as_ref().is_ok_and(|file| file.users.contains_key(user))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

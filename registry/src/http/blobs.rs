@@ -45,7 +45,7 @@ impl Api {
         let body = if parts.method == Method::HEAD {
             Body::empty()
         } else {
-            stream(blob, first, count, Arc::clone(&self.buffers))
+            stream(blob, first, count, Arc::clone(&self.buffers), parts.extensions.get().cloned())
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;

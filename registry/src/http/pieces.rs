@@ -1,5 +1,7 @@
 //! A blob as a response body, read piece by piece while the client takes it.
 //!
+//! Over a connection that sends files by itself (see `wire`) a piece is a stand-in and nothing is read here. Otherwise:
+//!
 //! ```text
 //!            +--> in the page cache? read here, without waiting --------------+
 //!  next piece|                                                                +--> buffer --> connection
@@ -20,11 +22,15 @@ use bytes::Bytes;
 use futures_util::stream;
 
 use crate::store::BlobFile;
+use crate::wire::FileSender;
 
 /// Fits the processor's cache together with what the kernel makes of it.
 const PIECE: usize = 256 << 10;
 /// Buffers kept for the next reader: 4 MiB.
 const KEPT: usize = 16;
+
+/// From how many bytes on a blob is sent by the connection. Reading less than that costs less than asking for it.
+const DIRECT: u64 = 128 << 10;
 
 /// Buffers nobody uses at the moment.
 #[derive(Default)]
@@ -68,14 +74,27 @@ impl Drop for Buffer {
 
 /// `count` bytes of the blob from `first` on. A file that ends early breaks the connection: the client must not
 /// take less for all.
-pub(super) fn stream(blob: BlobFile, first: u64, count: u64, buffers: Arc<Buffers>) -> Body {
+pub(super) fn stream(
+    blob: BlobFile,
+    first: u64,
+    count: u64,
+    buffers: Arc<Buffers>,
+    sender: Option<FileSender>,
+) -> Body {
+    let ways = Arc::new((buffers, sender.filter(|_| count >= DIRECT)));
     Body::from_stream(stream::unfold((blob, first, count), move |(blob, offset, left)| {
-        let buffers = Arc::clone(&buffers);
+        let ways = Arc::clone(&ways);
         async move {
             if left == 0 {
                 return None;
             }
-            match next(&blob, offset, left, &buffers).await {
+            let (buffers, sender) = &*ways;
+            let direct = sender.as_ref().and_then(|sender| sender.stand_in(blob.file(), offset, left));
+            let piece = match direct {
+                Some(piece) => Ok(piece),
+                None => next(&blob, offset, left, buffers).await,
+            };
+            match piece {
                 Ok(piece) => {
                     let length = piece.len() as u64;
                     Some((Ok(piece), (blob, offset + length, left - length)))

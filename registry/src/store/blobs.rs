@@ -77,10 +77,15 @@ impl BlobFile {
         rustix::io::preadv2(&*self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0)
     }
 
-    /// Asks for what a reader that has come to `offset` is going to want, so that it need not wait for that.
+    /// As the function of this name.
     pub(crate) fn expect_reading(&self, offset: u64) {
-        let _ = rustix::fs::fadvise(&*self.file, offset, NonZeroU64::new(READ_AHEAD), Advice::WillNeed);
+        expect_reading(&self.file, offset);
     }
+}
+
+/// Asks for what a reader that has come to `offset` is going to want, so that it need not wait for that.
+pub(crate) fn expect_reading(file: &File, offset: u64) {
+    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(READ_AHEAD), Advice::WillNeed);
 }
 
 impl Store {

@@ -119,7 +119,11 @@ impl Run<'_> {
         // Whoever puts a manifest and does not know of the barrier is done when this is free.
         drop(references.exclusive());
         let limit = self.limit(name);
+        let directory = self.store.repository(name);
+        let looked = || self.store.disk.looked(&directory);
+        looked();
         let graph = self.store.graph(name)?;
+        looked();
         if graph.incomplete {
             tracing::warn!(repository = %name, "nothing is collected of a repository with a damaged manifest");
             self.report.damaged.push(name.clone());
@@ -134,6 +138,7 @@ impl Run<'_> {
                     roots.push(Key::of(digest));
                 }
             }
+            looked();
             graph.kept(roots)
         } else {
             graph.digests().map(Key::of).collect()
@@ -141,6 +146,7 @@ impl Run<'_> {
         let unreached: Vec<Digest> =
             graph.digests().filter(|digest| !kept.contains(&Key::of(digest))).cloned().collect();
         self.remove(name, MANIFESTS, &unreached, limit)?;
+        self.store.disk.looked(&directory);
 
         // What was not removed after all still reaches what it reaches.
         let left: Vec<Key> = if self.options.dry_run {
@@ -155,6 +161,7 @@ impl Run<'_> {
             left
         };
         let reached = graph.below(left);
+        self.store.disk.looked(&directory);
         let mut layers = Vec::new();
         for digest in self.store.recorded(name, LAYERS)? {
             let digest = digest?;
@@ -169,6 +176,7 @@ impl Run<'_> {
                 self.remove(name, LAYERS, &std::mem::take(&mut layers), limit)?;
             }
         }
+        self.store.disk.looked(&directory);
         self.remove(name, LAYERS, &layers, limit)
     }
 
@@ -239,6 +247,7 @@ impl Run<'_> {
                 }
             }
         }
+        self.store.disk.looked(&self.store.pool());
         let limit = self.grace_ends();
         for algorithm in Algorithm::ALL {
             for file in disk::names(&self.store.pool().join(algorithm.as_str()))? {

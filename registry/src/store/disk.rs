@@ -37,6 +37,8 @@ pub(in crate::store) enum Step<'a> {
     Link(&'a Path),
     CreateDirectory(&'a Path),
     SyncDirectory(&'a Path),
+    /// No change: something was read that a change is going to be decided by.
+    Look(&'a Path),
 }
 
 /// What a listener of a test wants to happen to a step.
@@ -92,6 +94,12 @@ impl Disk {
         let done = act()?;
         watch.after(step);
         Ok(done)
+    }
+
+    /// Says that `path` was read and is going to be acted on, without a lock that would keep it as it is.
+    pub(super) fn looked(&self, path: &Path) {
+        // Whatever a listener says: there is nothing to do.
+        let _ = self.perform(Step::Look(path), || Ok(()));
     }
 
     /// Makes the entries of `directory` durable.

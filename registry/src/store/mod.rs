@@ -57,9 +57,13 @@ mod catalog;
 mod collect;
 #[cfg(test)]
 mod collect_tests;
+#[cfg(test)]
+mod commit_tests;
 mod disk;
 #[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod interleave;
 mod layout;
 mod locks;
 mod manifests;
@@ -85,6 +89,7 @@ use uuid::Uuid;
 
 pub use self::archive::Imported;
 pub use self::blobs::BlobFile;
+pub(crate) use self::blobs::expect_reading;
 pub use self::collect::{GcOptions, GcReport};
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
@@ -201,6 +206,11 @@ impl Store {
     /// Refuses every change from clients and of collections, with the reason given, or ends that.
     pub(crate) fn set_read_only(&self, reason: Option<String>) {
         *self.read_only.write().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// The reason given, while there is one.
+    pub(crate) fn read_only(&self) -> Option<String> {
+        self.read_only.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn expect_writable(&self) -> Result<(), Error> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::faults::script::{IMAGE, INDEX, image, index, push, put};
 use super::faults::{directory, open};
@@ -189,13 +190,14 @@ fn shown(store: &Store, repository: usize) -> Model {
     }
 }
 
-fn run(operations: Vec<Operation>) -> Result<(), TestCaseError> {
+/// Runs operations on the store, whose collector's clock may be `ahead`, and on the model.
+fn run(operations: Vec<Operation>, ahead: bool) -> Result<(), TestCaseError> {
     let root = directory();
     let mut store = open(root.path(), None).unwrap();
     let mut models = [Model::default(), Model::default()];
     let owner: PinOwner = "somebody".parse().unwrap();
     for operation in operations {
-        apply(&mut store, root.path(), &mut models, &owner, &operation)?;
+        apply(&mut store, root.path(), &mut models, &owner, &operation, ahead)?;
         for (repository, model) in models.iter().enumerate() {
             prop_assert_eq!(&shown(&store, repository), model, "after {:?}", operation);
         }
@@ -209,6 +211,7 @@ fn apply(
     models: &mut [Model; 2],
     owner: &PinOwner,
     operation: &Operation,
+    ahead: bool,
 ) -> Result<(), TestCaseError> {
     match *operation {
         Operation::Push { repository, blob: number } => {
@@ -273,7 +276,7 @@ fn apply(
             prop_assert_eq!(there, models[repository].pins.remove(&number));
         }
         Operation::Collect { untagged, later } => {
-            let now = SystemTime::now() + Duration::from_secs(if later { 24 * 3600 } else { 0 });
+            let now = SystemTime::now() + Duration::from_secs(if later || ahead { 24 * 3600 } else { 0 });
             let options = GcOptions { untagged, ..GcOptions::at(now) };
             let expected = store.collect(&GcOptions { dry_run: true, ..options.clone() }).unwrap();
             let report = store.collect(&options).unwrap();
@@ -292,6 +295,20 @@ proptest! {
 
     #[test]
     fn the_store_does_what_the_model_says(operations in proptest::collection::vec(operation(), 1..40)) {
-        run(operations)?;
+        run(operations, false)?;
     }
+}
+
+#[test]
+fn a_store_whose_collector_takes_what_is_young_differs_from_the_model() {
+    let config = ProptestConfig {
+        cases: 200,
+        max_shrink_iters: 0,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let operations = proptest::collection::vec(operation(), 1..40);
+    assert!(runner.run(&operations, |operations| run(operations, true)).is_err());
 }

@@ -15,4 +15,4 @@ pub(super) use explain::explain;
 pub(super) use list::list;
 pub(super) use retry::retry;
 pub(super) use show::show;
-pub(super) use verbs::{cancel, hold, resume};
+pub(super) use verbs::{cancel, hold, reason, resume};

@@ -74,7 +74,7 @@ async fn ask(
 }
 
 /// The reason given with a verb, without what could disturb a terminal.
-pub(super) fn reason(body: &Body) -> Result<String, ApiError> {
+pub(in crate::api) fn reason(body: &Body) -> Result<String, ApiError> {
     let request: Request = body.read()?;
     Ok(request.reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
 }

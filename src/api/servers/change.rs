@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 use super::super::error::{ApiError, Detail};
 use crate::model::{Server, TlsMode};
-use crate::provision::{checked_base_url, checked_bmc_address, checked_fingerprint};
+use crate::provision::{
+    checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks,
+};
 use crate::secrets::Resolver;
 
 /// The most labels, and the longest of their texts.
@@ -26,6 +29,10 @@ pub(super) struct Fields {
     bmc_password: Option<SecretString>,
     #[serde(default, deserialize_with = "given")]
     vendor: Option<Option<String>>,
+    #[serde(default, deserialize_with = "given")]
+    bmc_profile: Option<Option<String>>,
+    #[serde(default, deserialize_with = "given")]
+    quirks: Option<Option<Map<String, Value>>>,
     #[serde(default, deserialize_with = "given")]
     labels: Option<Option<BTreeMap<String, Option<String>>>>,
     tls: Option<String>,
@@ -94,6 +101,19 @@ impl Fields {
                 vendor => server.vendor = vendor,
             }
         }
+        if let Some(profile) = self.bmc_profile {
+            match profile.as_deref().map_or(Ok(()), checked_profile) {
+                Ok(()) => server.bmc_profile = profile,
+                Err(why) => refuse("/bmc_profile", "enum", why),
+            }
+        }
+        if let Some(quirks) = self.quirks {
+            let merged = merge_quirks(server.quirks.take(), quirks);
+            if let Err((flag, why)) = merged.as_ref().map_or(Ok(()), checked_quirks) {
+                refuse(&format!("/quirks/{flag}"), "flag", why);
+            }
+            server.quirks = merged;
+        }
         if let Some(labels) = self.labels {
             merge_labels(&mut server.labels, labels);
             let hold = server.labels.len() <= MAX_LABELS
@@ -136,6 +156,21 @@ impl Fields {
     pub(super) fn password(&self) -> Option<SecretString> {
         self.bmc_password.clone()
     }
+}
+
+/// A merge patch of flags: null takes one back, null for all takes all back.
+fn merge_quirks(
+    quirks: Option<Map<String, Value>>,
+    patch: Option<Map<String, Value>>,
+) -> Option<Map<String, Value>> {
+    let mut quirks = quirks.unwrap_or_default();
+    for (flag, value) in patch? {
+        match value {
+            Value::Null => drop(quirks.remove(&flag)),
+            value => drop(quirks.insert(flag, value)),
+        }
+    }
+    (!quirks.is_empty()).then_some(quirks)
 }
 
 fn merge_labels(labels: &mut BTreeMap<String, String>, patch: Option<BTreeMap<String, Option<String>>>) {

@@ -67,6 +67,8 @@ fn same(api: &Api, existing: &Server, new: &Server, password: Option<&SecretStri
         && existing.bmc_address == new.bmc_address
         && existing.bmc_username == new.bmc_username
         && existing.vendor == new.vendor
+        && existing.bmc_profile == new.bmc_profile
+        && existing.quirks == new.quirks
         && existing.labels == new.labels
         && existing.tls == new.tls
         && (new.tls_fingerprint.is_none() || existing.tls_fingerprint == new.tls_fingerprint)

@@ -13,6 +13,8 @@ pub(super) fn server(server: &Server) -> Value {
         "bmc_address": server.bmc_address,
         "bmc_username": server.bmc_username,
         "vendor": server.vendor,
+        "bmc_profile": server.bmc_profile,
+        "quirks": server.quirks,
         "labels": server.labels,
         "tls": server.tls,
         "tls_fingerprint": server.tls_fingerprint,
@@ -23,6 +25,7 @@ pub(super) fn server(server: &Server) -> Value {
         "updated_at": server.updated_at,
         "last_seen": server.last_seen,
         "observed": server.observed,
+        "learned": server.learned,
         "debt": server.debt,
     })
 }

@@ -95,9 +95,64 @@ fn nothing_is_done_while_a_controller_works_on_the_data() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let busy = runtime.block_on(crate::app::Offline::open(&settings)).unwrap();
     let ran = shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(1);
-    assert!(ran.err.contains("lock"), "{}", ran.err);
+    assert!(ran.err.contains("`shoal registry gc --online`"), "{}", ran.err);
     drop(busy);
     shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(0);
     shoal(&["registry", "--storage-root", &storage, "export", "UPPER", "-o", "/nowhere/x.tar"]).ends_with(2);
     shoal(&["registry", "--storage-root", &storage, "import", "/nowhere"]).ends_with(1);
+}
+
+#[test]
+fn a_running_controller_is_asked_over_http() {
+    let controller = super::Controller::start(|seen| match seen.uri.path() {
+        "/api/v1/registry/gc" => {
+            (200, json!({ "manifests": 1, "layers": 2, "blobs": 3, "bytes": 4, "dry_run": true }))
+        }
+        "/api/v1/registry/retention" => (200, json!({ "tags": ["a:nightly-1"], "dry_run": true })),
+        "/api/v1/registry/scrub" => (202, json!({ "running": true, "began": true })),
+        "/api/v1/registry/read-only" if seen.method == "DELETE" => (200, json!({ "read_only": null })),
+        "/api/v1/registry/read-only" => (200, json!({ "read_only": seen.json()["reason"] })),
+        "/api/v1/registry" => (
+            200,
+            json!({
+                "accepts_pushes": true, "free_bytes": 7, "pins": 0, "gc": { "running": true },
+                "scrub": { "last_verified": "2026-01-01T00:00:00.000Z", "quarantined": ["sha256:ab\u{1b}"] },
+                "quotas": [{ "repositories": "os/**", "limit_bytes": 9, "used_bytes": 4, "reserved_bytes": 0 }],
+            }),
+        ),
+        _ => (404, json!({})),
+    });
+    let gc = controller.shoal(&["registry", "gc", "--online", "--dry-run", "--grace", "0"]).ends_with(0);
+    assert!(gc.out.contains("would remove 1 manifests and 2 layers"), "{}", gc.out);
+    assert_eq!(controller.seen()[0].uri.query(), Some("dry_run=true&grace=0"));
+    assert_eq!(
+        controller.shoal(&["registry", "retain", "--online", "--dry-run"]).ends_with(0).out,
+        "a:nightly-1\n"
+    );
+    controller.shoal(&["registry", "scrub", "--online"]).ends_with(0);
+    let on = controller.shoal(&["registry", "read-only", "on", "--reason", "the disk is moved"]).ends_with(0);
+    assert_eq!(on.out, "the registry is read-only: the disk is moved\n");
+    assert!(controller.shoal(&["registry", "read-only", "off"]).ends_with(0).out.contains("takes pushes"));
+    let status = controller.shoal(&["registry", "status"]).ends_with(0);
+    for part in ["2026-01-01", "os/**", "at work now"] {
+        assert!(status.out.contains(part), "{part} in {}", status.out);
+    }
+    assert!(status.err.contains("has rotted") && !status.err.contains('\u{1b}'), "{}", status.err);
+    assert!(super::refused(&["registry", "read-only", "on"]).contains("--reason"));
+    assert!(controller.seen().iter().all(|seen| seen.header("authorization") == Some("Bearer shoal_canary")));
+}
+
+#[test]
+fn retention_is_tried_before_it_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = dir.path().join("data").to_str().unwrap().to_owned();
+    let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());
+    on(&["import", &layout(dir.path()), "--repository", "tiny"]).ends_with(0);
+    on(&["retain"]).ends_with(2);
+    let rule = ["registry", "--storage-root", &storage, "--registry-retention", "**:v* newest=0", "retain"];
+    let dry = shoal(&[&rule[..], &["--dry-run"]].concat()).ends_with(0);
+    assert_eq!(dry.out, "tiny:v1\n");
+    assert!(on(&["ls"]).ends_with(0).out.contains("v1"));
+    assert_eq!(shoal(&rule).ends_with(0).out, "tiny:v1\n");
+    assert!(!on(&["ls"]).ends_with(0).out.contains("v1"));
 }

@@ -9,5 +9,6 @@ mod faults;
 mod kit;
 mod life;
 mod matrix;
+mod model_check;
 mod purity;
 mod signals;

@@ -77,8 +77,8 @@ async fn a_grant_that_ends_while_it_is_loaded_is_not_cached() {
 async fn a_reader_of_an_ended_grant_is_cut_off() {
     let world = World::new().await;
     let grant = world.grants.open(BOOT_TOKEN).await.unwrap();
-    let headers = ::http::HeaderMap::new();
-    let response = respond(&grant.body, &::http::Method::GET, &headers, grant.observer);
+    let request = ::http::Request::get("/").body(()).unwrap().into_parts().0;
+    let response = respond(&grant.body, &request, grant.observer);
     let mut body = response.into_body();
     let first = futures_util::future::poll_fn(|context| {
         http_body::Body::poll_frame(std::pin::Pin::new(&mut body), context)

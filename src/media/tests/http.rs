@@ -240,7 +240,7 @@ async fn a_failed_read_breaks_the_connection_instead_of_ending_the_image() {
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let app = axum::Router::new().fallback(move |request: Request| {
             let body = body.clone();
-            async move { respond(&body, request.method(), request.headers(), Arc::new(Deaf)) }
+            async move { respond(&body, &request.into_parts().0, Arc::new(Deaf)) }
         });
         tokio::spawn(async move { axum::serve(listener, app).await });
         let client = client();
@@ -252,4 +252,69 @@ async fn a_failed_read_breaks_the_connection_instead_of_ending_the_image() {
             assert!(response.bytes().await.is_err());
         }
     }
+}
+
+/// An image with a file of the disk in it, and that file.
+fn image_on_disk() -> (Body, tempfile::NamedTempFile) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let bytes: Vec<u8> = (0..1_500_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 23) as u8).collect();
+    std::fs::write(file.path(), bytes).unwrap();
+    let mut tree = Tree::new();
+    tree.add_file("few", vec![7; 5000]).unwrap();
+    let content = iso9660::Content::source(iso9660::FileSource::open(file.path()).unwrap());
+    tree.add_file("many", content).unwrap();
+    let plan = Plan::new(&tree, &Options::new(Profile::Task, "TASK_1", 0)).unwrap();
+    (Body::new(plan, ImageDigest::new([1; 32]), Residence::Disk), file)
+}
+
+async fn next(body: &mut axum::body::Body) -> Option<Result<Bytes, axum::Error>> {
+    let frame =
+        std::future::poll_fn(|context| http_body::Body::poll_frame(std::pin::Pin::new(&mut *body), context));
+    frame.await.map(|frame| frame.map(|frame| frame.into_data().unwrap()))
+}
+
+fn direct(body: &Body, range: &str, reading: &Reading) -> axum::body::Body {
+    let mut request = ::http::Request::get("/").header("range", range).body(()).unwrap().into_parts().0;
+    request.extensions.insert(Promises::new(reading.clone()));
+    respond(body, &request, Arc::new(Deaf)).into_body()
+}
+
+#[tokio::test]
+async fn what_lies_in_a_file_is_promised_and_the_last_of_it_read() {
+    let (image, _file) = image_on_disk();
+    let mut whole = vec![0; usize::try_from(image.len()).unwrap()];
+    image.read_exact_at(0, &mut whole).unwrap();
+    for (first, last, promised) in [
+        (0, whole.len() - 1, true),
+        (200_000, 1_400_000, true),
+        (900_001, 900_001 + (256 << 10) + (64 << 10) - 1, true),
+        (300_000, 300_000 + (256 << 10) - 1, false),
+        (0, 40_000, false),
+    ] {
+        let reading = Reading::default();
+        let mut body = direct(&image, &format!("bytes={first}-{last}"), &reading);
+        let mut got = Vec::new();
+        while let Some(bytes) = next(&mut body).await {
+            got.extend_from_slice(&bytes.unwrap());
+        }
+        assert!(got == whole[first..=last], "{first}-{last}");
+        let count = reading.0.load(Ordering::Relaxed);
+        assert_eq!(count > 0, promised, "{first}-{last}: {count}");
+        assert!(count <= got.len().saturating_sub(256 << 10), "{first}-{last}: {count}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_changes_while_it_is_promised_breaks_the_answer() {
+    let (image, file) = image_on_disk();
+    let mut body = direct(&image, "bytes=0-", &Reading::default());
+    for _ in 0..4 {
+        next(&mut body).await.unwrap().unwrap();
+    }
+    file.as_file().set_len(1_400_000).unwrap();
+    let mut broken = false;
+    while let Some(bytes) = next(&mut body).await {
+        broken |= bytes.is_err();
+    }
+    assert!(broken);
 }

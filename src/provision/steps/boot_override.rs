@@ -20,10 +20,9 @@ step!(
 
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let (host, found) = known_host(STEP, site, context).await?;
-    let targets = host.bmc.profile().boot_targets;
     let set = host
         .bmc
-        .set_boot_once(&found.discovery.system, targets, None)
+        .boot_media_once(&found.discovery, &found.boot_slot)
         .await
         .map_err(|error| of_redfish(STEP, &error))?;
     if !set.confirmed {

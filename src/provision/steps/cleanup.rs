@@ -17,7 +17,7 @@ use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
-use super::power::{due, force_off};
+use super::power::{due, force_off, power_state};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
@@ -148,16 +148,20 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
         return Ok(StepReport::skipped());
     }
     let (host, found) = known_host(STEP, site, context).await?;
-    let state =
-        host.bmc.power_state(&found.discovery.system).await.map_err(|error| of_redfish(STEP, &error))?;
+    let state = host
+        .bmc
+        .power_state_lately(&found.discovery.system)
+        .await
+        .map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {
         return Err(not_now(STEP, "the host is not off; media are not taken from under a running system"));
     }
     let ours = our_urls(site, context);
     let mut ejected = 0;
     let mut report = StepReport::done();
-    for uri in &slots {
-        let slot = host.bmc.slot(uri).await.map_err(|error| of_redfish(STEP, &error))?;
+    let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| of_redfish(STEP, &error))?;
+    for slot in &shown {
+        let uri = &slot.uri;
         if slot.is_empty() {
             continue;
         }
@@ -201,12 +205,13 @@ async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepRe
         return Ok(StepReport::skipped());
     }
     let (host, found) = known_host(STEP, site, context).await?;
-    let system = &found.discovery.system;
-    let now = host.bmc.boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
-    if !now.is_active() {
+    let failed = |error: redfish::RedfishError| of_redfish(STEP, &error);
+    let (discovery, slot) = (&found.discovery, found.boot_slot.as_str());
+    let lead = host.bmc.boot_lead_lately(discovery, slot).await.map_err(failed)?;
+    if lead.is_none_or(|lead| !lead.is_active()) {
         return Ok(StepReport::done());
     }
-    let cleared = host.bmc.clear_boot_override(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    let cleared = host.bmc.clear_boot_lead(discovery, slot).await.map_err(failed)?;
     if !cleared.confirmed {
         let detail = "the one-time boot was cleared, a read still shows it";
         return Ok(settling(&waits::BOOT_OVERRIDE, host.bmc.profile().read_back_lag, detail));
@@ -230,8 +235,9 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
-    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
     let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let state =
+        power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
     }
@@ -259,7 +265,8 @@ async fn still_mounted(
 ) -> Result<(), StepReport> {
     let ours = our_urls(site, context);
     for uri in filled(&context.snapshot) {
-        let slot = host.bmc.slot(&uri).await.map_err(|error| of_redfish(step, &error))?;
+        // The eject before has read it back, if that was not long ago.
+        let slot = host.bmc.slot_lately(&uri).await.map_err(|error| of_redfish(step, &error))?;
         if ours.iter().any(|url| slot.holds(url)) {
             return Err(not_now(step, "a medium of this job is still mounted; the host would boot it again"));
         }

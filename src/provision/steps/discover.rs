@@ -26,8 +26,12 @@ step!(
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let host = host(STEP, site, context).await?;
     let selector = SystemSelector::serial(host.server.serial.as_str());
-    let discovery = host.bmc.discover(&selector).await.map_err(|error| of_redfish(STEP, &error))?;
+    let failed = |error: redfish::RedfishError| of_redfish(STEP, &error);
+    let mut discovery = host.bmc.discover(&selector).await.map_err(failed)?;
     let unverified = right_machine(&host.server, &discovery)?;
+    let validated: Validated = left(STEP, context, "validate")?;
+    host.bmc.check(&discovery, &validated.media_base).map_err(failed)?;
+    discovery.slots = host.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
     let (plan, boot_slot, task_slots) = choose(&discovery.slots).map_err(|why| {
         StepReport::fail(failure(
             class::UNSUPPORTED,
@@ -52,7 +56,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         "manufacturer": discovery.system.manufacturer, "model": discovery.system.model,
         "serial": discovery.system.serial, "bios_version": discovery.system.bios_version,
         "firmware": discovery.manager.as_ref().and_then(|manager| manager.firmware.clone()),
-        "redfish_version": discovery.redfish_version, "slot_plan": plan,
+        "redfish_version": discovery.redfish_version, "profile": discovery.profile, "slot_plan": plan,
         "slots": discovery.slots.iter().map(|slot| slot.id.as_str()).collect::<Vec<_>>(),
     });
     let serial = host.server.serial.clone();

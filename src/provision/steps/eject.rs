@@ -22,7 +22,12 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     let (host, found) = known_host(STEP, site, context).await?;
     let mut report = StepReport::done();
     for uri in std::iter::once(&found.boot_slot).chain(&found.task_slots) {
-        let slot = host.bmc.slot(uri).await.map_err(|error| of_redfish(STEP, &error))?;
+        let looked = match context.waited.is_none() && !context.reentered {
+            // Discovery has read it a moment ago, and who mounts reads it again.
+            true => host.bmc.slot_lately(uri).await,
+            false => host.bmc.slot(uri).await,
+        };
+        let slot = looked.map_err(|error| of_redfish(STEP, &error))?;
         if slot.is_empty() {
             continue;
         }

@@ -36,6 +36,7 @@ use super::class;
 use super::evidence::Discovered;
 use super::fault::{failure, unavailable};
 use super::order::JobInput;
+use super::profiles;
 use super::site::Site;
 use crate::engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{Effect, Serial, Server};
@@ -136,10 +137,8 @@ struct Host {
 impl Host {
     /// Adds what was learned on the way to a report.
     fn report(&self, report: StepReport) -> StepReport {
-        match &self.learned {
-            Some(effect) => report.effect(effect.clone()),
-            None => report,
-        }
+        let taught = profiles::taught(&self.server, &self.bmc);
+        self.learned.clone().into_iter().chain(taught).fold(report, StepReport::effect)
     }
 }
 
@@ -187,6 +186,7 @@ async fn known_host(
             "look at the machine behind the old address: media and power may be as this job left them",
         )));
     }
+    host.bmc.recall(&found.discovery);
     Ok((host, found))
 }
 

@@ -37,7 +37,7 @@ async fn maintenance(site: &Arc<Site>, context: &StepContext) -> Result<StepRepo
         None => (&validated.boot_digest, "maintenance image"),
     };
     let url = url(STEP, site, context, &validated, Artifact::Boot, digest)?;
-    mount(STEP, context, &host, &[found.boot_slot], &url, what).await
+    mount(STEP, context, &host, &[found.boot_slot], &url, what).await.map(|report| host.report(report))
 }
 
 async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
@@ -50,7 +50,7 @@ async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Ste
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let url = url(STEP, site, context, &validated, Artifact::Task, &built.task_digest)?;
-    mount(STEP, context, &host, &found.task_slots, &url, "task image").await
+    mount(STEP, context, &host, &found.task_slots, &url, "task image").await.map(|report| host.report(report))
 }
 
 fn url(
@@ -134,8 +134,12 @@ async fn mount_into(
         ErrorKind::Refused { .. } if !error.maybe_applied() => Refused::Definitely(error.to_string()),
         _ => Refused::Report(Box::new(of_redfish(step, error))),
     };
-    let slot = host.bmc.slot(uri).await.map_err(|error| failed(&error))?;
     let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri);
+    let looked = match sent_before {
+        None => host.bmc.slot_lately(uri).await,
+        Some(_) => host.bmc.slot(uri).await,
+    };
+    let slot = looked.map_err(|error| failed(&error))?;
     if slot.holds(url) {
         let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
         let mounted = Mounted { slot: uri.to_owned(), sent_at };

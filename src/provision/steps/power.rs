@@ -10,10 +10,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::{PowerState, ResetType, SystemInfo};
+use redfish::{PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
-use super::super::evidence::{Built, Discovered, PowerAsked};
+use super::super::evidence::{Built, Discovered, Mounted, PowerAsked};
 use super::super::fault::{failure, of_redfish};
 use super::super::report::SIGNAL;
 use super::super::site::Site;
@@ -21,8 +21,8 @@ use super::super::waits;
 use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
 use crate::engine::{StepContext, StepReport, Verdict};
-use crate::model::NewEvent;
 use crate::model::mutant::{self, Mutant};
+use crate::model::{NewEvent, Time};
 
 /// How long a host may take to show a power state it was told to take.
 const POWER_WITHIN: Duration = Duration::from_secs(180);
@@ -63,8 +63,8 @@ pub(super) async fn force_off(
     host: &Host,
     system: &SystemInfo,
 ) -> Result<StepReport, StepReport> {
-    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(step, &error))?;
     let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let state = power_state(context, host, system, &asked).await.map_err(|error| of_redfish(step, &error))?;
     if state == PowerState::Off {
         let event = match asked.sent {
             0 => NewEvent::info("redfish.power", "host was off"),
@@ -100,11 +100,12 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
     let mut asked: PowerAsked = context.own().unwrap_or_default();
-    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
     if context.reentered && asked.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
         // What somebody who distrusts the power state might do.
         let _sent = host.bmc.reset(system, ResetType::ForceRestart).await;
     }
+    let state =
+        power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {
         let event = if asked.sent == 0 {
             NewEvent::warn("redfish.power", "host was powered on by somebody else; going on")
@@ -119,6 +120,16 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
         let event =
             NewEvent::info("redfish.power", format!("host was started: {sign}; its BMC reports off as yet"));
         return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
+    }
+    if asked.sent == 0
+        && let Some(left) = settle_left(context, &host)
+    {
+        let detail = "the media are inserted; this BMC needs time before they can be booted";
+        let mut waiting = settling(&waits::SETTLE, left + POWER_WITHIN, detail);
+        if let Verdict::Wait(wait) = &mut waiting.verdict {
+            wait.poll = Some(left);
+        }
+        return Ok(waiting.leaving(json!(asked)));
     }
     if due(context, &asked) {
         asked.sent_at = Some(context.now());
@@ -144,6 +155,32 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     Ok(waiting.leaving(json!(asked)))
 }
 
+/// The power state before this step did anything may have been read by the one before; afterwards it is read anew.
+pub(super) async fn power_state(
+    context: &StepContext,
+    host: &Host,
+    system: &SystemInfo,
+    asked: &PowerAsked,
+) -> Result<PowerState, RedfishError> {
+    let untouched = asked.sent == 0 && asked.graceful_at.is_none() && context.waited.is_none();
+    match untouched && !context.reentered {
+        true => host.bmc.power_state_lately(system).await,
+        false => host.bmc.power_state(system).await,
+    }
+}
+
+/// How long this BMC still needs after the last insert and after the power-off, if it does.
+fn settle_left(context: &StepContext, host: &Host) -> Option<Duration> {
+    let now = context.now();
+    let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
+    let mounted =
+        mounts.iter().filter_map(|step| context.earlier::<Mounted>(step)).map(|it| it.sent_at).max();
+    let off = context.earlier::<PowerAsked>("redfish.power-off").and_then(|asked| asked.sent_at);
+    let since = |at: Option<Time>| at.map(|at| now.since(at));
+    let left = host.bmc.profile().settle_left(since(mounted), since(off));
+    (!left.is_zero()).then_some(left)
+}
+
 /// A sign that the host was started since we asked for it, although the BMC says off.
 async fn started(
     step: &str,
@@ -152,9 +189,12 @@ async fn started(
     host: &Host,
     found: &Discovered,
 ) -> Result<Option<&'static str>, StepReport> {
-    let override_ =
-        host.bmc.boot_override(&found.discovery.system).await.map_err(|error| of_redfish(step, &error))?;
-    if !override_.is_active() {
+    let lead = host
+        .bmc
+        .boot_lead(&found.discovery, &found.boot_slot)
+        .await
+        .map_err(|error| of_redfish(step, &error))?;
+    if lead.is_some_and(|lead| !lead.is_active()) {
         return Ok(Some("the one-time boot was consumed"));
     }
     let built: Built = left(step, context, "iso.build")?;

@@ -120,6 +120,8 @@ fn server(name: &str) -> Server {
         bmc_username: "admin".to_owned(),
         bmc_password: "env:PASSWORD".to_owned(),
         vendor: None,
+        bmc_profile: Some("generic".to_owned()),
+        quirks: json!({ "vm_path": "manager" }).as_object().cloned(),
         labels: [("rack".to_owned(), "7".to_owned())].into(),
         tls: TlsMode::Insecure,
         tls_fingerprint: None,
@@ -130,6 +132,7 @@ fn server(name: &str) -> Server {
         updated_at: at(0),
         last_seen: None,
         observed: None,
+        learned: None,
         debt: None,
     }
 }

@@ -12,7 +12,7 @@
 //! strictest (nothing that was not fsynced) and two by chance. The mutants at the end each leave out one kind of
 //! fsync, and have to be noticed.
 
-mod expected;
+pub(super) mod expected;
 pub(super) mod recorder;
 pub(super) mod script;
 

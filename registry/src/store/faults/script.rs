@@ -61,6 +61,7 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
         expected.after(&done, tags.chain([manifest]).collect());
     }
 
+    import_one(store, expected);
     expected.after(&store.flush_layouts(), vec![]);
     let owner: PinOwner = "job 1".parse().unwrap();
     let index_digest = Digest::of(Algorithm::Sha256, &index);
@@ -126,6 +127,32 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     );
     let done = store.sweep_uploads(SystemTime::now() + Duration::from_secs(48 * 3600));
     expected.after(&done, vec![]);
+}
+
+/// Imports one image from a directory.
+fn import_one(store: &Arc<Store>, expected: &mut Expected) {
+    let (name, tag) = ("three".parse::<RepositoryName>().unwrap(), "v1".parse::<Tag>().unwrap());
+    let document = image(b"{}", &[b"imported"], "third");
+    let source = super::directory();
+    let blobs = source.path().join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).unwrap();
+    let digests = [document.as_slice(), b"{}", b"imported"].map(|content| {
+        let digest = Digest::of(Algorithm::Sha256, content);
+        std::fs::write(blobs.join(digest.hex()), content).unwrap();
+        digest
+    });
+    let mut entry = descriptor(IMAGE, &document);
+    entry["annotations"] = json!({"org.opencontainers.image.ref.name": "v1"});
+    let index = json!({"schemaVersion": 2, "manifests": [entry]});
+    std::fs::write(source.path().join("index.json"), index.to_string()).unwrap();
+    let done = store.import(source.path(), &name);
+    let [manifest, config, layer] = digests;
+    let blobs = [config, layer].map(|digest| (Subject::Blob(name.clone(), digest.clone()), Some(digest)));
+    let named = [Subject::Tag(name.clone(), tag), Subject::Manifest(name, manifest.clone())];
+    expected.after(
+        &done,
+        named.map(|subject| (subject, Some(manifest.clone()))).into_iter().chain(blobs).collect(),
+    );
 }
 
 /// Pushes one image and a blob nobody refers to.

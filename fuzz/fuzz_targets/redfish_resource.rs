@@ -1,0 +1,4 @@
+//! Slots, boot overrides and links. `cargo fuzz run redfish_resource`
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| redfish::fuzz::resource(data));

@@ -1,0 +1,175 @@
+//! Which of several systems is the host, and what manages it.
+//!
+//! ```text
+//!   named by path > its serial or tag was asked for > named by the profile > the only one that looks like a host
+//! ```
+
+use serde_json::Value;
+
+use super::{OPERATION, SerialMatch, SystemInfo, SystemSelector, reset_types};
+use crate::collection::Member;
+use crate::error::{ErrorKind, RedfishError};
+use crate::exchange::Core;
+use crate::json::{self, Resource};
+
+const MAX_MANAGERS: usize = 4;
+
+impl Core {
+    pub(super) async fn find_system(
+        &self,
+        root: &Resource,
+        selector: &SystemSelector,
+    ) -> Result<Resource, RedfishError> {
+        let Some(collection) = json::link(&root.fields, "Systems") else {
+            return Err(RedfishError::not_supported(OPERATION, "the service root has no Systems"));
+        };
+        if let Some(uri) = selector.uri.as_deref().and_then(json::path_of) {
+            return self.read(OPERATION, &uri).await;
+        }
+        let mut members = self.members(OPERATION, &collection).await?;
+        if members.len() == 1 {
+            return self.contents(OPERATION, members.remove(0)).await;
+        }
+        if let Some(named) = self.named_by_profile(&mut members, selector).await {
+            return Ok(named);
+        }
+        // One of several may fail for good, an accelerator board while the host is off: a glance must do, and
+        // patience is for the case that nothing else is the host.
+        let (mut systems, mut failed) = (Vec::new(), Vec::new());
+        for member in members {
+            let path = member.path.clone();
+            match self.glimpse(member).await {
+                Ok(system) => systems.push(system),
+                Err(error) if error.is_transient() || error.status().is_some() => failed.push(path),
+                Err(error) => return Err(error),
+            }
+        }
+        let names = &self.profile().system_select;
+        if let Some(host) = choose(&systems, selector, names) {
+            return Ok(systems.swap_remove(host));
+        }
+        for member in failed {
+            systems.push(self.read(OPERATION, &member).await?);
+        }
+        if let Some(host) = choose(&systems, selector, names) {
+            return Ok(systems.swap_remove(host));
+        }
+        let kind = if systems.is_empty() {
+            ErrorKind::BadAnswer { detail: "the collection of systems is empty".to_owned(), lasting: false }
+        } else {
+            let paths: Vec<&str> = systems.iter().map(|system| system.path.as_str()).collect();
+            let detail = format!("several systems and none is certainly the host: {}", paths.join(", "));
+            ErrorKind::Config { detail }
+        };
+        Err(RedfishError::new(OPERATION, kind))
+    }
+
+    /// The system the profile names, read alone: the others may be slow or broken. Not when its serial is
+    /// another one than was asked for; then all of them are looked at.
+    async fn named_by_profile(&self, members: &mut [Member], selector: &SystemSelector) -> Option<Resource> {
+        let profile = self.profile();
+        let at = profile.system_select.iter().find_map(|name| {
+            members.iter().position(|member| last_segment(&member.path).eq_ignore_ascii_case(name))
+        })?;
+        let named = &mut members[at];
+        let member = Member { path: named.path.clone(), resource: named.resource.clone() };
+        let system = self.glimpse(member).await.ok()?;
+        let info = SystemInfo::of(&system);
+        let serial = selector.serial.as_deref();
+        let other = serial.is_some_and(|serial| info.matches_serial(serial) == SerialMatch::Mismatch);
+        if !other {
+            return Some(system);
+        }
+        named.resource = Some(system);
+        None
+    }
+
+    async fn glimpse(&self, member: Member) -> Result<Resource, RedfishError> {
+        match member.resource {
+            Some(resource) => Ok(resource),
+            None => {
+                let answer = self.glance(OPERATION, &member.path).await?;
+                self.resource(OPERATION, &answer)
+            }
+        }
+    }
+
+    /// Reads the types a reset accepts from `@Redfish.ActionInfo` when the action itself lists none.
+    pub(super) async fn complete_reset_types(
+        &self,
+        system: &Resource,
+        info: &mut SystemInfo,
+    ) -> Result<(), RedfishError> {
+        let Some(reset) = info.reset.as_mut().filter(|reset| reset.allowed.is_empty()) else { return Ok(()) };
+        let action = json::action(&system.fields, "#ComputerSystem.Reset");
+        let path = action.and_then(|action| json::word(action, "@Redfish.ActionInfo"));
+        let Some(path) = path.and_then(|path| json::path_of(&path)) else { return Ok(()) };
+        let Some(details) = self.read_optional(&path).await? else { return Ok(()) };
+        let parameters = details.fields.get("Parameters").and_then(Value::as_array);
+        let names = parameters.into_iter().flatten().take(json::MAX_ENTRIES).filter_map(Value::as_object);
+        let types = names.filter(|parameter| json::word(parameter, "Name").as_deref() == Some("ResetType"));
+        reset.allowed =
+            types.flat_map(|parameter| reset_types(&json::texts(parameter, "AllowableValues"))).collect();
+        Ok(())
+    }
+
+    pub(super) async fn managers(
+        &self,
+        root: &Resource,
+        system: &Resource,
+    ) -> Result<Vec<Resource>, RedfishError> {
+        let links = json::member(&system.fields, "Links");
+        let linked = links.map(|links| json::links(links, "ManagedBy")).unwrap_or_default();
+        let mut members: Vec<Member> =
+            linked.into_iter().map(|path| Member { path, resource: None }).collect();
+        if members.is_empty()
+            && let Some(collection) = json::link(&root.fields, "Managers")
+        {
+            members = self.members(OPERATION, &collection).await?;
+        }
+        let mut managers = Vec::new();
+        for member in members.into_iter().take(MAX_MANAGERS) {
+            match member.resource {
+                Some(resource) => managers.push(resource),
+                None => managers.extend(self.read_optional(&member.path).await?),
+            }
+        }
+        Ok(managers)
+    }
+}
+
+fn last_segment(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
+}
+
+/// The index of the host among several systems.
+fn choose(systems: &[Resource], selector: &SystemSelector, names: &[String]) -> Option<usize> {
+    let only = |fits: &dyn Fn(&Resource) -> bool| {
+        let mut fitting = systems.iter().enumerate().filter(|(_, system)| fits(system));
+        fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none())
+    };
+    let is_host = |system: &Resource| {
+        let info = SystemInfo::of(system);
+        let links = json::member(&system.fields, "Links");
+        let managed = links.is_some_and(|links| !json::links(links, "ManagedBy").is_empty());
+        let media = json::link(&system.fields, "VirtualMedia").is_some();
+        info.reset.is_some() && info.boot.is_some_and(|boot| boot.target.is_some()) && (managed || media)
+    };
+    let by_serial = |system: &Resource| {
+        let serial = selector.serial.as_deref();
+        serial.is_some_and(|serial| SystemInfo::of(system).matches_serial(serial) == SerialMatch::Match)
+    };
+    let another = |system: &Resource| {
+        let serial = selector.serial.as_deref();
+        serial.is_some_and(|serial| SystemInfo::of(system).matches_serial(serial) == SerialMatch::Mismatch)
+    };
+    let by_name = |name: &String| {
+        let named = |system: &Resource| last_segment(&system.path).eq_ignore_ascii_case(name);
+        systems.iter().position(|system| named(system) && !another(system))
+    };
+    only(&by_serial)
+        .or_else(|| only(&|system| by_serial(system) && is_host(system)))
+        .or_else(|| names.iter().find_map(by_name))
+        .or_else(|| only(&is_host))
+        .or_else(|| only(&|system| SystemInfo::of(system).reset.is_some()))
+}

@@ -1,0 +1,335 @@
+//! Virtual media slots: what they show, putting an image in, taking it out.
+//!
+//! ```text
+//!   insert(slot, url)   read slot; holds this very URL? nothing is sent
+//!                       POST InsertMedia {"Image": url} -> a 400/415 that names a member widens or narrows the
+//!                         body: TransferProtocolType, TransferMethod, Inserted + WriteProtected, placeholders
+//!                       no action, or 405/501: PATCH {"Image", "Inserted", "WriteProtected"} -> … -> {"Image"}
+//!                       or the vendor's own way (profile, vm_method)
+//!                       202: follow the task;  read back -> Applied { changed, confirmed, observed: Slot }
+//!   eject(slot)         read slot; empty? nothing is sent
+//!                       POST EjectMedia {} -> without body; or PATCH {"Image": null, "Inserted": false}
+//!                       refused but empty by now: fine;  read back
+//! ```
+//!
+//! A slot is empty when it says `Inserted: false` and either `ConnectedVia: NotConnected` or no image: BMCs
+//! leave the old URL standing after an eject. An insert does not eject: what occupies the slot is the caller's
+//! decision. A confirmed insert means the BMC shows the image, not that the host can read it: the media
+//! server's log of range reads proves that. Specification: DSP0268 VirtualMedia.
+
+mod eject;
+mod insert;
+pub(crate) mod oem;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+pub use self::insert::InsertOptions;
+
+use crate::bmc::Bmc;
+use crate::discovery::Discovery;
+use crate::error::{ErrorKind, Operation, RedfishError};
+use crate::exchange::Core;
+use crate::json::{self, Resource};
+use crate::profile::{MediaMethod, Profile};
+
+/// Longer URLs are cut or refused by some BMCs.
+const MAX_URL: usize = 255;
+
+/// A media URL; its path is a grant and is not shown.
+#[derive(Clone, Eq, PartialEq)]
+pub struct ImageUrl(String);
+
+impl ImageUrl {
+    /// The URL itself, for comparing and sending only.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a BMC shows this URL for that one: percent-encoding decoded, case of the host ignored.
+    pub fn is(&self, url: &str) -> bool {
+        fn plain(text: &str) -> Option<(String, String)> {
+            let url = Url::parse(text.trim()).ok()?;
+            let port = url.port_or_known_default();
+            let origin = format!("{}://{}:{port:?}", url.scheme(), url.host_str()?);
+            Some((origin, decoded(url.path())))
+        }
+        self.0.trim() == url.trim() || plain(&self.0).is_some_and(|shown| plain(url) == Some(shown))
+    }
+}
+
+impl fmt::Debug for ImageUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = Url::parse(&self.0).ok();
+        match url.as_ref().and_then(|url| Some((url.scheme(), url.host_str()?))) {
+            Some((scheme, host)) => write!(f, "{scheme}://{host}/[redacted]"),
+            None => f.write_str("[redacted]"),
+        }
+    }
+}
+
+fn decoded(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let hex = (byte == b'%').then(|| tail.get(..2)).flatten();
+        let value = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(value.unwrap_or(byte));
+        rest = if value.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// How media gets into a slot.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum InsertVia {
+    /// `POST` to the action's target.
+    Action(String),
+    /// `PATCH` of the slot.
+    Patch,
+    /// `POST` to the target of `InsertVirtualMedia`, which knows the image alone.
+    Hp(String),
+    /// `POST` to the target of `VmmControl`, which also disconnects.
+    Vmm(String),
+    /// `PATCH` of host and path, then `POST` to the target of `IsoConfig.Mount`.
+    IsoConfig(String),
+    /// In no way known here.
+    Nothing,
+}
+
+/// A virtual media slot as the BMC shows it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Slot {
+    /// Its path.
+    pub uri: String,
+    /// `Id`.
+    pub id: String,
+    /// `Name`.
+    pub name: String,
+    /// `MediaTypes`.
+    pub media_types: Vec<String>,
+    /// `Inserted`.
+    pub inserted: Option<bool>,
+    /// `Image`; live state that is not part of a stored capability record.
+    #[serde(skip)]
+    pub image: Option<ImageUrl>,
+    /// `ConnectedVia`.
+    pub connected_via: Option<String>,
+    /// How an image gets in.
+    pub insert: InsertVia,
+    /// The target of `EjectMedia`; some BMCs list it only while there is something to eject.
+    pub eject: Option<String>,
+    /// Values of `TransferProtocolType` the BMC lists, in upper case; empty if it lists none.
+    pub transfer_protocols: Vec<String>,
+}
+
+impl Slot {
+    pub(crate) fn of(resource: &Resource, profile: &Profile) -> Self {
+        let fields = &resource.fields;
+        let target =
+            |name| json::word(json::action(fields, name)?, "target").and_then(|path| json::path_of(&path));
+        let patchable =
+            resource.allow.as_deref().is_none_or(|allow| allow.to_ascii_uppercase().contains("PATCH"));
+        let by_action = || target("#VirtualMedia.InsertMedia").map(InsertVia::Action);
+        let by_patch = || patchable.then_some(InsertVia::Patch);
+        let hp = |name| json::oem_action(fields, name);
+        let insert = match profile.vm_method {
+            MediaMethod::Auto => by_action().or_else(by_patch),
+            MediaMethod::Action => by_action(),
+            MediaMethod::Patch => by_patch().or_else(by_action),
+            MediaMethod::Hp => {
+                hp("VirtualMedia.InsertVirtualMedia").map(InsertVia::Hp).or_else(by_action).or_else(by_patch)
+            }
+            MediaMethod::Vmm => hp("VirtualMedia.VmmControl").map(InsertVia::Vmm).or_else(by_action),
+            MediaMethod::SmcCfgCd => {
+                hp("IsoConfig.Mount").map(InsertVia::IsoConfig).or_else(by_action).or_else(by_patch)
+            }
+        };
+        let eject = match profile.vm_method {
+            MediaMethod::Hp => hp("VirtualMedia.EjectVirtualMedia"),
+            MediaMethod::Vmm => hp("VirtualMedia.VmmControl"),
+            MediaMethod::SmcCfgCd => hp("IsoConfig.UnMount"),
+            MediaMethod::Auto | MediaMethod::Action | MediaMethod::Patch => None,
+        };
+        let standard =
+            || target("#VirtualMedia.EjectMedia").filter(|_| profile.vm_method != MediaMethod::Patch);
+        let values = "TransferProtocolType@Redfish.AllowableValues";
+        let in_action =
+            json::action(fields, "#VirtualMedia.InsertMedia").map(|action| json::texts(action, values));
+        let protocols =
+            in_action.filter(|values| !values.is_empty()).unwrap_or_else(|| json::texts(fields, values));
+        let image =
+            fields.get("Image").and_then(Value::as_str).map(str::trim).filter(|image| !image.is_empty());
+        Slot {
+            uri: resource.path.clone(),
+            id: json::word(fields, "Id").unwrap_or_default(),
+            name: json::word(fields, "Name").unwrap_or_default(),
+            media_types: json::texts(fields, "MediaTypes"),
+            inserted: json::flag(fields, "Inserted"),
+            image: image.map(|image| ImageUrl(json::clip(image, 4096))),
+            connected_via: json::word(fields, "ConnectedVia"),
+            insert: insert.unwrap_or(InsertVia::Nothing),
+            eject: eject.or_else(standard),
+            transfer_protocols: protocols.iter().map(|protocol| protocol.to_ascii_uppercase()).collect(),
+        }
+    }
+
+    /// Whether nothing is in it, by every sign the BMC gives.
+    pub fn is_empty(&self) -> bool {
+        let disconnected =
+            self.connected_via.as_deref().is_some_and(|via| via.eq_ignore_ascii_case("NotConnected"));
+        match self.inserted {
+            Some(true) => false,
+            Some(false) => disconnected || self.image.is_none(),
+            None => self.image.is_none(),
+        }
+    }
+
+    /// Whether this image is in it.
+    pub fn holds(&self, url: &str) -> bool {
+        !self.is_empty()
+            && self.inserted != Some(false)
+            && self.image.as_ref().is_some_and(|image| image.is(url))
+    }
+
+    /// Whether there is a way to put an image in.
+    pub fn takes_media(&self) -> bool {
+        self.insert != InsertVia::Nothing
+    }
+
+    /// Whether the host sees it as a CD. A slot without types is judged by its name.
+    pub fn is_cd(&self) -> bool {
+        let named = || [&self.id, &self.name].iter().any(|name| name.to_ascii_lowercase().contains("cd"));
+        self.has_type(&["cd", "dvd"]) || (self.media_types.is_empty() && named())
+    }
+
+    /// How the name of an image for it has to end.
+    pub fn suffix<'a>(&self, profile: &'a Profile) -> &'a str {
+        if self.is_cd() { &profile.url_suffix_cd } else { &profile.url_suffix_usb }
+    }
+
+    /// Whether the host sees it as a USB stick or floppy.
+    pub fn is_usb(&self) -> bool {
+        self.has_type(&["usbstick", "floppy"])
+    }
+
+    fn has_type(&self, types: &[&str]) -> bool {
+        self.media_types.iter().any(|shown| types.contains(&shown.to_ascii_lowercase().as_str()))
+    }
+}
+
+impl Bmc {
+    /// Reads a slot.
+    pub async fn slot(&self, uri: &str) -> Result<Slot, RedfishError> {
+        self.core.slot(Operation::Slot, uri).await.map(|(_, slot)| slot)
+    }
+
+    /// Reads slots, in one request where the BMC shows a collection with its members.
+    pub async fn slots(&self, found: &Discovery, uris: &[String]) -> Result<Vec<Slot>, RedfishError> {
+        let core = &self.core;
+        let together = found.media_collection.as_deref().filter(|_| uris.len() > 1 && core.expands());
+        if let Some(collection) = together {
+            core.recent.forget(None);
+            core.members(Operation::Slot, collection).await?;
+        }
+        let mut slots = Vec::new();
+        for uri in uris {
+            slots.push(match together {
+                Some(_) => self.slot_lately(uri).await?,
+                None => self.slot(uri).await?,
+            });
+        }
+        Ok(slots)
+    }
+
+    /// What a slot showed a moment ago; reads it if nobody has, or if it was changed since.
+    pub async fn slot_lately(&self, uri: &str) -> Result<Slot, RedfishError> {
+        self.core.slot_lately(Operation::Slot, uri).await.map(|(_, slot)| slot)
+    }
+}
+
+impl Core {
+    /// Reads a slot on the wire.
+    pub(crate) async fn slot(
+        &self,
+        operation: Operation,
+        uri: &str,
+    ) -> Result<(Resource, Slot), RedfishError> {
+        self.slot_of(operation, self.read(operation, uri).await?).await
+    }
+
+    /// What comes before an act: what was shown a moment ago if it calls for the act, else a read.
+    pub(crate) async fn slot_before(
+        &self,
+        operation: Operation,
+        uri: &str,
+        calls: impl Fn(&Slot) -> bool,
+    ) -> Result<(Resource, Slot), RedfishError> {
+        if self.recent.get(uri).is_some() {
+            let known = self.slot_lately(operation, uri).await?;
+            if calls(&known.1) {
+                return Ok(known);
+            }
+        }
+        self.slot(operation, uri).await
+    }
+
+    async fn slot_lately(&self, operation: Operation, uri: &str) -> Result<(Resource, Slot), RedfishError> {
+        self.slot_of(operation, self.lately(operation, uri).await?).await
+    }
+
+    async fn slot_of(
+        &self,
+        operation: Operation,
+        resource: Resource,
+    ) -> Result<(Resource, Slot), RedfishError> {
+        let profile = self.profile();
+        let configured = json::oem_action(&resource.fields, "IsoConfig.Mount").is_some();
+        if configured && profile.vm_method == MediaMethod::SmcCfgCd {
+            let slot = self.complete_config_slot(operation, &resource).await?;
+            return Ok((resource, slot));
+        }
+        let slot = Slot::of(&resource, &profile);
+        Ok((resource, slot))
+    }
+}
+
+/// The scheme of a media URL, if it is one this BMC reads and the URL has a form that BMCs take.
+pub(crate) fn scheme_of(operation: Operation, profile: &Profile, url: &str) -> Result<String, RedfishError> {
+    let refuse = |detail: &str| {
+        let kind = ErrorKind::Config { detail: format!("media URL: {detail}") };
+        Err(RedfishError::new(operation, kind))
+    };
+    if url.len() > MAX_URL {
+        return refuse("longer than 255 bytes");
+    }
+    let Some(parsed) = Url::parse(url).ok().filter(Url::has_host) else {
+        return refuse("not an absolute URL");
+    };
+    if parsed.query().is_some() || parsed.fragment().is_some() {
+        return refuse("it has a query or fragment, which some BMCs refuse");
+    }
+    let scheme = parsed.scheme();
+    let port = parsed.port_or_known_default();
+    if !profile.url_schemes.iter().any(|known| known == scheme) {
+        let reads = profile.url_schemes.join(" or ");
+        let kind = ErrorKind::MediaUrl { reads, served: scheme.to_owned() };
+        return Err(RedfishError::new(operation, kind));
+    }
+    if profile.url_port != 0 && port != Some(profile.url_port) {
+        let reads = format!("port {}", profile.url_port);
+        let served = port.map_or("no port".to_owned(), |port| format!("port {port}"));
+        return Err(RedfishError::new(operation, ErrorKind::MediaUrl { reads, served }));
+    }
+    Ok(scheme.to_ascii_uppercase())
+}
+
+/// The segments of a URL's path, which must not be shown.
+fn path_words(url: &str) -> Vec<&str> {
+    let path =
+        url.split_once("://").map_or(url, |(_, rest)| rest).split_once('/').map_or("", |(_, path)| path);
+    path.split('/').filter(|word| word.len() >= 8).collect()
+}

@@ -1,0 +1,347 @@
+//! What an import does: documents are read and understood, what they refer to is copied, then they are put.
+//!
+//! ```text
+//!  index.json ─> each manifest once, with all its tags ─> what it lists: manifests the same way, blobs ─> put
+//!  manifest.json ─> each file once: read for its digest, copied by it ─> a manifest of Docker's form ─> put
+//! ```
+//!
+//! However often a document is listed it is imported once, so an import does no more work than its source has bytes. An
+//! import that was interrupted leaves whole content and no upload; the next one copies what is missing.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Imported;
+use super::source::{Reader, Source};
+use crate::digest::{Algorithm, Digest, Hasher};
+use crate::error::Error;
+use crate::manifest::{is_manifest, understand};
+use crate::name::{RepositoryName, Tag};
+use crate::store::mark::Links;
+use crate::store::{Session, Store, disk};
+
+/// Indexes in indexes in indexes.
+const DEPTH_MAX: usize = 32;
+/// Of one image `docker save` wrote.
+const LAYERS_MAX: usize = 10_000;
+/// A link of a docker-registry is a digest.
+const LINK_MAX: usize = 256;
+const NAME_MAX: usize = 255;
+const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// How Docker calls what it saves.
+const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
+
+#[derive(Deserialize)]
+struct Index {
+    manifests: Option<Vec<Described>>,
+}
+
+#[derive(Deserialize)]
+struct Described {
+    #[serde(rename = "mediaType")]
+    media_type: Option<String>,
+    digest: String,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Saved {
+    config: String,
+    repo_tags: Option<Vec<String>>,
+    layers: Vec<String>,
+}
+
+/// A file that was read for its digest.
+#[derive(Clone)]
+struct SavedFile {
+    digest: Digest,
+    size: u64,
+    compressed: bool,
+}
+
+struct Import<'a> {
+    store: &'a Arc<Store>,
+    name: &'a RepositoryName,
+    source: &'a Source,
+    imported: Imported,
+    /// Manifests that are done.
+    done: HashSet<Digest>,
+    /// Files of `docker save` that are done.
+    files: HashMap<String, SavedFile>,
+}
+
+impl Store {
+    /// Imports the images of a layout or archive into a repository.
+    pub(crate) fn import(self: &Arc<Self>, path: &Path, name: &RepositoryName) -> Result<Imported, Error> {
+        let source = Source::open(path)?;
+        let mut import = Import::new(self, name, &source);
+        let limit = self.config.max_manifest_size;
+        if let Some(index) = source.named(Path::new("index.json"))? {
+            let index: Index = serde_json::from_slice(&index.whole(limit)?).map_err(not_a_layout)?;
+            for (entry, tags) in by_manifest(index.manifests.unwrap_or_default()) {
+                import.entry(&entry, &tags, 0)?;
+            }
+        } else if let Some(saved) = source.named(Path::new("manifest.json"))? {
+            let saved: Vec<Saved> = serde_json::from_slice(&saved.whole(limit)?).map_err(not_a_layout)?;
+            for image in saved {
+                import.saved_image(&image)?;
+            }
+        } else {
+            return Err(Error::NotAnArchive("it has neither index.json nor manifest.json".to_owned()));
+        }
+        Ok(import.imported)
+    }
+
+    /// Imports every tag of every repository of a docker-registry.
+    pub(crate) fn import_registry(
+        self: &Arc<Self>,
+        root: &Path,
+    ) -> Result<BTreeMap<RepositoryName, Imported>, Error> {
+        let root = root.join("docker/registry/v2");
+        let repositories = root.join("repositories");
+        if !repositories.is_dir() {
+            return Err(Error::NotAnArchive("it has no docker/registry/v2/repositories".to_owned()));
+        }
+        let source = Source::Registry(root);
+        let mut all = BTreeMap::new();
+        let mut open = vec![(repositories, String::new())];
+        while let Some((directory, above)) = open.pop() {
+            for part in disk::names(&directory)? {
+                let part = part?;
+                let path = directory.join(&part);
+                if part == "_manifests" {
+                    if let Ok(name) = above.parse::<RepositoryName>() {
+                        let imported = self.import_tags(&source, &path.join("tags"), &name)?;
+                        all.insert(name, imported);
+                    }
+                // A link to a directory could lead back here.
+                } else if !part.starts_with('_') && path.symlink_metadata().is_ok_and(|found| found.is_dir())
+                {
+                    let name = if above.is_empty() { part } else { format!("{above}/{part}") };
+                    // Deeper than any name is long.
+                    if name.len() <= NAME_MAX {
+                        open.push((path, name));
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn import_tags(
+        self: &Arc<Self>,
+        source: &Source,
+        tags: &Path,
+        name: &RepositoryName,
+    ) -> Result<Imported, Error> {
+        let mut import = Import::new(self, name, source);
+        for file in disk::names(tags)? {
+            let Ok(tag) = file?.parse::<Tag>() else { continue };
+            let Some(link) = Reader::of(&tags.join(tag.as_str()).join("current/link"))? else { continue };
+            let digest = String::from_utf8_lossy(&link.whole(LINK_MAX)?).trim().to_owned();
+            let entry = Described { media_type: None, digest, annotations: None };
+            import.entry(&entry, &[tag], 0)?;
+        }
+        Ok(import.imported)
+    }
+}
+
+/// Each manifest once, with its tags. Of two entries for one tag the later counts.
+fn by_manifest(entries: Vec<Described>) -> Vec<(Described, Vec<Tag>)> {
+    let named = |entry: &Described| entry.annotations.as_ref()?.get(REF_NAME).and_then(|name| tag_of(name));
+    let tags: Vec<Option<Tag>> = entries.iter().map(named).collect();
+    let last: HashMap<&Tag, usize> =
+        tags.iter().enumerate().filter_map(|(at, tag)| Some((tag.as_ref()?, at))).collect();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut grouped: Vec<(Described, Vec<Tag>)> = Vec::new();
+    for (at, entry) in entries.into_iter().enumerate() {
+        let tag = tags[at].as_ref().filter(|tag| last.get(tag) == Some(&at)).cloned();
+        let place = *places.entry(entry.digest.clone()).or_insert(grouped.len());
+        match grouped.get_mut(place) {
+            Some((_, tags)) => tags.extend(tag),
+            None => grouped.push((entry, tag.into_iter().collect())),
+        }
+    }
+    grouped
+}
+
+impl<'a> Import<'a> {
+    fn new(store: &'a Arc<Store>, name: &'a RepositoryName, source: &'a Source) -> Self {
+        let (imported, done, files) = (Imported::default(), HashSet::new(), HashMap::new());
+        Import { store, name, source, imported, done, files }
+    }
+
+    /// Imports what an index lists, after what that refers to itself.
+    fn entry(&mut self, entry: &Described, tags: &[Tag], depth: usize) -> Result<(), Error> {
+        let digest: Digest = entry.digest.parse().map_err(not_a_layout)?;
+        if entry.media_type.as_deref().is_some_and(|kind| !is_manifest(kind)) {
+            // An index may list anything.
+            return self.blob(&digest);
+        }
+        let new = !self.done.contains(&digest);
+        if !new && tags.is_empty() {
+            return Ok(());
+        }
+        if depth == DEPTH_MAX {
+            return Err(Error::NotAnArchive(format!("its indexes are more than {DEPTH_MAX} deep")));
+        }
+        if new {
+            self.below(&digest, entry.media_type.as_deref(), depth)?;
+        }
+        // Read again: while what is below was imported, none of these was in memory.
+        let document = self.document(&digest)?;
+        let understood = understand(entry.media_type.as_deref(), &document).map_err(not_a_layout)?;
+        self.put(&digest, &understood, &document, tags)?;
+        self.done.insert(digest);
+        Ok(())
+    }
+
+    /// Imports what a manifest refers to, as far as it is there.
+    fn below(&mut self, digest: &Digest, kind: Option<&str>, depth: usize) -> Result<(), Error> {
+        let document = self.document(digest)?;
+        understand(kind, &document).map_err(not_a_layout)?;
+        let index: Index = serde_json::from_slice(&document).map_err(not_a_layout)?;
+        let links = Links::read(&document).map_err(not_a_layout)?;
+        drop(document);
+        for child in index.manifests.iter().flatten() {
+            // An index may list what was never meant to come along.
+            if let Ok(listed) = child.digest.parse()
+                && self.source.content(&listed)?.is_some()
+            {
+                self.entry(child, &[], depth + 1)?;
+            }
+        }
+        for blob in links.content {
+            if !self.done.contains(&blob) && !self.store.has_manifest(self.name, &blob)? {
+                self.blob(&blob)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A manifest as the source has it, hashed.
+    fn document(&self, digest: &Digest) -> Result<Vec<u8>, Error> {
+        let missing = || Error::NotAnArchive(format!("the content of {digest} is not in it"));
+        let reader = self.source.content(digest)?.ok_or_else(missing)?;
+        let document = reader.whole(self.store.config.max_manifest_size)?;
+        let actual = Digest::of(digest.algorithm(), &document);
+        if actual == *digest {
+            Ok(document)
+        } else {
+            Err(Error::DigestMismatch { expected: digest.clone(), actual })
+        }
+    }
+
+    fn saved_image(&mut self, image: &Saved) -> Result<(), Error> {
+        if image.layers.len() > LAYERS_MAX {
+            return Err(Error::NotAnArchive(format!("an image in it has more than {LAYERS_MAX} layers")));
+        }
+        let config = self.saved_file(&image.config)?;
+        let mut layers = Vec::new();
+        for layer in &image.layers {
+            let SavedFile { digest, size, compressed } = self.saved_file(layer)?;
+            let kind = if compressed { format!("{DOCKER_LAYER}.gzip") } else { DOCKER_LAYER.to_owned() };
+            layers.push(json!({"mediaType": kind, "size": size, "digest": digest.to_string()}));
+        }
+        let config =
+            json!({"mediaType": DOCKER_CONFIG, "size": config.size, "digest": config.digest.to_string()});
+        let document = json!({
+            "schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": config, "layers": layers,
+        });
+        let document = document.to_string().into_bytes();
+        let understood = understand(Some(DOCKER_MANIFEST), &document).map_err(not_a_layout)?;
+        let tags: Vec<Tag> = image.repo_tags.iter().flatten().filter_map(|name| tag_of(name)).collect();
+        self.put(&Digest::of(Algorithm::Sha256, &document), &understood, &document, &tags)
+    }
+
+    /// Imports a file whose digest is not known before it was read.
+    fn saved_file(&mut self, name: &str) -> Result<SavedFile, Error> {
+        if let Some(known) = self.files.get(name) {
+            return Ok(known.clone());
+        }
+        let missing = || Error::NotAnArchive(format!("{name:?} is not in it"));
+        let find = || self.source.named(Path::new(name))?.ok_or_else(missing);
+        let mut reader = find()?;
+        let mut hasher = Hasher::new(Algorithm::Sha256);
+        let (mut size, mut magic) = (0, Vec::new());
+        while let Some(piece) = reader.next_piece()? {
+            if size == 0 {
+                magic = piece.iter().take(2).copied().collect();
+            }
+            hasher.update(&piece);
+            size += piece.len() as u64;
+        }
+        let digest = hasher.finish();
+        let again = find()?;
+        self.copy(again, &digest)?;
+        let file = SavedFile { digest, size, compressed: magic == [0x1f, 0x8b] };
+        self.files.insert(name.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    /// Copies a blob, unless the source does not have it.
+    fn blob(&mut self, digest: &Digest) -> Result<(), Error> {
+        match self.source.content(digest)? {
+            Some(reader) => self.copy(reader, digest),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies a blob, unless the repository has it.
+    fn copy(&mut self, reader: Reader, digest: &Digest) -> Result<(), Error> {
+        if self.store.has_blob(self.name, digest)? {
+            return Ok(());
+        }
+        let limit = self.store.config.max_blob_size;
+        if reader.length() > limit {
+            return Err(Error::NotAnArchive(format!("{digest} is larger than a blob may be: {limit} bytes")));
+        }
+        let session = self.store.begin_upload(self.name, digest.algorithm())?;
+        let copied = self.fill(&session, reader, digest).inspect_err(|_| self.store.abandon(&session))?;
+        self.imported.blobs += 1;
+        self.imported.bytes += copied;
+        Ok(())
+    }
+
+    fn fill(&self, session: &Arc<Session>, mut reader: Reader, digest: &Digest) -> Result<u64, Error> {
+        let turn = session.try_turn().ok_or(Error::UploadBusy(session.id))?;
+        let mut sink = self.store.sink(Arc::clone(session), turn)?.announce(reader.length())?;
+        let mut copied = 0;
+        while let Some(piece) = reader.next_piece()? {
+            copied += piece.len() as u64;
+            sink = sink.append(&piece)?;
+        }
+        sink.finish(digest)?;
+        Ok(copied)
+    }
+
+    fn put(
+        &mut self,
+        digest: &Digest,
+        understood: &crate::manifest::Understood,
+        document: &[u8],
+        tags: &[Tag],
+    ) -> Result<(), Error> {
+        self.store.expect_space_for(document.len() as u64)?;
+        self.store.put_manifest(self.name, tags, digest, understood, document)?;
+        self.imported.manifests += u64::from(!self.done.contains(digest));
+        self.imported.tags.extend(tags.iter().cloned());
+        Ok(())
+    }
+}
+
+/// The tag in `tag`, `name:tag` or `host:port/name:tag`.
+fn tag_of(name: &str) -> Option<Tag> {
+    name.rsplit(':').next()?.parse().ok()
+}
+
+fn not_a_layout(error: impl std::fmt::Display) -> Error {
+    Error::NotAnArchive(error.to_string())
+}

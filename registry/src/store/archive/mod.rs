@@ -1,0 +1,110 @@
+//! Images in and out of the registry, as directories and archives.
+//!
+//! ```text
+//!  export  tar: oci-layout, index.json, blobs/<algorithm>/<hex>…     the same content gives the same bytes
+//!  import  an OCI image layout, a directory or a tar of one
+//!          what `docker save` writes: manifest.json beside configurations and layers
+//!          the directory of a docker-registry: docker/registry/v2/{repositories/<name>/…,blobs/<algorithm>/<aa>/<hex>/data}
+//! ```
+//!
+//! What is imported goes the way of every push: hashed while it is copied, refused when it is not what its descriptor
+//! says, within quotas and the reserve, durable before it is counted. An archive is read where it lies, once for its table
+//! of contents and then entry by entry; of its names only the table is asked, never the file system.
+//!
+//! Specification: image-spec `image-layout.md`; Docker Image Specification v1.2 for `docker save`.
+
+mod contents;
+mod import;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::Store;
+use super::layout::{LAYOUT, index_document};
+use super::manifests::read_record;
+use crate::digest::Digest;
+use crate::error::Error;
+use crate::name::{Reference, RepositoryName, Tag};
+
+/// What an import brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Tags that were moved.
+    pub tags: BTreeSet<Tag>,
+    /// Manifests stored.
+    pub manifests: u64,
+    /// Blobs copied; those that were there are not.
+    pub blobs: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Writes the tags of a repository, or some of them, with everything below them as a tar of an OCI image layout.
+    pub(crate) fn export(
+        &self,
+        name: &RepositoryName,
+        only: Option<&BTreeSet<Tag>>,
+        target: &mut dyn Write,
+    ) -> Result<(), Error> {
+        let tags: BTreeSet<Tag> = match only {
+            Some(tags) => tags.clone(),
+            None => self.tags(name, None, usize::MAX)?.tags.into_iter().collect(),
+        };
+        let mut entries = Vec::new();
+        let mut content = BTreeSet::new();
+        for tag in &tags {
+            let manifest = self.resolve(name, &Reference::Tag(tag.clone()))?;
+            let record =
+                read_record(&self.manifest_record(name, &manifest.digest))?.ok_or(Error::ManifestUnknown)?;
+            self.content_below(name, manifest.digest, &mut content)?;
+            entries.push((record, Some(tag.as_str())));
+        }
+        let index = index_document(&entries)?;
+        let failed = || Error::io("write an export of", &self.config.root);
+        let mut archive = tar::Builder::new(target);
+        let mut add = |path: &Path, length: u64, bytes: &mut dyn Read| {
+            let mut head = tar::Header::new_ustar();
+            head.set_size(length);
+            head.set_mode(0o644);
+            archive.append_data(&mut head, path, bytes)
+        };
+        add(Path::new("oci-layout"), LAYOUT.len() as u64, &mut &*LAYOUT).map_err(failed())?;
+        add(Path::new("index.json"), index.len() as u64, &mut index.as_slice()).map_err(failed())?;
+        for digest in content {
+            let blob = self.blob(&digest)?;
+            let mut file = File::open(self.content(&digest)).map_err(failed())?.take(blob.length());
+            add(&in_layout(&digest), blob.length(), &mut file).map_err(failed())?;
+        }
+        archive.finish().map_err(failed())
+    }
+
+    /// Adds to `content` what is there of a manifest and everything below it.
+    fn content_below(
+        &self,
+        name: &RepositoryName,
+        root: Digest,
+        content: &mut BTreeSet<Digest>,
+    ) -> Result<(), Error> {
+        let mut open = vec![root];
+        while let Some(digest) = open.pop() {
+            let there = self.has_manifest(name, &digest)? || self.has_blob(name, &digest)?;
+            if !there || !content.insert(digest.clone()) {
+                continue;
+            }
+            if let Some(links) = self.links(name, &digest)? {
+                open.extend(links.content);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn in_layout(digest: &Digest) -> PathBuf {
+    Path::new("blobs").join(digest.algorithm().as_str()).join(digest.hex())
+}

@@ -1,0 +1,88 @@
+//! What a commit costs, and whom it holds up: counted in changes of the disk, not in time.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::Store;
+use super::disk::{Disk, Step, Verdict, Watch};
+use super::faults::script::{IMAGE, image, push, put};
+use super::faults::{config, directory};
+use super::locks::lock;
+use crate::digest::{Algorithm, Digest};
+use crate::name::{RepositoryName, Tag};
+
+/// Counts, and holds up the first fsync of a file once it is told to.
+#[derive(Default)]
+struct Counter {
+    steps: Mutex<usize>,
+    hold: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Watch for Counter {
+    fn before(&self, step: Step<'_>) -> Verdict {
+        *lock(&self.steps) += 1;
+        if matches!(step, Step::SyncFile(_)) {
+            let held = lock(&self.hold).take();
+            if let Some((reached, released)) = held {
+                reached.send(()).unwrap();
+                let _ = released.recv();
+            }
+        }
+        Verdict::Go
+    }
+
+    fn after(&self, _: Step<'_>) {}
+}
+
+fn counted() -> (tempfile::TempDir, Arc<Store>, Arc<Counter>) {
+    let (root, counter) = (directory(), Arc::new(Counter::default()));
+    let disk = Disk { watch: Some(Arc::clone(&counter) as _) };
+    let store = Arc::new(Store::open_on(disk, config(root.path())).unwrap());
+    (root, store, counter)
+}
+
+fn sha256(content: &[u8]) -> Digest {
+    Digest::of(Algorithm::Sha256, content)
+}
+
+#[test]
+fn moving_a_tag_changes_as_much_of_the_disk_however_many_tags_there_are() {
+    let (_root, store, counter) = counted();
+    let name: RepositoryName = "a".parse().unwrap();
+    push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
+    let tagged = |tag: &str, note: &str| {
+        let before = *lock(&counter.steps);
+        put(&store, &name, &[tag.parse::<Tag>().unwrap()], &image(b"{}", &[], note), IMAGE).unwrap();
+        *lock(&counter.steps) - before
+    };
+    tagged("moved", "one");
+    let with_one = tagged("moved", "two");
+    for number in 0..300 {
+        tagged(&format!("v{number}"), "one");
+    }
+    assert_eq!(tagged("moved", "three"), with_one);
+}
+
+#[test]
+fn a_commit_that_waits_for_the_disk_holds_up_no_other() {
+    let (_root, store, counter) = counted();
+    let name: RepositoryName = "a".parse().unwrap();
+    push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
+    let ((reached, waits), (release, released)) = (channel(), channel());
+    *lock(&counter.hold) = Some((reached, released));
+    let slow = thread::spawn({
+        let (store, name) = (Arc::clone(&store), name.clone());
+        move || push(&store, &name, &sha256(b"slow"), &[b"slow"])
+    });
+    waits.recv().unwrap();
+    // The same repository, the same content, and a manifest: each is done while the other waits.
+    for content in [b"quick".as_slice(), b"slow"] {
+        push(&store, &name, &sha256(content), &[content]).unwrap();
+    }
+    put(&store, &name, &["v1".parse().unwrap()], &image(b"{}", &[b"quick", b"slow"], ""), IMAGE).unwrap();
+    assert!(!slow.is_finished());
+    release.send(()).unwrap();
+    slow.join().unwrap().unwrap();
+    assert!(store.blob_in(&name, &sha256(b"slow")).is_ok());
+}

@@ -1,0 +1,356 @@
+//! Garbage collection against each client, with every place where one may come between two steps of the other.
+//!
+//! ```text
+//!  collection  ──look──remove──look──rename──sync──unlink──>        client  ──create──write──rename──record──sync──>
+//!                 ^             ^                                                      ^
+//!        first half of     second half of                                       a whole collection
+//!        what a client does, at every pair of steps                             at every step
+//! ```
+//!
+//! A half that needs a lock the other side holds waits for it, as it would in life, and the other side goes on: that is
+//! one more place. What a client was promised must hold at its second half and at the end: told that a blob is there, or
+//! mounted, pushed or pinned it, it may refer to it. The mutant, a collector whose clock is ahead, has to be noticed.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+use std::time::{Duration, SystemTime};
+
+use super::disk::{Disk, Step, Verdict, Watch};
+use super::faults::script::{IMAGE, image, push, put};
+use super::faults::{config, directory, expected};
+use super::locks::lock;
+use super::{GcOptions, LAYERS, MANIFESTS, PinOwner, Store};
+use crate::digest::{Algorithm, Digest};
+use crate::error::Error;
+use crate::name::{Reference, RepositoryName, Tag};
+
+/// Every so manieth place is tried, of both halves; one is all of them, and takes minutes.
+const STRIDE: &str = "REGISTRY_INTERLEAVE_STRIDE";
+/// How long one side waits for the other before it takes it for blocked.
+const PATIENCE: Duration = Duration::from_millis(4);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Garbage, unless somebody comes to refer to it.
+const LOOSE: &[u8] = b"nobody refers to this";
+/// A layer of an image without a tag.
+const UNTAGGED: &[u8] = b"a layer of an image without a tag";
+const KEPT: &[u8] = b"a layer of an image with a tag";
+const CONFIG: &[u8] = b"{}";
+
+/// What a client does, in two halves.
+#[derive(Clone, Copy, Debug)]
+enum Client {
+    /// Asks for a blob, uploads it only if it is not there, refers to it.
+    AsksAndSkips,
+    Mounts,
+    Pushes,
+    /// Reads a manifest that has no tag and gives it one.
+    TagsWhatItRead,
+    /// The same without reading it: asks for its layer.
+    TagsWhatItAskedFor,
+    /// Moves a tag away and back again.
+    MovesAndReturns,
+    DeletesAndPushesAgain,
+    DeletesTheBlobAndPushesAgain,
+    Pins,
+}
+
+const CLIENTS: [Client; 9] = [
+    Client::AsksAndSkips,
+    Client::Mounts,
+    Client::Pushes,
+    Client::TagsWhatItRead,
+    Client::TagsWhatItAskedFor,
+    Client::MovesAndReturns,
+    Client::DeletesAndPushesAgain,
+    Client::DeletesTheBlobAndPushesAgain,
+    Client::Pins,
+];
+
+/// The first half and what it was told; then the second, which relies on it.
+struct Acting {
+    client: Client,
+    store: Arc<Store>,
+    told: bool,
+}
+
+/// The manifest in the end, its repository and the blobs it needs.
+type Promise = (RepositoryName, Vec<u8>, Vec<&'static [u8]>);
+
+impl Acting {
+    fn promise(&self) -> Promise {
+        let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
+        match self.client {
+            Client::Mounts => (b, image(LOOSE, &[LOOSE], "new"), vec![LOOSE]),
+            Client::TagsWhatItRead | Client::TagsWhatItAskedFor | Client::Pins => {
+                (a, untagged(), vec![CONFIG, UNTAGGED])
+            }
+            Client::MovesAndReturns | Client::DeletesAndPushesAgain => (a, kept(), vec![CONFIG, KEPT]),
+            _ => (a, image(CONFIG, &[LOOSE], "new"), vec![CONFIG, LOOSE]),
+        }
+    }
+
+    fn first(&mut self) -> Result<(), Error> {
+        let (name, document, _) = self.promise();
+        let by_digest = Reference::Digest(sha256(&document));
+        self.told = match self.client {
+            Client::AsksAndSkips => there(self.store.blob_in(&name, &sha256(LOOSE)))?,
+            Client::TagsWhatItAskedFor => there(self.store.blob_in(&name, &sha256(UNTAGGED)))?,
+            Client::Mounts => self.store.mount(&"a".parse().unwrap(), &name, &sha256(LOOSE))?,
+            Client::Pushes => push(&self.store, &name, &sha256(LOOSE), &[LOOSE]).map(|()| true)?,
+            Client::TagsWhatItRead => there(self.store.resolve(&name, &by_digest))?,
+            Client::MovesAndReturns => {
+                let other = image(CONFIG, &[], "other");
+                put(&self.store, &name, &[tag("v1")], &other, IMAGE).map(|()| false)?
+            }
+            Client::DeletesAndPushesAgain => self.store.delete_manifest(&name, &by_digest).map(|()| false)?,
+            Client::DeletesTheBlobAndPushesAgain => {
+                there(self.store.delete_blob(&name, &sha256(LOOSE)))?;
+                false
+            }
+            Client::Pins => there(self.store.pin(&name, &sha256(&document), &owner(), SystemTime::now()))?,
+        };
+        Ok(())
+    }
+
+    fn second(&mut self) -> Result<(), Error> {
+        let (name, document, blobs) = self.promise();
+        if !self.told {
+            for blob in blobs {
+                if !there(self.store.blob_in(&name, &sha256(blob)))? {
+                    push(&self.store, &name, &sha256(blob), &[blob])?;
+                }
+            }
+        }
+        match self.client {
+            Client::Pins if self.told => Ok(()),
+            _ => put(&self.store, &name, &[tag("v1")], &document, IMAGE),
+        }
+    }
+
+    /// What is there once everything is over.
+    fn hold(&self) -> Result<(), String> {
+        let (name, document, blobs) = self.promise();
+        let other = kept();
+        let manifests = [(name.clone(), document), ("b".parse().unwrap(), other)];
+        for (name, document) in manifests {
+            let reference = Reference::Digest(sha256(&document));
+            self.store
+                .resolve(&name, &reference)
+                .map_err(|error| format!("the manifest of {name}: {error}"))?;
+        }
+        for blob in blobs {
+            let found = self.store.blob_in(&name, &sha256(blob));
+            let found = found.map_err(|error| format!("{:?}: {error}", String::from_utf8_lossy(blob)))?;
+            let mut content = vec![0; found.length() as usize];
+            found.read_exact_at(&mut content, 0).unwrap();
+            assert_eq!(content, blob);
+        }
+        expected::whole(&self.store)
+    }
+}
+
+fn sha256(content: &[u8]) -> Digest {
+    Digest::of(Algorithm::Sha256, content)
+}
+
+fn tag(text: &str) -> Tag {
+    text.parse().unwrap()
+}
+
+fn owner() -> PinOwner {
+    "job 1".parse().unwrap()
+}
+
+fn untagged() -> Vec<u8> {
+    image(CONFIG, &[UNTAGGED], "untagged")
+}
+
+fn kept() -> Vec<u8> {
+    image(CONFIG, &[KEPT], "kept")
+}
+
+fn there<T>(found: Result<T, Error>) -> Result<bool, Error> {
+    match found {
+        Ok(_) => Ok(true),
+        Err(Error::BlobUnknown | Error::ManifestUnknown) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Listens to the disk: lets the other side go at chosen steps of one thread.
+#[derive(Default)]
+struct Interleaver {
+    chosen: Mutex<Option<Chosen>>,
+    steps: AtomicUsize,
+}
+
+struct Chosen {
+    thread: ThreadId,
+    at: Vec<usize>,
+    go: Sender<()>,
+    done: Receiver<()>,
+}
+
+impl Watch for Interleaver {
+    fn before(&self, step: Step<'_>) -> Verdict {
+        let mut chosen = lock(&self.chosen);
+        if let Some(chosen) = chosen.as_mut().filter(|chosen| chosen.thread == thread::current().id()) {
+            let number = self.steps.fetch_add(1, Ordering::Relaxed);
+            for _ in chosen.at.iter().filter(|at| **at == number) {
+                // Whoever is over has nothing more to say.
+                let _ = chosen.go.send(());
+                let _ = chosen.done.recv_timeout(PATIENCE);
+            }
+        }
+        match step {
+            Step::SyncFile(_) | Step::SyncDirectory(_) => Verdict::Believe,
+            _ => Verdict::Go,
+        }
+    }
+
+    fn after(&self, _: Step<'_>) {}
+}
+
+impl Interleaver {
+    /// Listens to the calling thread from here on.
+    fn listen(&self, at: Vec<usize>, go: Sender<()>, done: Receiver<()>) {
+        *lock(&self.chosen) = Some(Chosen { thread: thread::current().id(), at, go, done });
+    }
+
+    /// Ends that; whoever waits goes.
+    fn over(&self) -> usize {
+        *lock(&self.chosen) = None;
+        self.steps.load(Ordering::Relaxed)
+    }
+}
+
+/// A store with a bit of everything, all of it two hours old.
+fn store(root: &Path) -> (Arc<Store>, Arc<Interleaver>) {
+    let interleaver = Arc::new(Interleaver::default());
+    let disk = Disk { watch: Some(Arc::clone(&interleaver) as _) };
+    let store = Arc::new(Store::open_on(disk, config(root)).unwrap());
+    let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
+    for (name, blob) in [(&a, LOOSE), (&a, UNTAGGED), (&a, KEPT), (&a, CONFIG), (&b, KEPT), (&b, CONFIG)] {
+        push(&store, name, &sha256(blob), &[blob]).unwrap();
+    }
+    put(&store, &a, &[], &untagged(), IMAGE).unwrap();
+    for (name, text) in [(&a, "v1"), (&b, "stays")] {
+        put(&store, name, &[tag(text)], &kept(), IMAGE).unwrap();
+    }
+    let old = SystemTime::now() - Duration::from_secs(2 * 3600);
+    let records = [&a, &b].map(|name| [LAYERS, MANIFESTS].map(|kind| store.repository(name).join(kind)));
+    for directory in records.into_iter().flatten().chain([store.pool()]) {
+        for file in directory.join("sha256").read_dir().unwrap() {
+            std::fs::File::open(file.unwrap().path()).unwrap().set_modified(old).unwrap();
+        }
+    }
+    (store, interleaver)
+}
+
+fn options(ahead: Duration) -> GcOptions {
+    GcOptions { untagged: true, ..GcOptions::at(SystemTime::now() + ahead) }
+}
+
+/// A collection with the halves of `client` at these two of its steps; how many steps it has.
+fn into_collection(client: Client, at: [usize; 2], ahead: Duration) -> Result<usize, String> {
+    let root = directory();
+    let (store, interleaver) = store(root.path());
+    let ((go, gone), (done, ready)) = (channel(), channel());
+    let acting = thread::spawn({
+        let store = Arc::clone(&store);
+        move || -> Result<Acting, String> {
+            let mut acting = Acting { client, store, told: false };
+            // An error: the collection is over, and nobody comes between any more.
+            let _ = gone.recv();
+            acting.first().map_err(|error| format!("first half: {error:?}"))?;
+            let _ = done.send(());
+            let _ = gone.recv();
+            acting.second().map_err(|error| format!("second half: {error:?}"))?;
+            let _ = done.send(());
+            Ok(acting)
+        }
+    });
+    interleaver.listen(at.to_vec(), go, ready);
+    let collected = store.collect(&options(ahead));
+    let steps = interleaver.over();
+    let acting = acting.join().unwrap()?;
+    collected.map_err(|error| format!("the collection: {error:?}"))?;
+    acting.hold()?;
+    // Another one, right after: whoever was told something a moment ago still relies on it.
+    store.collect(&options(Duration::ZERO)).map_err(|error| format!("the next collection: {error:?}"))?;
+    acting.hold()?;
+    Ok(steps)
+}
+
+/// A client with a whole collection at this step of its work; how many steps it has.
+fn into_client(client: Client, at: usize) -> Result<usize, String> {
+    let root = directory();
+    let (store, interleaver) = store(root.path());
+    let ((go, gone), (done, ready)) = (channel(), channel());
+    let collecting = thread::spawn({
+        let store = Arc::clone(&store);
+        move || {
+            let _ = gone.recv();
+            let collected = store.collect(&options(Duration::ZERO));
+            let _ = done.send(());
+            collected
+        }
+    });
+    let mut acting = Acting { client, store, told: false };
+    interleaver.listen(vec![at], go, ready);
+    let acted = acting.first().and_then(|()| acting.second());
+    let steps = interleaver.over();
+    let collected = collecting.join().unwrap();
+    acted.map_err(|error| format!("{error:?}"))?;
+    collected.map_err(|error| format!("the collection: {error:?}"))?;
+    acting.hold()?;
+    Ok(steps)
+}
+
+/// Every client at every pair of steps of a collection; the first thing that went wrong.
+fn everywhere(ahead: Duration, stride: usize) -> Result<usize, String> {
+    let mut tried = 0;
+    for client in CLIENTS {
+        let steps = into_collection(client, [usize::MAX; 2], Duration::ZERO)?;
+        assert!(steps > 30, "a collection has {steps} steps: fewer places than there were");
+        for first in (0..steps).step_by(stride) {
+            for second in (first..=steps).step_by(stride) {
+                let outcome = into_collection(client, [first, second], ahead);
+                outcome.map_err(|why| format!("{client:?} at {first} and {second}: {why}"))?;
+                tried += 1;
+            }
+        }
+    }
+    Ok(tried)
+}
+
+#[test]
+fn whatever_a_client_was_told_in_the_middle_of_a_collection_holds() {
+    let stride = std::env::var(STRIDE).map_or(4, |text| text.parse().unwrap());
+    let tried = everywhere(Duration::ZERO, stride).unwrap();
+    println!("{tried} interleavings");
+    assert!(tried * stride * stride > 3000, "{tried} interleavings: fewer than there were");
+}
+
+#[test]
+fn a_collection_in_the_middle_of_what_a_client_does_takes_nothing_it_needs() {
+    for client in CLIENTS {
+        let mut at = 0;
+        loop {
+            let steps = into_client(client, at).unwrap_or_else(|why| panic!("{client:?} at {at}: {why}"));
+            at += 1;
+            if at > steps {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_collector_whose_clock_is_ahead_is_noticed() {
+    let noticed = everywhere(DAY, 4).unwrap_err();
+    assert!(noticed.contains("AsksAndSkips"), "{noticed}");
+}

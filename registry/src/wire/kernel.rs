@@ -1,0 +1,73 @@
+//! What a connection asks of the kernel. Tests put others in its place.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use tokio::net::TcpStream;
+
+/// How much is read at once into a buffer that nobody looks at.
+const BUFFER: usize = 64 << 10;
+
+pub(super) trait Kernel: Debug + Send + Sync {
+    /// Whether sending these bytes will not wait for the disk, as far as can be told.
+    fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool;
+
+    /// Waits until these bytes are in the page cache. What cannot be read is for [`Kernel::send`] to tell.
+    fn fetch(&self, file: &File, offset: u64, length: usize);
+
+    /// Sends some of these bytes, at most all; none when the file has ended.
+    fn send(&self, socket: &TcpStream, file: &File, offset: u64, length: usize) -> io::Result<usize>;
+}
+
+/// The real one.
+#[derive(Debug)]
+pub(super) struct System;
+
+impl Kernel for System {
+    /// Looks at a few bytes: what was read together is there together, and mostly goes together. Where it does not, the
+    /// thread waits for one read of the disk, for some of this distance. Looking at more costs more than sending.
+    #[cfg(target_os = "linux")]
+    fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool {
+        use rustix::io::{ReadWriteFlags, preadv2};
+        const DISTANCE: usize = 128 << 10;
+
+        let end = offset.saturating_add(length as u64);
+        let last = (!length.is_multiple_of(DISTANCE)).then_some(end - 1);
+        let mut samples = (offset..end).step_by(DISTANCE).chain(last);
+        samples.all(|at| {
+            // At the end of a file that has become shorter there is nothing to wait for either.
+            preadv2(file, &mut [io::IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT).is_ok()
+        })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn at_hand(&self, _file: &File, _offset: u64, _length: usize) -> bool {
+        false
+    }
+
+    fn fetch(&self, file: &File, offset: u64, length: usize) {
+        let mut buffer = vec![0; BUFFER.min(length)];
+        let mut done = 0;
+        while done < length {
+            let wanted = BUFFER.min(length - done);
+            match file.read_at(&mut buffer[..wanted], offset + done as u64) {
+                Ok(read) if read > 0 => done += read,
+                _ => return,
+            }
+        }
+        crate::store::expect_reading(file, offset + length as u64);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn send(&self, socket: &TcpStream, file: &File, offset: u64, length: usize) -> io::Result<usize> {
+        let mut offset = offset;
+        Ok(rustix::fs::sendfile(socket, file, Some(&mut offset), length)?)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn send(&self, _socket: &TcpStream, _file: &File, _offset: u64, _length: usize) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

@@ -1,0 +1,24 @@
+//! `POST /api/v1/registry/retention?dry_run=`: removes the tags that `REGISTRY_RETENTION` does not keep.
+
+use std::collections::HashMap;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::extract::Writer;
+use super::{answer, care, only, switch};
+
+/// Removes tags, or says which would go.
+pub(in crate::api) async fn retain(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    only(&query, &["dry_run"])?;
+    let dry_run = switch(&query, "dry_run")?.unwrap_or(false);
+    Ok(answer(care(&api)?.retain(dry_run, &principal.name).await?))
+}

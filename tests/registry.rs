@@ -1,0 +1,301 @@
+//! The registry of the appliance: who may do what, what is told of it, and what an operator asks of it.
+
+use std::path::Path;
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use shoal::config::Settings;
+
+use crate::kit::{Answer, Client, DataDir, Scene, silent};
+
+const MANIFEST: &str = "/v2/os-images/ubuntu-rootfs/manifests/22.04";
+const USER: &str = "ann";
+/// Distinctive, so that it can be looked for in everything that leaves the program.
+const PASSWORD: &str = "open: sesame \u{e4}";
+/// Made by the C library's crypt.
+const HASH: &str = "$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJAIu5AS";
+
+/// Without servers, with the OS image and changed settings.
+async fn scene(change: impl FnOnce(&mut Settings, &Path)) -> Scene {
+    Scene::start_with(vec![], change).await
+}
+
+fn with_user(settings: &mut Settings, folder: &Path) {
+    let path = folder.join("htpasswd");
+    std::fs::write(&path, format!("{USER}:{HASH}\n")).unwrap();
+    settings.registry_htpasswd_file = Some(path);
+}
+
+impl Scene {
+    fn as_user(&self, method: Method, place: &str, user: &str, password: &str) -> RequestBuilder {
+        self.anonymous().request(method, place).basic_auth(user, Some(password))
+    }
+
+    async fn by(&self, method: Method, place: &str, user: &str, password: &str) -> u16 {
+        self.admin.send(self.as_user(method, place, user, password)).await.status
+    }
+
+    /// A token of the registry for these scopes, as its clients get one.
+    async fn token(&self, user: &str, password: &str, scope: &str) -> Client {
+        let place = format!("/v2/token?service=shoal&scope={scope}");
+        let given = self.admin.send(self.as_user(Method::GET, &place, user, password)).await.expect(200);
+        self.anonymous().with_token(given["token"].as_str().unwrap())
+    }
+}
+
+fn told(events: &Answer, kind: &str) -> Vec<Value> {
+    let events = events.json()["events"].as_array().unwrap().clone();
+    events.into_iter().filter(|event| event["type"] == kind).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_in_particular_is_refused_and_told_where_tokens_are() {
+    let scene = scene(|_, _| {}).await;
+    let nobody = scene.anonymous();
+    let refused = nobody.get("/v2/").await;
+    assert_eq!(refused.status, 401);
+    let expected = format!("Bearer realm=\"{}/v2/token\",service=\"shoal\"", scene.admin.base);
+    assert_eq!(refused.header("www-authenticate"), Some(expected.as_str()));
+    assert_eq!(nobody.get(MANIFEST).await.status, 401);
+    assert_eq!(nobody.get("/v2/token?service=shoal").await.status, 401);
+    let token = scene.token("any", scene.admin.token(), "repository:os-images/ubuntu-rootfs:pull").await;
+    assert_eq!(token.get(MANIFEST).await.status, 200);
+    assert_eq!(token.delete(MANIFEST).await.status, 401, "its scope is to pull");
+    assert_eq!(token.get("/api/v1/jobs").await.status, 401, "it is of no use elsewhere");
+    assert_eq!(scene.admin.get(MANIFEST).await.status, 200, "an API token is one at every endpoint");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_the_file_pull_and_do_more_where_a_rule_says_so_from_when_it_says_so() {
+    let scene = scene(|settings, folder| {
+        with_user(settings, folder);
+        let rules = folder.join("access");
+        std::fs::write(&rules, "team/** user:ann read,create\n").unwrap();
+        settings.registry_access_file = Some(rules);
+        settings.registry_immutable_tags = vec!["os-images/**:22.*".parse().unwrap()];
+    })
+    .await;
+    let upload = |repository: &str| format!("/v2/{repository}/blobs/uploads/");
+    assert_eq!(scene.by(Method::GET, MANIFEST, USER, "wrong").await, 401);
+    assert_eq!(scene.by(Method::GET, MANIFEST, USER, PASSWORD).await, 200);
+    assert_eq!(scene.by(Method::POST, &upload("team/app"), USER, PASSWORD).await, 202);
+    assert_eq!(scene.by(Method::POST, &upload("else"), USER, PASSWORD).await, 403);
+    let token = scene.token(USER, PASSWORD, "repository:team/app:pull,push").await;
+    assert_eq!(token.post(&upload("team/app"), &Value::Null).await.status, 202);
+    let kept = scene.admin.delete(MANIFEST).await;
+    assert_eq!(kept.status, 403, "{}", kept.text());
+    assert!(kept.text().contains("has to stay as it is"), "{}", kept.text());
+
+    let rules = scene.folder.path().join("access");
+    std::fs::write(&rules, "no rule at all\n").unwrap();
+    assert_eq!(scene.by(Method::POST, &upload("team/app"), USER, PASSWORD).await, 202, "it stays as it was");
+    std::fs::write(&rules, "public/** anonymous read,create\n").unwrap();
+    let request = || scene.anonymous().request(Method::POST, &upload("public/app"));
+    let deadline = std::time::Instant::now() + crate::kit::PATIENCE;
+    while scene.admin.send(request()).await.status != 202 {
+        assert!(std::time::Instant::now() < deadline, "the new rules did not come");
+        tokio::time::sleep(crate::kit::LOOK).await;
+    }
+    assert_eq!(
+        token.post(&upload("team/app"), &Value::Null).await.status,
+        403,
+        "also for a token that is out"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_a_job_pulls_its_image_nothing_else_and_not_after_the_job() {
+    let scene = Scene::start_with(vec![silent("REG-1")], |settings, _| {
+        settings.registry_anonymous_write = true;
+    })
+    .await;
+    let id = scene.admin.create_job("REG-1").await;
+    scene.admin.awaits_report(&id).await;
+    let document = scene.admin.job_document(&id).await;
+    let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
+    let (user, password) = (text("/registry/username"), text("/registry/password"));
+    let wide = "repository:os-images/ubuntu-rootfs:*%20repository:else:*";
+    let token = scene.token(&user, &password, wide).await;
+    let bearer = format!("Bearer {}", token.token());
+    for (method, place, expected) in [
+        (Method::GET, MANIFEST, 200),
+        (Method::DELETE, MANIFEST, 403),
+        (Method::POST, "/v2/os-images/ubuntu-rootfs/blobs/uploads/", 403),
+        (Method::POST, "/v2/else/blobs/uploads/", 403),
+        (Method::GET, "/v2/else/tags/list", 403),
+    ] {
+        assert_eq!(scene.by(method.clone(), place, &user, &password).await, expected, "{method} {place}");
+        let request = scene.anonymous().request(method.clone(), place).header("authorization", &bearer);
+        assert_eq!(scene.admin.send(request).await.status, expected, "with a token: {method} {place}");
+    }
+    scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
+    scene.complete_skipping(&id).await;
+    assert_eq!(scene.by(Method::GET, MANIFEST, &user, &password).await, 401);
+    assert_eq!(
+        token.get(MANIFEST).await.status,
+        401,
+        "a token that is out ends with the job, not with its time"
+    );
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_registry_says_why_and_is_asked_by_an_administrator() {
+    let scene = scene(|_, _| {}).await;
+    let place = "/api/v1/registry/read-only";
+    scene.anonymous().post(place, &json!({ "reason": "x" })).await.refused(401, "unauthorized");
+    scene.admin.post(place, &json!({ "reason": " " })).await.refused(400, "validation_error");
+    let status = scene.admin.post(place, &json!({ "reason": "the disk is moved" })).await.expect(200);
+    assert_eq!(status["read_only"], "the disk is moved");
+    let refused = scene.admin.post("/v2/team/app/blobs/uploads/", &Value::Null).await;
+    assert_eq!(refused.status, 405);
+    assert!(refused.text().contains("the disk is moved"), "{}", refused.text());
+    assert_eq!(scene.admin.get(MANIFEST).await.status, 200);
+    scene.admin.post("/api/v1/registry/gc", &Value::Null).await.refused(409, "registry.read_only");
+    scene.admin.delete(place).await.expect(200);
+    assert_eq!(scene.admin.post("/v2/team/app/blobs/uploads/", &Value::Null).await.status, 202);
+    let events = scene.admin.get("/api/v1/events?limit=1000").await;
+    assert_eq!(told(&events, "registry.read-only").len(), 1);
+    assert_eq!(told(&events, "registry.writable")[0]["actor"], "first-start");
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_is_told_and_counted_and_never_a_secret() {
+    let scene = scene(|settings, folder| {
+        with_user(settings, folder);
+        settings.registry_quotas =
+            vec![registry::Quota { repositories: "small/**".parse().unwrap(), bytes: 4 }];
+    })
+    .await;
+    let digest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let push = |repository: &str| {
+        let place = format!("/v2/{repository}/blobs/uploads/?digest={digest}");
+        scene.admin.request(Method::POST, &place).body("hello")
+    };
+    let refused = scene.admin.send(push("small/app")).await;
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    assert!(refused.text().contains("small/**"), "{}", refused.text());
+    assert_eq!(scene.admin.send(push("team/app")).await.status, 201);
+    assert_eq!(scene.admin.delete(&format!("/v2/team/app/blobs/{digest}")).await.status, 202);
+    for _ in 0..3 {
+        assert_eq!(scene.by(Method::GET, "/v2/", USER, "canary-wrong-4Hq9").await, 401);
+    }
+    assert_eq!(scene.by(Method::DELETE, MANIFEST, USER, PASSWORD).await, 403);
+
+    let place = "/api/v1/events?limit=1000";
+    let forbidden = |answer: &Answer| {
+        let denied = told(answer, "registry.denied");
+        denied.iter().any(|event| event["actor"] == USER && event["data"]["why"] == "forbidden")
+    };
+    let events = scene.admin.until(place, "the last denial", forbidden).await;
+    let pushed = told(&events, "registry.push-blob");
+    assert!(pushed.iter().any(|event| event["data"]["digest"] == digest && event["actor"] == "first-start"));
+    assert_eq!(told(&events, "registry.push-tag").len(), 1, "the OS image");
+    assert_eq!(told(&events, "registry.delete-blob").len(), 1);
+    let guesses: u64 = told(&events, "registry.denied")
+        .iter()
+        .filter(|event| event["data"]["why"] == "unauthorized")
+        .map(|event| event["data"]["count"].as_u64().unwrap_or(1))
+        .sum();
+    assert_eq!(guesses, 3);
+
+    let gc = scene.admin.post("/api/v1/registry/gc?dry_run=true&grace=0", &Value::Null).await.expect(200);
+    assert_eq!(gc["dry_run"], true);
+    scene.admin.post("/api/v1/registry/gc?dryrun=true", &Value::Null).await.refused(400, "validation_error");
+    assert!(scene.admin.get("/api/v1/registry").await.expect(200)["gc"]["last"].is_null());
+    scene.admin.post("/api/v1/registry/gc", &Value::Null).await.expect(200);
+    scene.admin.post("/api/v1/registry/scrub", &Value::Null).await.expect(202);
+    let verified = |answer: &Answer| answer.json()["scrub"]["last_verified"].is_string();
+    let status = scene.admin.until("/api/v1/registry", "the scrub", verified).await;
+    assert_eq!(status.json()["gc"]["last"]["by"], "first-start");
+    assert_eq!(status.json()["quotas"][0]["limit_bytes"], 4);
+
+    let metrics = scene.admin.get("/metrics").await;
+    for line in [
+        "registry_pushes_total{kind=\"tag\"} 1",
+        "registry_deletes_total{kind=\"blob\"} 1",
+        "registry_denials_total{action=\"pull\",reason=\"unauthorized\"} 3",
+        "registry_denials_total{action=\"delete\",reason=\"forbidden\"} 1",
+        "registry_quota_limit_bytes{repositories=\"small/**\"} 4",
+        "registry_read_only 0",
+    ] {
+        assert!(metrics.text().contains(line), "{line} is missing in\n{}", metrics.text());
+    }
+    for answer in [&events, &metrics, &status] {
+        for secret in [PASSWORD, "canary", HASH, scene.admin.token()] {
+            assert!(!answer.text().contains(secret), "{secret} in {}", answer.text());
+        }
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_out_of_room_is_not_ready_and_recovers() {
+    const MARGIN: u64 = 1 << 30;
+    let scene = scene(|settings, folder| {
+        let space = rustix::fs::statvfs(folder).unwrap();
+        let free = space.f_bavail * space.f_frsize;
+        settings.registry_reserve = free.saturating_sub(MARGIN).to_string();
+    })
+    .await;
+    scene.admin.get("/readyz").await.expect(200);
+    let path = scene.folder.path().join("ballast");
+    let ballast = std::fs::File::create(&path).unwrap();
+    rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, MARGIN + (MARGIN >> 1)).unwrap();
+    let full = scene.admin.get("/readyz").await;
+    assert_eq!(full.status, 503);
+    assert!(full.json()["checks"]["registry"]["message"].as_str().unwrap().contains("no room"));
+    let refused = scene.admin.request(Method::POST, "/v2/team/app/blobs/uploads/?digest=sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
+    assert_eq!(scene.admin.send(refused.body("hello")).await.status, 507);
+    assert_eq!(scene.admin.get(MANIFEST).await.status, 200, "reads go on");
+    drop(ballast);
+    std::fs::remove_file(&path).unwrap();
+    scene.admin.until("/readyz", "room", |answer| answer.status == 200).await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_was_made_read_only_is_so_after_a_crash() {
+    let mut data = DataDir::new();
+    let controller = data.serve().await;
+    let reason = json!({ "reason": "the disk is moved" });
+    controller.admin.post("/api/v1/registry/read-only", &reason).await.expect(200);
+    controller.kill();
+    let controller = data.serve().await;
+    let status = controller.admin.get("/api/v1/registry").await.expect(200);
+    assert_eq!(status["read_only"], "the disk is moved");
+    controller.kill();
+}
+
+async fn logs_in_with_an_api_token(program: &'static str) {
+    let scene = scene(|_, _| {}).await;
+    let (host, folder) = (scene.running.api.to_string(), scene.folder.path().to_owned());
+    let login = |password: &str| {
+        let mut command = std::process::Command::new(program);
+        command.args(["login", "--tls-verify=false", "-u", "shoal", "-p", password, &host]);
+        command.env("HOME", &folder).env("REGISTRY_AUTH_FILE", folder.join("auth.json"));
+        command
+    };
+    let run = async |mut command: std::process::Command| {
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    };
+    assert!(!run(login("wrong")).await.status.success());
+    let said = run(login(scene.admin.token())).await;
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs skopeo, run by .ci/run"]
+async fn skopeo_logs_in_with_an_api_token() {
+    logs_in_with_an_api_token("skopeo").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs podman, run by .ci/run"]
+async fn podman_logs_in_with_an_api_token() {
+    logs_in_with_an_api_token("podman").await;
+}

@@ -222,22 +222,6 @@ impl World {
     pub(super) fn notes(&self) -> Vec<String> {
         lock(&self.notes).clone()
     }
-
-    /// The runs of all acknowledged jobs that are not over, and those of them that are held.
-    pub(super) async fn unfinished(&self) -> Result<(Vec<RunId>, Vec<RunId>), StoreError> {
-        let (mut unfinished, mut held) = (Vec::new(), Vec::new());
-        for id in self.judge.jobs() {
-            if let Some(job) = self.observer().job(id).await?
-                && job.run.phase != crate::model::Phase::Ended
-            {
-                unfinished.push(id);
-                if job.run.hold.is_some() {
-                    held.push(id);
-                }
-            }
-        }
-        Ok((unfinished, held))
-    }
 }
 
 /// Looks on.
@@ -298,11 +282,12 @@ pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
     let mut patience = world.plan.patience();
     loop {
         let over = people.is_finished();
-        let (unfinished, held) = world.unfinished().await?;
+        let unfinished = world.observer().look_at_unfinished();
         if (over && unfinished.is_empty()) || patience.is_zero() {
             break;
         }
         if over {
+            let held: Vec<RunId> = unfinished.iter().filter(|(_, held)| *held).map(|(run, _)| *run).collect();
             operator::resume_all(world, &held).await;
         }
         let pause = Duration::from_secs(60);

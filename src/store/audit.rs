@@ -165,6 +165,21 @@ impl Store {
         self.read(OPERATION, |connection| broken_by(connection, None)).await
     }
 
+    /// The runs that are not over, and whether each is held. As [`Store::look_at_server`].
+    pub fn look_at_unfinished(&self) -> Vec<(RunId, bool)> {
+        let Some(place) = self.in_place() else { return Vec::new() };
+        let read = place.look(|connection| {
+            all(
+                connection,
+                OPERATION,
+                "SELECT id, hold IS NOT NULL AS held FROM runs WHERE phase <> 'ended' ORDER BY id",
+                &[],
+                |columns| Ok((columns.parse("id", str::parse::<RunId>)?, columns.get("held")?)),
+            )
+        });
+        read.unwrap_or_default()
+    }
+
     /// The run that works on a server, or is to, and who holds its lease. Only where the database works in place; whoever
     /// asks is not part of what happens.
     pub fn look_at_server(&self, serial: &Serial) -> Option<(RunId, String, Option<String>, Option<String>)> {

@@ -20,24 +20,32 @@ pub(super) async fn make(world: Arc<World>) {
         if world.is_calm() {
             return;
         }
-        match dice.below(20) {
-            0 | 1 => world.controller_trouble(Trouble::Fuse(dice.below(400))),
-            2 => world.controller_trouble(Trouble::Crash),
-            3 => world.controller_trouble(Trouble::Freeze(dice.seconds(5, 1500))),
-            4 => {
+        let what = dice.below(20);
+        if what < 5 && dice.below(3) > 0 {
+            // The moment a BMC is being changed is the worst one for a controller to be gone.
+            let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.effects.notified()).await;
+            if world.is_calm() {
+                return;
+            }
+        }
+        match what {
+            0 => world.controller_trouble(Trouble::Fuse(dice.below(400))),
+            1 | 2 => world.controller_trouble(Trouble::Crash),
+            3 | 4 => world.controller_trouble(Trouble::Freeze(dice.seconds(5, 1500))),
+            5 | 6 => {
                 let seconds = i64::try_from(dice.below(7200)).unwrap_or(0) - 3600;
                 world.note(&format!("the clock is set by {seconds} s"));
                 world.clock.set(SignedDuration::from_secs(seconds));
             }
-            5 | 6 => {
+            7 | 8 => {
                 let how = if dice.below(2) == 0 { Before::Full } else { Before::Locked };
                 world.note(&format!("the database is {how:?}"));
                 world.set_database(how);
                 tokio::time::sleep(dice.seconds(1, 240)).await;
                 world.set_database(Before::GoOn);
             }
-            7 | 8 => unreachable_for_a_while(&world, &dice),
-            9 => {
+            9 | 10 => unreachable_for_a_while(&world, &dice),
+            11 => {
                 if let Some((serial, twin)) = world.any_twin(&dice) {
                     world.note(&format!("the BMC of {serial} restarts"));
                     world.judge.excuse(&serial);

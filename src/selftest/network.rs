@@ -80,6 +80,7 @@ impl Wire {
             && !request.path.contains("/Sessions");
         let effect = mutates.then(|| {
             self.world.note(&format!("{} {} {}", self.serial, request.method, short(&request.path)));
+            self.world.effects.notify_waiters();
             self.world.judge.effect(&self.world, &self.serial, &self.boundary.owner, &request.path)
         });
         let answer = InProcess::new(self.twin.clone()).send(request, deadline).await;

@@ -63,6 +63,8 @@ pub(super) struct World {
     door: Mutex<Option<(Router, Arc<Boundary>)>>,
     trouble: Mutex<VecDeque<Trouble>>,
     pub(super) troubled: Notify,
+    /// A BMC is about to be changed.
+    pub(super) effects: Notify,
     /// Sessions that no controller could close.
     lost_sessions: Mutex<BTreeSet<Serial>>,
     crossings: AtomicU64,
@@ -92,6 +94,7 @@ impl World {
             door: Mutex::new(None),
             trouble: Mutex::default(),
             troubled: Notify::new(),
+            effects: Notify::new(),
             lost_sessions: Mutex::default(),
             crossings: AtomicU64::new(0),
             notes: Mutex::default(),

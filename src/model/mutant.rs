@@ -8,8 +8,6 @@
 pub(crate) enum Mutant {
     /// A worker that lost its lease still writes.
     IgnoresEpoch,
-    /// A worker whose lease ends too soon still sends.
-    NoFence,
     /// A power-on that was interrupted is done again by a restart.
     RestartsAfterCrash,
     /// The lock of a server is kept when its job is over.

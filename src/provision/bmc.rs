@@ -22,7 +22,6 @@ use tokio::sync::mpsc;
 use super::profiles;
 use super::site::Unavailable;
 use crate::engine::LeaseGuard;
-use crate::model::mutant::{self, Mutant};
 use crate::model::{Serial, Server, TlsMode};
 use crate::secrets::{CredentialRef, Key, Resolver, open, seal};
 
@@ -320,7 +319,6 @@ impl SharedLease {
 impl Fence for SharedLease {
     fn allows(&self, deadline: Duration) -> bool {
         let lease = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        mutant::active(Mutant::NoFence)
-            || lease.as_ref().is_some_and(|lease| lease.outlives(deadline).is_ok())
+        lease.as_ref().is_some_and(|lease| lease.outlives(deadline).is_ok())
     }
 }

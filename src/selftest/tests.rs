@@ -51,7 +51,6 @@ macro_rules! caught_within {
 
 caught_within! {
     a_worker_that_ignores_its_epoch_is_noticed: IgnoresEpoch within 60,
-    a_worker_that_sends_without_its_lease_is_noticed: NoFence within 60,
     a_restart_after_a_crash_is_noticed: RestartsAfterCrash within 60,
     a_lock_that_is_kept_is_noticed: KeepsLock within 3,
     a_report_that_is_lost_is_noticed: LosesReport within 5,

@@ -13,7 +13,7 @@
 //!    4 slower than the deadline                    transport: a_read_answered_after_its_deadline, a_power_on_carried_out_after_its_deadline; bmc: *_whose_answer_is_lost_*
 //!    5 failing handshakes                          transport: handshakes_that_fail_now_and_then
 //!    6 another certificate                         transport: another_certificate_gets_no_credentials
-//!    7 legacy TLS                                  transport: a_bmc_that_ends_at_an_old_tls
+//!    7 legacy TLS                                  transport: a_bmc_that_ends_at_an_old_tls, a_bmc_that_offers_only_legacy_tls_*
 //!    8 401 once, always                            sessions: a_session_that_ended_*, a_change_that_is_never_authorized
 //!    9 no session free                             sessions: no_session_free_*, sessions_that_are_all_taken; limits: twenty_jobs_in_sequence_*
 //!   10 login without its Oem part                  sessions: a_login_that_wants_a_domain

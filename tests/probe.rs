@@ -1,6 +1,6 @@
 //! Looking at a BMC before the first job: what is found, what is left behind (nothing), and what stands in the way.
 
-use redfish::sim::{Effect, Fault, Power, ResetType, SlotConfig, When};
+use redfish::sim::{Effect, Fault, Power, ResetType, SlotConfig, TwinConfig, When};
 use serde_json::{Value, json};
 use shoal::model::{Clock, SystemClock};
 
@@ -140,6 +140,30 @@ async fn what_stands_in_the_way_is_said_in_the_same_words_everywhere() {
         assert_eq!(scene.twin("WAY-1").mutations(), []);
     }
     scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
+    for (vendor, words) in
+        [("huawei-ibmc", "NFS and CIFS"), ("ami-megarac", "port 80"), ("openbmc", "https only")]
+    {
+        let mut spec = honest("NOP-1");
+        let twin = TwinConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
+        spec.twin = Some(Box::new(twin.in_time(0.0)));
+        let scene = Scene::start(vec![spec]).await;
+        let id = scene.admin.create_job("NOP-1").await;
+        let failure = scene.complete_skipping(&id).await["failure"].clone();
+        let card = scene.admin.get("/api/v1/servers/NOP-1/probe").await.expect(200);
+        let plan = &card["slot_plan"];
+        let reason = plan["reason"].as_str().unwrap();
+        assert!(plan["plan"].is_null() && reason.contains(words), "{vendor}: {plan:#}");
+        assert!(failure["summary"].as_str().unwrap().contains(reason), "{vendor}: {failure:#}");
+        assert_eq!(plan["next_action"], failure["next_action"], "{vendor}");
+        let report = doctor(&scene, "NOP-1", "").await;
+        assert_eq!(mark(&report, "slot-plan"), ("fail", reason), "{vendor}: {report:#}");
+        assert_eq!(scene.twin("NOP-1").mutations(), [], "{vendor}");
+        scene.end().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

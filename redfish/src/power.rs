@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   reset(On | ForceOff | GracefulShutdown)   read; there already? nothing is sent
-//!                                             POST ComputerSystem.Reset; 400/409? read; there? fine
+//!                                             POST ComputerSystem.Reset; 400/409? read; there? fine; between? open
 //!                                             read back -> Applied { changed, confirmed, observed }
 //! ```
 //!
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::bmc::{Applied, Bmc};
 use crate::discovery::SystemInfo;
-use crate::error::{Operation, RedfishError};
+use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Call;
 use crate::json::{self, Resource};
 use crate::profile::Restart;
@@ -188,16 +188,19 @@ impl Bmc {
         let deadline = self.core.profile().mutation_timeout;
         let call = Call::mutation(OPERATION, Method::POST, &action.target, deadline).body(&body);
         let answer = self.core.perform(&call, 1).await?;
-        if answer.is(&[400, 409]) && goal.is_some() {
-            let observed = self.power(OPERATION, system).await?;
-            // A BMC that shows its power late knows better what it has.
-            let knows = answer.error().sentence(&[]).to_ascii_lowercase().contains("already");
-            if Some(observed) == goal || knows {
-                return Ok(Applied { changed: false, confirmed: Some(observed) == goal, observed });
-            }
-        }
         if !answer.status.is_success() {
-            return Err(self.core.refusal(OPERATION, &answer, &[]));
+            let refusal = self.core.refusal(OPERATION, &answer, &[]);
+            if answer.is(&[400, 409]) && goal.is_some() {
+                let observed = self.power(OPERATION, system).await?;
+                let there = Some(observed) == goal;
+                // A host that is neither on nor off may be doing it: whether the refusal was one, later reads tell.
+                let open = !matches!(observed, PowerState::On | PowerState::Off)
+                    && matches!(refusal.kind, ErrorKind::Refused { .. });
+                if there || open {
+                    return Ok(Applied { changed: false, confirmed: there, observed });
+                }
+            }
+            return Err(refusal);
         }
         self.core.follow(OPERATION, &answer, &[]).await?;
         let observed = self.power(OPERATION, system).await.map_err(after_the_fact)?;

@@ -10,10 +10,8 @@
 use std::{sync::Arc, time::Duration};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
 };
 use thiserror::Error;
 
@@ -28,6 +26,9 @@ pub enum HttpError {
     /// The TLS set-up was refused.
     #[error("preparing TLS for the simulated machine")]
     Tls(#[source] rustls::Error),
+    /// The TLS set-up of the virtual CD was refused.
+    #[error("preparing TLS for the virtual CD")]
+    AnyCertificate(#[source] redfish::TransportError),
     /// The PEM text holds no certificate.
     #[error("reading controller_ca of job.json: {reason}; put one or more PEM certificates there, or null")]
     CertificateAuthority {
@@ -61,12 +62,7 @@ pub enum HttpError {
 /// # Errors
 /// When TLS cannot be set up.
 pub fn media_client() -> Result<reqwest::Client, HttpError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = config_builder(Arc::clone(&provider))?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate { provider }))
-        .with_no_client_auth();
-    build(tls)
+    build(redfish::sim::any_certificate().map_err(HttpError::AnyCertificate)?)
 }
 
 /// The client of the maintenance OS: it believes `controller_ca` and nobody else.
@@ -85,7 +81,10 @@ pub fn api_client(controller_ca: Option<&str>) -> Result<reqwest::Client, HttpEr
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    build(config_builder(provider)?.with_root_certificates(roots).with_no_client_auth())
+    let tls = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(HttpError::Tls)?;
+    build(tls.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// Reads a whole body of at most `limit` bytes.
@@ -110,14 +109,6 @@ pub async fn bounded_body(
     Ok(body)
 }
 
-fn config_builder(
-    provider: Arc<CryptoProvider>,
-) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, HttpError> {
-    ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(HttpError::Tls)
-}
-
 fn build(tls: ClientConfig) -> Result<reqwest::Client, HttpError> {
     reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
@@ -131,49 +122,6 @@ fn build(tls: ClientConfig) -> Result<reqwest::Client, HttpError> {
 
 fn refused_ca(source: &dyn std::error::Error) -> HttpError {
     HttpError::CertificateAuthority { reason: source.to_string() }
-}
-
-/// Believes every certificate but still checks that the peer owns it: a BMC without a trust store.
-#[derive(Debug)]
-struct AnyCertificate {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -91,10 +91,10 @@ gets_over! {
 fails! {
     a_power_state_that_stays_on_its_way(twin) {
         twin.faults.push(Fault::always(get(SYSTEM), shows(json!("PoweringOff"))));
-    } => "redfish.power-off", "deadline", ["was told to power off and is still on"];
+    } => "redfish.power-off", "deadline", ["was told to power off; its BMC shows PoweringOff"];
     a_power_state_of_null_for_good(twin) {
         twin.faults.push(Fault::always(get(SYSTEM), shows(json!(null))));
-    } => "redfish.power-off", "deadline", ["was told to power off and is still on"];
+    } => "redfish.power-off", "deadline", ["was told to power off; its BMC shows no power state"];
     an_on_that_is_always_refused(twin) {
         twin.faults.push(Fault::always(When::ResetTo(ResetType::On), says(400, "Base.1.18.ActionParameterNotSupported")));
     } => "redfish.power-on", "bmc_refused", ["says no in words of its own"];

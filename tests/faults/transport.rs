@@ -6,6 +6,7 @@ use redfish::sim::{Effect, Fault, ResetType, TwinConfig, When};
 use secrecy::SecretString;
 use serde_json::json;
 use shoal::sim::{Farm, FarmConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{SERIAL, SYSTEM, again, answers, finished, get, scene, scene_with, unhurried};
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_twin};
@@ -143,7 +144,71 @@ async fn another_certificate_gets_no_credentials() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_ends_at_an_old_tls() {
     let scene = secure(|twin| twin.service.legacy_tls = true).await;
-    let scene = again(scene).await.told("redfish.discover", "bmc_unreachable", &["TLS"]);
+    let scene = again(scene).await.told("redfish.discover", "bmc_unreachable", &["offers only legacy TLS"]);
     assert_eq!(scene.twin(SERIAL).snapshot().requests, 0);
+    scene.end().await;
+}
+
+/// What BMCs of another age answer to a client that begins at TLS 1.2.
+fn of_another_age() -> [(&'static str, Vec<u8>); 4] {
+    let mut hello = vec![0x16, 3, 1, 0, 42, 2, 0, 0, 38, 3, 1];
+    hello.extend([7; 32]);
+    // No session, RSA with AES-128 in CBC mode, no compression.
+    hello.extend([0, 0, 0x2f, 0]);
+    let mut newer = hello.clone();
+    newer[10] = 2;
+    [
+        ("a ServerHello of TLS 1.0", hello),
+        ("a ServerHello of TLS 1.1", newer),
+        ("an alert: protocol_version", vec![0x15, 3, 1, 0, 2, 2, 70]),
+        ("an alert: handshake_failure, for want of a cipher", vec![0x15, 3, 3, 0, 2, 2, 40]),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bmc_that_offers_only_legacy_tls_is_told_of_in_job_explain_probe_and_doctor() {
+    const WORDS: &str = "the BMC offers only legacy TLS";
+    const NEXT: &str = "update the BMC's firmware or allow TLS 1.2 in its settings";
+    let scene = scene(|_| {}).await;
+    for (what, answer) in of_another_age() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let bmc = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut record = [0; 5];
+                if stream.read_exact(&mut record).await.is_err() {
+                    continue;
+                }
+                let mut hello = vec![0; u16::from_be_bytes([record[3], record[4]]).into()];
+                stream.read_exact(&mut hello).await.unwrap();
+                // Whoever has heard enough may be gone.
+                let _gone = stream.write_all(&answer).await;
+                let _end = stream.read(&mut record).await;
+            }
+        });
+        let moved = json!({ "bmc_address": address });
+        scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &moved).await.expect(200);
+        let id = scene.admin.create_job(SERIAL).await;
+        let job = scene.complete_skipping(&id).await;
+        let failure = &job["failure"];
+        assert_eq!(
+            (&job["failed_step"], &failure["class"]),
+            (&json!("redfish.discover"), &json!("bmc_unreachable"))
+        );
+        assert!(failure["summary"].as_str().unwrap().contains(WORDS), "{what}: {failure:#}");
+        assert!(failure["next_action"].as_str().unwrap().starts_with(NEXT), "{what}: {failure:#}");
+        let explained = scene.admin.explain(&id).await.to_string();
+        assert!(explained.contains(WORDS) && explained.contains(NEXT), "{what}: {explained}");
+        let probe = scene.admin.get(&format!("/api/v1/servers/{SERIAL}/probe")).await;
+        assert_eq!(probe.status, 502, "{what}");
+        let said = probe.text();
+        assert!(said.contains(WORDS) && said.contains(NEXT), "{what}: {said}");
+        let report =
+            scene.admin.post(&format!("/api/v1/servers/{SERIAL}/doctor"), &json!({})).await.expect(200);
+        assert_eq!(report["verdict"], "fail");
+        assert!(report.to_string().contains(WORDS), "{what}: {report:#}");
+        bmc.abort();
+    }
     scene.end().await;
 }

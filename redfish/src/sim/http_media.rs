@@ -5,7 +5,6 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    sync::Arc,
     time::Duration,
 };
 
@@ -14,6 +13,10 @@ use bytes::BytesMut;
 use reqwest::{Client, Version, header, redirect};
 
 use super::media_reader::{MediaAnswer, MediaReader, MediaRefusal, MediaRequest};
+use crate::{
+    tls::{Seen, TlsMode, client_config},
+    transport::TransportError,
+};
 
 /// Where requests come from that are not to come from the BMC's own address: all of 127/8 is ours.
 const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -23,7 +26,7 @@ const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 pub enum MediaReaderError {
     /// The TLS provider refused its own protocol versions.
     #[error("setting up TLS for reading media failed; the build lacks a usable TLS version")]
-    Tls(#[source] rustls::Error),
+    Tls(#[source] TransportError),
     /// The HTTP client could not be built.
     #[error("building the HTTP client for reading media failed; check the limits of this process")]
     Client(#[source] reqwest::Error),
@@ -44,15 +47,14 @@ impl HttpMediaReader {
     }
 }
 
+/// TLS of a virtual CD: any certificate will do, as long as the peer owns it. Most BMCs have no way to know ours.
+pub fn any_certificate() -> Result<rustls::ClientConfig, TransportError> {
+    client_config(&TlsMode::Insecure, Seen::default())
+}
+
 fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(MediaReaderError::Tls)?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(any_certificate::AnyCertificate::new()))
-        .with_no_client_auth();
     Client::builder()
-        .tls_backend_preconfigured(tls)
+        .tls_backend_preconfigured(any_certificate().map_err(MediaReaderError::Tls)?)
         .redirect(redirect::Policy::none())
         .no_proxy()
         .local_address(local)
@@ -101,59 +103,4 @@ fn unreachable(error: reqwest::Error) -> MediaRefusal {
     let error = error.without_url();
     let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
     MediaRefusal::Unreachable(cause)
-}
-
-mod any_certificate {
-    //! A verifier that takes any certificate: most BMCs have no way to know ours.
-
-    use rustls::{
-        DigitallySignedStruct, Error, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
-        pki_types::{CertificateDer, ServerName, UnixTime},
-    };
-
-    #[derive(Debug)]
-    pub(super) struct AnyCertificate(WebPkiSupportedAlgorithms);
-
-    impl AnyCertificate {
-        pub(super) fn new() -> Self {
-            Self(ring::default_provider().signature_verification_algorithms)
-        }
-    }
-
-    impl ServerCertVerifier for AnyCertificate {
-        fn verify_server_cert(
-            &self,
-            _end_entity: &CertificateDer<'_>,
-            _intermediates: &[CertificateDer<'_>],
-            _server_name: &ServerName<'_>,
-            _ocsp_response: &[u8],
-            _now: UnixTime,
-        ) -> Result<ServerCertVerified, Error> {
-            Ok(ServerCertVerified::assertion())
-        }
-
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls12_signature(message, cert, signature, &self.0)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            cert: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            verify_tls13_signature(message, cert, signature, &self.0)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.0.supported_schemes()
-        }
-    }
 }

@@ -76,7 +76,7 @@ pub use config::{
 pub use faults::{Chance, Effect, Fault, StateIs, When};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
 pub use http::{ServeError, TwinServer};
-pub use http_media::{HttpMediaReader, MediaReaderError};
+pub use http_media::{HttpMediaReader, MediaReaderError, any_certificate};
 pub use in_process::InProcess;
 pub use journal::{Change, Entry, Happening, Operation};
 pub use mangle::Delivery;

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::bmc::ConnectError;
 use super::site::Site;
 use super::slots::{Learned, NoPlan, Plans};
-use super::steps::{bmc_address, plans_for};
+use super::steps::{bmc_address, plans};
 use crate::model::{Server, Time};
 
 pub(super) use clock::skew;
@@ -102,9 +102,13 @@ pub async fn card(bmc: &Bmc, subject: &Subject<'_>, recorder: &Recorder) -> Resu
     }))
 }
 
-/// The plans a job would choose from.
+/// The plans a job would choose from; none where a job would stop before it plans.
 pub(super) fn plan_of(bmc: &Bmc, discovery: &Discovery, subject: &Subject<'_>) -> Result<Plans, NoPlan> {
-    plans_for(&discovery.slots, bmc, subject.media_base, &subject.learned)
+    bmc.check(discovery, subject.media_base).map_err(|error| {
+        let Trouble { sentence, next_action, .. } = trouble(&error, subject.serial);
+        NoPlan { why: sentence, next: next_action }
+    })?;
+    plans(&discovery.slots, subject.media_base, &subject.learned)
 }
 
 fn shown_plan(plans: &Result<Plans, NoPlan>) -> Value {

@@ -2,16 +2,17 @@
 //! machine, the best first. Pure.
 //!
 //! ```text
-//!  slots (kinds, tree)      -+   drop what takes no media, is denied, refused before, or cannot read our URL
-//!  media rules of the BMC    |   count a slot that is shown under two trees once
-//!  deny list, image limit    +->  dual    boot in the lowest CD, task in another CD       (not with one image at a time)
-//!  what earlier jobs learned |    cd+usb  boot in the lowest CD, task in a USB slot        (not with one image at a time)
-//!  can the ISO be spliced?  -+    single  the maintenance image with the task in it, in one CD after the other
+//!  slots (kinds, tree)      -+   drop what takes no media, refused before, or does not read the scheme of our URL
+//!  scheme of our media URL   |   count a slot that is shown under two trees once
+//!  what earlier jobs learned +->  dual    boot in the lowest CD, task in another CD       (not with one image at a time)
+//!                            |    cd+usb  boot in the lowest CD, task in a USB slot        (not with one image at a time)
+//!                            +    single  the maintenance image with the task in it, in one CD after the other
 //! ```
 //!
 //! [`plan`] lists, [`Plans::after`] picks the next one once a slot has refused. Invariants: the boot image is always in a
 //! slot the host sees as a CD, and in a lower one than a task image in a CD (firmware boots the first CD it finds); no slot
-//! is used twice in a plan; the list is bounded; the same facts give the same list.
+//! is used twice in a plan; the list is bounded; the same facts give the same list. What a BMC's profile forbids (slots,
+//! schemes, ports) is settled before: the client closes such slots, and its check of the BMC refuses such URLs.
 //!
 //! DESIGN section 8.
 
@@ -61,36 +62,10 @@ const LEARNED_MAX: usize = 16;
 pub(crate) struct Capabilities<'a> {
     /// The slots, in the BMC's order.
     pub(crate) slots: &'a [Slot],
-    /// Which URLs the BMC reads media from.
-    pub(crate) reads: MediaRules<'a>,
-    /// How our media server offers images to this BMC.
-    pub(crate) offered: Offered<'a>,
-    /// Ids of slots that are never used, as the profile has it; a trailing `*` fits all that begin so.
-    pub(crate) denied: &'a [&'a str],
-    /// How many images the BMC holds at once, if that is known.
-    pub(crate) images_max: Option<u32>,
+    /// The scheme under which our images are offered to this BMC.
+    pub(crate) scheme: &'a str,
     /// What earlier jobs found out.
     pub(crate) learned: &'a Learned,
-    /// Why the maintenance image takes no splice; `None` when it does or nobody looked yet.
-    pub(crate) no_splice: Option<&'a str>,
-}
-
-/// Which URLs a BMC reads media from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MediaRules<'a> {
-    /// Schemes, the best first; none listed: any.
-    pub(crate) schemes: &'a [&'a str],
-    /// The only port, if it is that picky.
-    pub(crate) port: Option<u16>,
-}
-
-/// How images are offered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offered<'a> {
-    /// The scheme of the media base URL.
-    pub(crate) scheme: &'a str,
-    /// Its port.
-    pub(crate) port: u16,
 }
 
 /// What jobs found out about a BMC's slots. Holds for one firmware and one state of the server's record.
@@ -212,14 +187,12 @@ struct Usable<'a> {
 
 /// Every way in which the images can get to the machine.
 pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<Plans, NoPlan> {
-    reachable(facts)?;
     let (usable, dropped) = sorted_out(facts);
     let cds: Vec<&Slot> = usable.iter().filter(|usable| usable.cd).map(|usable| usable.slot).collect();
     let usbs: Vec<&Slot> = usable.iter().filter(|usable| !usable.cd).map(|usable| usable.slot).collect();
     let Some((boot, others)) = cds.split_first() else { return Err(no_slot(facts, &dropped)) };
-    let one_image = facts.learned.one_image || facts.images_max == Some(1);
     let mut list = Vec::new();
-    if !one_image {
+    if !facts.learned.one_image {
         list.extend(others.iter().map(|task| {
             let reason = format!("{} CD slots take media", cds.len());
             choice(SlotPlan::Dual, boot, Some(task), reason)
@@ -232,52 +205,10 @@ pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<Plans, NoPlan> {
             choice(SlotPlan::CdUsb, boot, Some(task), reason.to_owned())
         }));
     }
-    if facts.no_splice.is_none() {
-        let reason = single_reason(facts, one_image, others.is_empty() && usbs.is_empty(), &dropped);
-        list.extend(cds.iter().map(|slot| choice(SlotPlan::Single, slot, None, reason.clone())));
-    }
+    let reason = single_reason(facts, others.is_empty() && usbs.is_empty(), &dropped);
+    list.extend(cds.iter().map(|slot| choice(SlotPlan::Single, slot, None, reason.clone())));
     list.truncate(PLANS_MAX);
-    match (list.is_empty(), facts.no_splice) {
-        (false, _) => Ok(Plans { list }),
-        (true, why) => Err(NoPlan {
-            why: format!(
-                "this BMC takes one image only, and the task does not fit into the maintenance ISO: {}",
-                why.unwrap_or("it takes no splice")
-            ),
-            next: "use a maintenance ISO without a UDF file system, or a BMC with two slots".to_owned(),
-        }),
-    }
-}
-
-/// Whether the BMC can read what we offer, as far as its profile knows.
-fn reachable(facts: &Capabilities<'_>) -> Result<(), NoPlan> {
-    let (reads, offered) = (&facts.reads, &facts.offered);
-    let named = |schemes: &[&str]| schemes.join(" or ").to_ascii_uppercase();
-    if !reads.schemes.is_empty()
-        && !reads.schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case(offered.scheme))
-    {
-        return Err(NoPlan {
-            why: format!(
-                "this BMC reads media over {} only, and ours are offered over {}",
-                named(reads.schemes),
-                named(&[offered.scheme])
-            ),
-            next: format!(
-                "give the server a media_base_url that begins with {}://",
-                reads.schemes.first().copied().unwrap_or("http")
-            ),
-        });
-    }
-    match reads.port {
-        Some(port) if port != offered.port => Err(NoPlan {
-            why: format!(
-                "this BMC reads media from port {port} only, and ours are offered on port {}",
-                offered.port
-            ),
-            next: format!("set MEDIA_HTTP_ADDR to port {port}, or a media_base_url that leads to it"),
-        }),
-        _ => Ok(()),
-    }
+    Ok(Plans { list })
 }
 
 /// What can be used, lowest first, and what was dropped with the reason.
@@ -304,20 +235,13 @@ fn same_slot(a: &Slot, b: &Slot) -> bool {
 }
 
 fn unusable(facts: &Capabilities<'_>, slot: &Slot) -> Option<String> {
-    let denied = |pattern: &&str| match pattern.strip_suffix('*') {
-        Some(start) => slot.id.starts_with(start),
-        None => slot.id == **pattern,
-    };
     if !slot.takes_media() {
         return Some("offers no way to insert an image".to_owned());
     }
     if !slot.is_cd() && !slot.is_usb() {
         return Some("is neither a CD nor a USB slot".to_owned());
     }
-    if facts.denied.iter().any(denied) {
-        return Some("is not used with this kind of BMC".to_owned());
-    }
-    let scheme = facts.offered.scheme.to_ascii_uppercase();
+    let scheme = facts.scheme.to_ascii_uppercase();
     if !slot.transfer_protocols.is_empty() && !slot.transfer_protocols.contains(&scheme) {
         return Some(format!("reads {} and not {scheme}", slot.transfer_protocols.join(", ")));
     }
@@ -329,12 +253,9 @@ fn choice(plan: SlotPlan, boot: &Slot, task: Option<&&Slot>, reason: String) -> 
     Choice { plan, boot: boot.uri.clone(), task: task.map(|slot| slot.uri.clone()), ids, reason }
 }
 
-fn single_reason(facts: &Capabilities<'_>, one_image: bool, alone: bool, dropped: &[String]) -> String {
+fn single_reason(facts: &Capabilities<'_>, alone: bool, dropped: &[String]) -> String {
     if facts.learned.one_image {
         return "this BMC held one image at a time in an earlier job".to_owned();
-    }
-    if one_image {
-        return "this kind of BMC holds one image at a time".to_owned();
     }
     match (alone, dropped) {
         (true, []) => "there is one slot".to_owned(),

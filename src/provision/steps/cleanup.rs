@@ -9,13 +9,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redfish::{ErrorKind, PowerState, ResetType};
+use redfish::{PowerState, ResetType};
 use serde_json::{Value, json};
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
 use super::super::fault::{failure, of_redfish, unavailable};
 use super::super::site::Site;
 use super::super::waits;
+use super::eject::empty;
 use super::iso_build::Use;
 use super::mount::lost;
 use super::power::{ask, due, force_off, orphaned, power_state};
@@ -175,7 +176,6 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     let mut report = StepReport::done();
     let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| of_redfish(STEP, &error))?;
     for slot in &shown {
-        let uri = &slot.uri;
         if slot.is_empty() {
             continue;
         }
@@ -184,17 +184,8 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
             report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
         }
-        let confirmed = match host.bmc.eject(uri).await {
-            Ok(applied) => applied.confirmed,
-            // Told before: a BMC that shows its slots late refuses to do what is done.
-            Err(error) if context.waited.is_some() && matches!(error.kind, ErrorKind::Refused { .. }) => {
-                false
-            }
-            Err(error) => return Err(of_redfish(STEP, &error)),
-        };
-        if !confirmed {
-            let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
-            return Ok(settling(&waits::EJECT, host.bmc.profile().read_back_lag, detail));
+        if let Some(waiting) = empty(STEP, context, &host, slot).await? {
+            return Ok(waiting);
         }
         ejected += 1;
     }

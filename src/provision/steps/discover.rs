@@ -35,7 +35,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     discovery.slots = host.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
     let learned = Learned::stored(host.server.observed.as_ref(), firmware.as_deref(), host.server.revision);
-    let plans = plans(&discovery.slots, &host.bmc.profile(), &validated.media_base, &learned, None);
+    let plans = plans(&discovery.slots, &validated.media_base, &learned);
     let choice = match plans {
         Ok(plans) => plans.best().clone(),
         Err(no) => return Err(StepReport::fail(failure(class::UNSUPPORTED, STEP, no.why, no.next))),

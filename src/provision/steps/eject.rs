@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use redfish::{ErrorKind, Slot};
+
 use super::super::fault::of_redfish;
 use super::super::site::Site;
 use super::super::waits;
 use super::cleanup::filled;
-use super::{bmc_policy, known_host, settled, settling, step};
+use super::{Host, bmc_policy, known_host, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::model::NewEvent;
 
@@ -37,13 +39,8 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         if slot.is_empty() {
             continue;
         }
-        let ejected = host.bmc.eject(uri).await.map_err(|error| of_redfish(STEP, &error))?;
-        if !ejected.confirmed {
-            return Ok(settling(
-                &waits::EJECT,
-                host.bmc.profile().read_back_lag,
-                format!("slot {} was told to eject and still shows a medium", slot.id),
-            ));
+        if let Some(waiting) = empty(STEP, context, &host, &slot).await? {
+            return Ok(waiting);
         }
         report = report.event(NewEvent::info(
             "redfish.ejected",
@@ -51,4 +48,23 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         ));
     }
     Ok(host.report(report))
+}
+
+/// Ejects what a slot shows; answers a wait while a read does not show it empty.
+///
+/// A refusal after a wait is no failure: a BMC that shows its slots late refuses to do what is done.
+pub(super) async fn empty(
+    step: &str,
+    context: &StepContext,
+    host: &Host,
+    slot: &Slot,
+) -> Result<Option<StepReport>, StepReport> {
+    match host.bmc.eject(&slot.uri).await {
+        Ok(ejected) if ejected.confirmed => return Ok(None),
+        Ok(_) => {}
+        Err(error) if context.waited.is_some() && matches!(error.kind, ErrorKind::Refused { .. }) => {}
+        Err(error) => return Err(of_redfish(step, &error)),
+    }
+    let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
+    Ok(Some(settling(&waits::EJECT, host.bmc.profile().read_back_lag, detail)))
 }

@@ -21,6 +21,7 @@ use super::super::waits;
 use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
 use crate::engine::{StepContext, StepReport, TurnRequest, Verdict};
+use crate::model::mutant::{self, Mutant};
 use crate::model::{NewEvent, Time, turn};
 
 /// How long a host may take to show a power state it was told to take.
@@ -66,8 +67,8 @@ pub(super) fn due(context: &StepContext, asked: &PowerAsked) -> bool {
 
 /// Sends a power request that was written down as `asked`; answers whether a read shows its effect already.
 ///
-/// A refusal of one that was sent before is no failure: the first may have been carried out by a BMC that shows its power
-/// state late, and refuses to do what is done.
+/// A refusal of what was asked for before, also gracefully, is no failure: the first request may have been carried out by
+/// a BMC that shows its power state late, and refuses to do what is done.
 pub(super) async fn ask(
     step: &str,
     host: &Host,
@@ -77,7 +78,12 @@ pub(super) async fn ask(
 ) -> Result<bool, StepReport> {
     match host.bmc.reset(system, reset).await {
         Ok(applied) => Ok(applied.confirmed),
-        Err(error) if asked.sent > 1 && matches!(error.kind, ErrorKind::Refused { .. }) => Ok(false),
+        Err(error)
+            if (asked.sent > 1 || asked.graceful_at.is_some())
+                && matches!(error.kind, ErrorKind::Refused { .. }) =>
+        {
+            Ok(false)
+        }
         // A definite no leaves nothing to wait for: the next try sends it again at once.
         Err(error) if !error.maybe_applied() => {
             let unasked = PowerAsked { sent: asked.sent.saturating_sub(1), sent_at: None, ..asked.clone() };
@@ -115,8 +121,12 @@ pub(super) async fn force_off(
             ));
         }
     }
-    Ok(settling(&waits::POWER_OFF, POWER_WITHIN, "the host was told to power off and is still on")
-        .leaving(json!(asked)))
+    let shown = match state {
+        PowerState::Unknown => "no power state".to_owned(),
+        state => format!("{state:?}"),
+    };
+    let detail = format!("the host was told to power off; its BMC shows {shown}");
+    Ok(settling(&waits::POWER_OFF, POWER_WITHIN, detail).leaving(json!(asked)))
 }
 
 async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
@@ -131,6 +141,10 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
+    if context.reentered && asked.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
+        // What somebody who distrusts the power state might do.
+        let _sent = host.bmc.reset(system, ResetType::ForceRestart).await;
+    }
     let state =
         power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
     if state != PowerState::Off {

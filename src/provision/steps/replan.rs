@@ -14,19 +14,17 @@
 
 use std::sync::Arc;
 
-use redfish::{ErrorKind, Profile, RedfishError};
+use redfish::{ErrorKind, RedfishError};
 use serde_json::{Value, json};
 
 use super::super::evidence::{Discovered, Mounted, Replanned, Validated};
 use super::super::fault::failure;
 use super::super::site::Site;
-use super::super::slots::{
-    self, Capabilities, Learned, MediaRules, NoPlan, Offered, Plans, Refusal, SlotPlan,
-};
+use super::super::slots::{self, Capabilities, Learned, NoPlan, Plans, Refusal, SlotPlan};
 use super::iso_build::{Use, grant, task_of};
 use super::{Host, class, left};
 use crate::engine::{StepContext, StepReport};
-use crate::media::{FrozenSplice, ImageDigest};
+use crate::media::{self, FrozenSplice, ImageDigest};
 use crate::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepRecord, chain};
 use crate::provision::QUEUE;
 
@@ -104,45 +102,14 @@ pub(super) fn uses(found: &Discovered, snapshot: &Snapshot) -> Vec<Use> {
     std::iter::once((found.plan, 1)).chain(later).map(|(plan, attempt)| Use::of(plan, attempt)).collect()
 }
 
-/// All plans for what was discovered.
-pub(super) fn plans(
+/// All plans for slots that take media served under `media_base`, a URL the BMC was checked against.
+pub(in crate::provision) fn plans(
     slots: &[redfish::Slot],
-    profile: &Profile,
-    media_base: &str,
-    learned: &Learned,
-    no_splice: Option<&str>,
-) -> Result<Plans, NoPlan> {
-    let (scheme, offered_port) = offered(media_base);
-    let schemes: Vec<&str> = profile.url_schemes.iter().map(String::as_str).collect();
-    let denied: Vec<&str> = profile.slot_deny.iter().map(String::as_str).collect();
-    let port = Some(profile.url_port).filter(|port| *port > 0);
-    slots::plan(&Capabilities {
-        slots,
-        reads: MediaRules { schemes: &schemes, port },
-        offered: Offered { scheme: &scheme, port: offered_port },
-        denied: &denied,
-        images_max: None,
-        learned,
-        no_splice,
-    })
-}
-
-/// All plans for what a probe has seen.
-pub(in crate::provision) fn plans_for(
-    slots: &[redfish::Slot],
-    bmc: &redfish::Bmc,
     media_base: &str,
     learned: &Learned,
 ) -> Result<Plans, NoPlan> {
-    plans(slots, &bmc.profile(), media_base, learned, None)
-}
-
-/// Scheme and port of a base URL.
-fn offered(base: &str) -> (String, u16) {
-    let url = url::Url::parse(base).ok();
-    let scheme = url.as_ref().map_or("http", |url| url.scheme()).to_owned();
-    let port = url.and_then(|url| url.port_or_known_default()).unwrap_or(80);
-    (scheme, port)
+    let scheme = media_base.split_once("://").map_or("http", |(scheme, _)| scheme);
+    slots::plan(&Capabilities { slots, scheme, learned })
 }
 
 /// What an error of an insert says about the slot; `None` when it says nothing about it. `patient` is whether it makes sense
@@ -203,7 +170,7 @@ pub(super) async fn splice(
     })?;
     let frozen = FrozenSplice::new(digest, task);
     let bytes = frozen.to_bytes().map_err(|why| unusable(chain(&why).to_string()))?;
-    let planned = tokio::task::spawn_blocking(move || frozen.plan(&maintenance.body)).await;
+    let planned = media::offload(move || frozen.plan(&maintenance.body)).await;
     let image = planned
         .map_err(|_panic| unusable("planning it broke off".to_owned()))?
         .map_err(|why| unusable(chain(&why).to_string()))?;
@@ -238,7 +205,7 @@ pub(super) async fn take_next(
     let slots = &found.discovery.slots;
     // Planned as it was at first: what this job met since stands in the refusals.
     let before: Discovered = left(step, context, "redfish.discover")?;
-    let next = plans(slots, &host.bmc.profile(), &validated.media_base, &before.learned, None)
+    let next = plans(slots, &validated.media_base, &before.learned)
         .ok()
         .and_then(|plans| plans.after(&refusals).cloned());
     let Some(choice) = next else { return Err(given_up(step, &refusals, what)) };

@@ -178,7 +178,7 @@ async fn line((bench, id, run): &(Bench, RunId, Run)) -> (String, &'static str) 
 }
 
 fn steps() -> impl Iterator<Item = &'static str> {
-    FORWARD.iter().chain(&FINISH).map(|(name, _)| *name)
+    FORWARD.iter().chain(&[REPORTED]).chain(&FINISH).map(|(name, _)| *name)
 }
 
 /// Every step failing, before its act and after it, and what that comes to. The power is that of a machine which was found

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redfish::{PowerState, ResetType};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
@@ -140,7 +141,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
 /// Whether this job told the host to power on so recently that an "off" of its BMC may be stale: nobody has seen it on.
 fn coming_up(context: &StepContext) -> bool {
     context.snapshot.evidence("redfish.power-on").any(|record| {
-        let asked: PowerAsked = serde_json::from_value(record.evidence.clone()).unwrap_or_default();
+        let asked: PowerAsked = Deserialize::deserialize(&record.evidence).unwrap_or_default();
         let unseen = asked.unseen || record.phase != StepPhase::Done;
         unseen && asked.sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
     })

@@ -26,7 +26,8 @@
 //!
 //! ```text
 //! main        -> cli
-//! cli         -> app config iso9660 model provision redfish::sim registry secrets sim telemetry
+//! cli         -> app config iso9660 model provision redfish::sim registry secrets selftest sim telemetry
+//! selftest    -> api app config engine iso9660 model provision redfish redfish::sim secrets sim store
 //! app         -> api auth config engine iso9660 media model outbox provision redfish registry secrets store telemetry
 //! api         -> auth engine media model provision secrets store telemetry
 //! provision   -> engine media model redfish secrets
@@ -57,6 +58,7 @@
 //! | [`secrets`] | sealing, credential references, derived tokens |
 //! | [`config`] | every setting once: flag, variable, file key, default, doc line |
 //! | [`telemetry`] | logs and metrics |
+//! | [`selftest`] | the seeded simulation: controllers, twins, machines and people on virtual time in one thread |
 //! | [`sim`] | a simulated data centre: twins and a maintenance OS that really installs |
 //!
 //! # Promises that span rooms
@@ -79,6 +81,7 @@ pub mod model;
 pub mod outbox;
 pub mod provision;
 pub mod secrets;
+pub mod selftest;
 pub mod sim;
 pub mod store;
 pub mod telemetry;

@@ -14,7 +14,7 @@
 //!   admission  what may begin, and when
 //!   guards   what must not be possible           operators  what a person asks of a job
 //!   outgoing events posted to others                     esxi     an installer that cannot report
-//!   faults   every known fault of a BMC, each with its ending
+//!   faults   every known fault of a BMC, each with its ending   soak  all of it, while the controller is killed
 //! ```
 //! DESIGN sections 5 to 9 and 13.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -42,5 +42,6 @@ mod reports;
 mod requests;
 mod secrets;
 mod slots;
+mod soak;
 mod stream;
 mod vendors;

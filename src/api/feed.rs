@@ -85,6 +85,7 @@ impl Feed {
         let mut cursor = 0;
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => return,
                 changed = commits.changed() => if changed.is_err() { return },
             }
@@ -94,6 +95,7 @@ impl Feed {
             if let Err(error) = tail(store, live, &mut cursor).await {
                 tracing::warn!(error = %crate::model::chain(&error), "the event stream could not read on");
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(REFUSED) => {}
                 }

@@ -9,12 +9,14 @@
 //! beside the database); what holds the master key is made here and handed down.
 
 mod adapters;
+mod controller;
 mod images;
 mod listen;
 mod lock;
 mod pressure;
 mod retention;
 
+pub use controller::{Controller, Given, Surroundings};
 pub use images::Offline;
 
 use std::io;
@@ -26,22 +28,17 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::Uuid;
 
-use crate::api::{Api, ApiSettings, Feed, ImageCare};
-use crate::auth::{AuthConfig, AuthMode, Authenticator, JwtKey, RateLimit, RateLimiter, WebhookSecrets};
-use crate::config::{Settings, TaskIsoMode};
-use crate::engine::{Engine, EngineConfig, Kinds};
-use crate::media::{Grants, Library, LibraryOptions};
-use crate::model::recipe::RecipeSchemas;
+use crate::api::ImageCare;
+use crate::auth::AuthMode;
+use crate::config::Settings;
+use crate::engine::Engine;
+use crate::media::Grants;
 use crate::model::{Clock, Time};
 use crate::outbox::Outbox;
-use crate::provision::{
-    Addresses, BmcLimits, Bmcs, Checkup, Limits, Provision, QUEUE, Site, SiteSettings, step_names,
-};
-use crate::secrets::{JobTokens, MasterKey, Resolver, SecretSource, token_hash};
+use crate::provision::{Addresses, Site};
+use crate::secrets::{MasterKey, SecretSource, token_hash};
 use crate::store::{Store, StoreError, TakeOver};
-use crate::telemetry::Metrics;
 
 /// The longest maintenance ISO that is imported.
 const MAX_IMAGE: u64 = 64 << 30;
@@ -168,6 +165,11 @@ impl Running {
 
 /// Starts a controller.
 pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
+    start_in(settings, Surroundings::real(clock)).await
+}
+
+async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Running, StartError> {
+    let clock = Arc::clone(&surroundings.clock);
     for path in [&settings.storage_root, &settings.maintenance_dir()] {
         make_folder(path)?;
     }
@@ -177,7 +179,6 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
     let lock = lock::DataLock::take(&settings.db_path)?;
     let key = master_key(&settings)?;
     let store = open_store(&settings, clock.now()).await?;
-    let metrics = Arc::new(Metrics::default());
     let registry = match settings.enable_registry {
         true => Some(images::open(&settings).await?),
         false => None,
@@ -203,37 +204,29 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         public_url: settings.controller_public_url.clone(),
         media_base_url: settings.media_base_url.clone(),
     };
-    let site = Arc::new(make_site(&settings, &key, &store, &registry, &metrics, addresses, &clock)?);
-    let kinds = Kinds::default()
-        .with(Arc::new(Provision::new(Arc::clone(&site))))
-        .with(Arc::new(Checkup::new(Arc::clone(&site))));
-    let incarnation = Uuid::now_v7().to_string();
+    let incarnation = surroundings.chance.id(clock.now()).to_string();
     store.begin_incarnation(incarnation.clone(), clock.now()).await?;
-    let engine = Engine::new(
-        store.clone(),
-        kinds,
-        Arc::clone(&clock),
-        EngineConfig {
-            owner: format!("controller-{incarnation}"),
-            queues: vec![QUEUE.to_owned()],
-            concurrency: settings.worker_concurrency,
-            lease: settings.job_lease_ttl,
-            // Long enough for the last request of a lost worker, and for a clock that is followed a tenth faster.
-            grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
-        },
-    );
+    let stop_work = CancellationToken::new();
+    let given = Given {
+        settings: &settings,
+        key: &key,
+        store: &store,
+        registry: &registry,
+        addresses,
+        surroundings: &surroundings,
+    };
+    let Controller { engine, mut api, feed } = Controller::assemble(given, &incarnation, stop_work.clone())?;
     engine.gauge(Arc::new(pressure::Gauge {
         storage: settings.storage_root.clone(),
         registry: registry.clone(),
         clock: Arc::clone(&clock),
     }));
-    let auth = Arc::new(authenticator(&settings, &store)?);
-    let (stop_work, stop_api, stop_media) =
-        (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
-    let feed = Feed::new(store.clone(), stop_work.clone());
-    let (resolver, counted) = (Arc::new(Resolver::new(&key)), Arc::clone(&metrics));
-    let outbox = Outbox::new(store.clone(), Arc::clone(&clock), resolver, counted, tls_of(&settings)?)
-        .map_err(setting("make the HTTP client of webhooks"))?;
+    let (stop_api, stop_media) = (CancellationToken::new(), CancellationToken::new());
+    let site = Arc::clone(&api.site);
+    let (resolver, counted) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
+    let outbox =
+        Outbox::new(store.clone(), Arc::clone(&clock), resolver, counted, controller::tls_of(&settings)?)
+            .map_err(setting("make the HTTP client of webhooks"))?;
     let caretaker = match &registry {
         Some(registry) => {
             let care = images::Care::of(&settings);
@@ -241,12 +234,13 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
         }
         None => None,
     };
-    let (recorder, heard) = images::Recorder::new(Arc::clone(&metrics));
+    api.images = caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn ImageCare>);
+    let (recorder, heard) = images::Recorder::new(Arc::clone(&api.metrics));
     let doors = match &registry {
         Some(registry) => {
             let entrance = images::Entrance {
                 settings: &settings,
-                auth: Arc::clone(&auth),
+                auth: Arc::clone(&api.auth),
                 store: store.clone(),
                 clock: Arc::clone(&clock),
                 token_key: key.derive("registry-tokens"),
@@ -255,22 +249,6 @@ pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running,
             Some(entrance.open(registry).await?)
         }
         None => None,
-    };
-    let api = Api {
-        images: caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn ImageCare>),
-        feed: feed.clone(),
-        engine: engine.clone(),
-        site: Arc::clone(&site),
-        auth: Arc::clone(&auth),
-        webhook_secrets: Arc::new(webhook_secrets(&settings)?),
-        webhook_failures: Arc::new(RateLimiter::new(RateLimit::default())),
-        resolver: Arc::new(Resolver::new(&key)),
-        metrics: Arc::clone(&metrics),
-        storage: settings.storage_root.clone(),
-        settings: ApiSettings {
-            max_body_bytes: settings.max_body_bytes,
-            metrics_anonymous: settings.metrics_anonymous,
-        },
     };
     // The last thing that can fail: a token that is stored is also shown.
     let first_token = first_token(&settings, &store, clock.now()).await?;
@@ -368,100 +346,6 @@ async fn open_store(settings: &Settings, now: Time) -> Result<Store, StartError>
     Ok(opened.map_err(|_panic| StoreError::Closed)??)
 }
 
-fn make_site(
-    settings: &Settings,
-    key: &MasterKey,
-    store: &Store,
-    registry: &Option<registry::Registry>,
-    metrics: &Arc<Metrics>,
-    addresses: Addresses,
-    clock: &Arc<dyn Clock>,
-) -> Result<Site, StartError> {
-    let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
-    let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
-    let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
-    let controller_ca = controller_ca.map_err(setting("read CONTROLLER_CA_FILE"))?;
-    let options = LibraryOptions { tls: tls_of(settings)?, max_image_bytes: MAX_IMAGE };
-    let library = Library::open(&settings.maintenance_dir(), options)
-        .map_err(setting("open the library of maintenance ISOs"))?;
-    let media_key = Arc::new(key.derive("media-grants"));
-    let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
-    let wall = Arc::clone(clock);
-    let grants = Grants::new(Arc::new(ledger), library.clone(), Arc::new(move || wall.now().timestamp()));
-    let directory = Arc::new(adapters::StoreDirectory(store.clone()));
-    let bmcs = Bmcs::new(
-        Resolver::new(key),
-        key.derive("bmc-sessions"),
-        Arc::clone(&directory) as Arc<dyn crate::provision::Sessions>,
-        Arc::new(adapters::RedfishMeter(Arc::clone(metrics))),
-        redfish::Options {
-            read_timeout: settings.redfish_timeout,
-            // The engine tries again too, durably and visibly; here only what a lost packet costs is bridged.
-            read_attempts: 2,
-            ..redfish::Options::default()
-        },
-        BmcLimits {
-            each: redfish::LimitOptions {
-                rate: settings.redfish_rate,
-                burst: settings.redfish_rate.saturating_mul(4),
-                breaker_failures: settings.redfish_breaker,
-                breaker_rest: settings.redfish_breaker_rest,
-            },
-            in_flight: settings.redfish_max_in_flight,
-        },
-        ca,
-    );
-    Ok(Site {
-        schemas: RecipeSchemas::builtin(),
-        directory: Box::new(adapters::StoreDirectory(store.clone())),
-        images: Box::new(adapters::RegistryImages(registry.clone())),
-        bmcs,
-        grants,
-        library,
-        tokens: JobTokens::new(key),
-        media_key,
-        meter: Arc::new(adapters::JobMeter(Arc::clone(metrics))),
-        addresses,
-        settings: SiteSettings {
-            maintenance_iso_url: settings.maintenance_iso_url.clone(),
-            esxi_installer_url: settings.esxi_installer_url.clone(),
-            install_min_time: settings.install_min_time,
-            install_window: settings.install_window,
-            job_timeout: settings.job_stuck_timeout,
-            cleanup_timeout: settings.cleanup_timeout,
-            bmc_tries: settings.redfish_retries.max(1),
-            task_iso_dir: (settings.task_iso_mode == TaskIsoMode::File)
-                .then(|| settings.task_iso_dir.clone()),
-            controller_ca,
-            registry: registry.is_some(),
-            limits: limits(settings)?,
-        },
-    })
-}
-
-/// Whom our own HTTP clients believe: the authorities of `CONTROLLER_CA_FILE` and no others.
-fn tls_of(settings: &Settings) -> Result<rustls::ClientConfig, StartError> {
-    let roots = settings.controller_ca_file.as_ref().map(std::fs::read).transpose();
-    let roots = roots.map_err(setting("read CONTROLLER_CA_FILE"))?.unwrap_or_default();
-    crate::media::tls_config(&roots).map_err(setting("use CONTROLLER_CA_FILE"))
-}
-
-/// The limits of the settings; a step that does not exist is a setting that means nothing.
-fn limits(settings: &Settings) -> Result<Limits, StartError> {
-    let unknown = settings.step_timeouts.iter().find(|(step, _)| !step_names().any(|known| known == step));
-    if let Some((step, _)) = unknown {
-        let known = step_names().collect::<Vec<_>>().join(", ");
-        return Err(setting("use STEP_TIMEOUTS")(format!("there is no step {step}; the steps are {known}")));
-    }
-    let some = |limit: u32| (limit > 0).then_some(limit);
-    Ok(Limits {
-        power_ons: some(settings.max_power_ons),
-        power_on_settle: settings.power_on_settle,
-        per_site: some(settings.site_limit),
-        steps: settings.step_timeouts.iter().cloned().collect(),
-    })
-}
-
 /// Makes an admin token at the first start, unless a user is configured: somebody must be able to get in.
 async fn first_token(
     settings: &Settings,
@@ -474,27 +358,6 @@ async fn first_token(
     }
     let token = crate::auth::generate_token().map_err(setting("make the first admin token"))?;
     let hash = token_hash(token.expose_secret());
-    let stored = store.first_token(Uuid::now_v7().to_string(), hash, now).await?;
+    let stored = store.first_token(uuid::Uuid::now_v7().to_string(), hash, now).await?;
     Ok(stored.then_some(token))
-}
-
-fn authenticator(settings: &Settings, store: &Store) -> Result<Authenticator, StartError> {
-    let jwt = load("read JWT_SECRET", &settings.jwt_secret)?
-        .map(|secret| JwtKey::hs256(&secret))
-        .transpose()
-        .map_err(setting("use JWT_SECRET"))?;
-    let config = AuthConfig {
-        mode: settings.auth_mode,
-        basic_user: settings.basic_user.clone().zip(settings.basic_pass_hash.clone()),
-        jwt,
-        failures: RateLimit::default(),
-    };
-    Authenticator::new(config, Arc::new(adapters::StoreCredentials(store.clone())))
-        .map_err(setting("set up authentication"))
-}
-
-fn webhook_secrets(settings: &Settings) -> Result<WebhookSecrets, StartError> {
-    let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
-    let previous = load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)?;
-    Ok(WebhookSecrets::new(current.as_ref(), previous.as_ref()))
 }

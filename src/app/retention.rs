@@ -27,6 +27,7 @@ pub(super) async fn run(
     loop {
         let before = clock.now().minus(keep);
         let swept = tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             swept = sweep(&store, before, &task_iso_dir) => swept,
         };
@@ -38,6 +39,7 @@ pub(super) async fn run(
             }
         }
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }

@@ -63,6 +63,9 @@ pub struct SimArgs {
     /// How long each step of an installation takes at least, such as 500ms.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = pace)]
     pub pace: Duration,
+    /// Let the hosts do nothing when they have power, to measure a controller and not hosts.
+    #[arg(long)]
+    pub idle_hosts: bool,
     /// Write the maintenance image of the demonstration to this file.
     #[arg(long, value_name = "FILE")]
     pub maintenance_iso: Option<PathBuf>,
@@ -72,7 +75,7 @@ pub struct SimArgs {
 }
 
 /// More simulated servers than this are a mistake on one machine.
-const MAX_SERVERS: usize = 1000;
+const MAX_SERVERS: usize = 10_000;
 
 fn servers(text: &str) -> Result<usize, String> {
     text.parse()

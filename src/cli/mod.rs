@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 //!
 //! ```text
+//! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! server, job, batch, webhook,
 //! controller                    ask a running controller over HTTP; they never open its database
@@ -31,6 +32,7 @@ mod output;
 mod recipe;
 mod registry;
 mod registry_online;
+mod selftest;
 mod serve;
 mod server;
 mod settings_args;
@@ -71,6 +73,8 @@ enum Command {
     Demo(DemoArgs),
     /// Run simulated servers
     Sim(SimArgs),
+    /// Let simulated data centres go wrong, on virtual time, and see that nothing is lost or done twice
+    Selftest(selftest::SelftestArgs),
     /// Register servers and look at them
     Server {
         #[command(flatten)]
@@ -158,6 +162,7 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Serve(settings) => return on_threads(Box::pin(serve::run(settings.load()?))),
         Command::Demo(args) => return on_threads(Box::pin(demo::run(args, json))),
         Command::Sim(args) => return on_threads(Box::pin(sim::run(args, json))),
+        Command::Selftest(args) => return selftest::run(&args, output),
         Command::Server { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(server::run(*command, &client, output)))

@@ -12,7 +12,7 @@ use super::args::SimArgs;
 use super::exit::Exit;
 use super::serve::stop_signal;
 use crate::sim::admin::Admin;
-use crate::sim::{Farm, FarmConfig, InstallerBehaviour, ServerSpec, images};
+use crate::sim::{Farm, FarmConfig, HostKind, InstallerBehaviour, ServerSpec, images};
 
 /// The tag of the OS image that is written.
 const OS_TAG: &str = "22.04";
@@ -63,6 +63,7 @@ async fn farm(args: SimArgs, json: bool) -> anyhow::Result<()> {
             let mut spec = ServerSpec::new(serial);
             spec.twin = Some(Box::new(twin.in_time(args.time)));
             spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };
+            spec.host = if args.idle_hosts { HostKind::Idles } else { HostKind::Boots };
             Ok(spec)
         })
         .collect::<Result<_, VendorError>>()?;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::class;
 use super::hold;
 use super::kind::{Kind, Step, StepPolicy, StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long};
+use crate::model::mutant::{self, Mutant};
 use crate::model::run::backoff;
 use crate::model::{
     Change, Effect, Failure, Level, NewEvent, Outcome, Phase, Plan, Position, Run, Signal, Snapshot, Stage,
@@ -459,7 +460,8 @@ fn park(change: &mut Change, record: &StepRecord, wait: Wait) {
     run.phase = step_to(run.phase, Trigger::Park);
     run.lease = None;
     run.step = Some(record.name.clone());
-    run.next_run_at = Some(wait.due().min(run.deadline_at));
+    run.next_run_at =
+        Some(wait.due().min(run.deadline_at)).filter(|_| !mutant::active(Mutant::NeverLooksAgain));
     run.wait = Some(wait);
 }
 

@@ -14,7 +14,7 @@ use super::interrupt::{Interrupt, Interrupts, Listed, PATIENCE};
 use super::kind::Kinds;
 use super::pressure::Pressed;
 use super::worker::Worker;
-use crate::model::{Clock, NewRun};
+use crate::model::{Chance, Clock, NewRun, system_chance};
 use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
 
 /// The longest sleep between two looks at the database.
@@ -55,6 +55,17 @@ struct Inner {
 impl Engine {
     /// An engine over a store; it does nothing until [`Engine::run`] or [`Engine::settle_all`].
     pub fn new(store: Store, kinds: Kinds, clock: Arc<dyn Clock>, config: EngineConfig) -> Self {
+        Self::with_chance(store, kinds, clock, system_chance(), config)
+    }
+
+    /// The same with a randomness of its own.
+    pub fn with_chance(
+        store: Store,
+        kinds: Kinds,
+        clock: Arc<dyn Clock>,
+        chance: Arc<dyn Chance>,
+        config: EngineConfig,
+    ) -> Self {
         let worker = Worker {
             store,
             kinds,
@@ -62,7 +73,7 @@ impl Engine {
             ttl: config.lease,
             grace: config.grace,
             queues: config.queues.clone().into(),
-            chance: Arc::new(chance),
+            chance,
             interrupts: Interrupts::default(),
             patience: PATIENCE,
         };
@@ -95,6 +106,11 @@ impl Engine {
     /// The clock it goes by.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.worker.clock
+    }
+
+    /// The randomness it goes by.
+    pub fn chance(&self) -> &Arc<dyn Chance> {
+        &self.inner.worker.chance
     }
 
     /// The kinds it knows.
@@ -146,6 +162,7 @@ impl Engine {
                 }
             };
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = self.inner.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
@@ -235,14 +252,5 @@ impl Engine {
         let interrupt = Interrupt::default();
         let _listed = self.list(&claimed, &interrupt);
         self.inner.worker.work(claimed, since, interrupt).await;
-    }
-}
-
-/// A random number in `0.0..1.0` for jitter; a broken source only costs the jitter.
-fn chance() -> f64 {
-    let mut bytes = [0_u8; 4];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 1.0,
     }
 }

@@ -25,7 +25,7 @@ use super::kind::{
 };
 use super::verbs;
 use crate::model::{
-    Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, RunId, Snapshot, StepRecord,
+    Chance, Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, RunId, Snapshot, StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
 
@@ -42,7 +42,7 @@ pub(super) struct Worker {
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
     pub(super) queues: Arc<[String]>,
-    pub(super) chance: Arc<dyn Fn() -> f64 + Send + Sync>,
+    pub(super) chance: Arc<dyn Chance>,
     pub(super) interrupts: Interrupts,
     /// How long a step that may not be interrupted goes on after a cancel.
     pub(super) patience: Duration,
@@ -480,7 +480,7 @@ impl Worker {
             kind,
             policy: policy.unwrap_or_default(),
             now: self.clock.now(),
-            chance: (self.chance)(),
+            chance: self.chance.fraction(),
             queues: &self.queues,
         }
     }

@@ -32,6 +32,7 @@ use uuid::Uuid;
 use super::body::{Body, ImageDigest};
 use super::boot::BootExtents;
 use super::library::{Library, LibraryError};
+use super::offload::offload;
 use super::reads::{ReadLog, ReadSummary, Reads, WallClock, lock, within_timeout};
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{FrozenSplice, SplicedError};
@@ -393,7 +394,7 @@ impl Grants {
                 let thaw = move || {
                     FrozenTask::from_bytes(&frozen).and_then(|task| Ok((task.thaw()?, task.weight())))
                 };
-                let thawed = tokio::task::spawn_blocking(thaw).await;
+                let thawed = offload(thaw).await;
                 let thawed = thawed.map_err(|stopped| {
                     GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
                 })?;
@@ -411,7 +412,7 @@ impl Grants {
                 let frozen = FrozenSplice::from_bytes(&frozen).map_err(GrantError::Spliced)?;
                 let image = self.0.library.image(frozen.maintenance()).await.map_err(GrantError::Library)?;
                 let (expected, weight) = (record.sha256, frozen.weight());
-                let thawed = tokio::task::spawn_blocking(move || frozen.thaw(&image.body, expected)).await;
+                let thawed = offload(move || frozen.thaw(&image.body, expected)).await;
                 let thawed = thawed.map_err(|stopped| {
                     GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
                 })?;

@@ -33,6 +33,7 @@ mod file;
 mod grants;
 mod job_document;
 mod library;
+mod offload;
 mod range;
 mod reads;
 mod serve;
@@ -54,6 +55,7 @@ pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
     tls_config,
 };
+pub use offload::{BrokeOff, offload};
 pub use range::{Selection, evaluate};
 pub use reads::{FLUSH_EVERY, ReadSummary, WallClock};
 pub use serve::{PromiseFiles, Promises, ReadObserver, respond};

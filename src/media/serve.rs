@@ -39,6 +39,7 @@ use iso9660::{FileRange, ReadAt};
 use tokio::task::JoinHandle;
 
 use super::body::Body;
+use super::offload::in_place;
 use super::range::{Selection, evaluate};
 
 /// How many bytes are read and handed over at once.
@@ -264,9 +265,10 @@ impl http_body::Body for ExactBody {
             let error = io::Error::new(io::ErrorKind::PermissionDenied, "the grant for this image has ended");
             return Poll::Ready(Some(Err(this.fail(error))));
         }
+        let at_once = this.body.in_memory() || in_place();
         let read = if let Some(promised) = this.promise() {
             return Poll::Ready(Some(Ok(this.hand_over(promised))));
-        } else if this.body.in_memory() {
+        } else if at_once {
             read_chunk(&this.body, this.offset, this.remaining)
         } else {
             let mut reading = match this.ahead.take() {
@@ -286,7 +288,7 @@ impl http_body::Body for ExactBody {
             Err(error) => return Poll::Ready(Some(Err(this.fail(error)))),
         };
         let frame = this.hand_over(chunk);
-        if this.remaining > 0 && !this.body.in_memory() && this.direct().is_none() {
+        if this.remaining > 0 && !at_once && this.direct().is_none() {
             this.ahead = Some(this.start(this.offset, this.remaining));
         }
         Poll::Ready(Some(Ok(frame)))

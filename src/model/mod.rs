@@ -2,11 +2,13 @@
 
 pub mod batch;
 pub mod chain;
+pub mod chance;
 pub mod effect;
 pub mod event;
 pub mod gate;
 pub mod ids;
 pub mod job;
+pub(crate) mod mutant;
 pub mod recipe;
 pub mod run;
 pub mod server;
@@ -18,6 +20,7 @@ pub mod webhook;
 
 pub use batch::{Batch, BatchId};
 pub use chain::chain;
+pub use chance::{Chance, SystemChance, system_chance};
 pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob, TURN, turn};
 pub use event::{Event, Level, NewEvent};
 pub use gate::{Closed, Gate, Pressure};

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use redfish::{
-    Bmc, Credentials, Endpoint, Fence, HttpOptions, HttpTransport, Observer, Options, Recorder,
-    SessionHandle, SessionKeeper, TlsMode as BmcTls, Transport,
+    Bmc, Credentials, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer, Options, Recorder,
+    SessionHandle, SessionKeeper, TlsMode as BmcTls, Transport, TransportError,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
@@ -53,6 +53,36 @@ pub trait Sessions: Send + Sync {
     async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable>;
 }
 
+/// The way to BMCs. Passed in, so that a simulation can be the network (lock L10).
+#[async_trait]
+pub trait Network: Send + Sync {
+    /// What carries requests to the BMC at `endpoint`.
+    ///
+    /// # Errors
+    /// When nothing can be sent with these settings.
+    fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, TransportError>;
+    /// The fingerprint of the certificate at `endpoint`.
+    ///
+    /// # Errors
+    /// When nobody answers with one.
+    async fn fingerprint(&self, endpoint: &Endpoint) -> Result<Fingerprint, TransportError>;
+}
+
+/// Real sockets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sockets;
+
+#[async_trait]
+impl Network for Sockets {
+    fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, TransportError> {
+        Ok(Arc::new(HttpTransport::new(endpoint, tls, HttpOptions::default())?))
+    }
+
+    async fn fingerprint(&self, endpoint: &Endpoint) -> Result<Fingerprint, TransportError> {
+        redfish::read_fingerprint(endpoint, FINGERPRINT).await
+    }
+}
+
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
@@ -85,6 +115,7 @@ pub struct Bmcs {
     key: Arc<Key>,
     sessions: Arc<dyn Sessions>,
     observer: Arc<dyn Observer>,
+    network: Arc<dyn Network>,
     options: Options,
     gates: Gates,
     ca: Option<Vec<u8>>,
@@ -118,12 +149,19 @@ impl Bmcs {
             key: Arc::new(key),
             sessions,
             observer,
+            network: Arc::new(Sockets),
             options,
             gates: Gates::new(limits.each, limits.in_flight),
             ca,
             changes,
             open: Mutex::new(HashMap::new()),
         }
+    }
+
+    /// The same over another network than real sockets.
+    #[must_use]
+    pub fn over(self, network: Arc<dyn Network>) -> Self {
+        Self { network, ..self }
     }
 
     /// The connection to a server's BMC; mutations are sent only while `lease` outlives them.
@@ -201,9 +239,10 @@ impl Bmcs {
         })?;
         let (tls, learned_fingerprint) = self.tls(server, &endpoint, gate).await?;
         let password = self.password(server)?;
-        let transport = HttpTransport::new(&endpoint, &tls, HttpOptions::default())
+        let mut transport = self
+            .network
+            .transport(&endpoint, &tls)
             .map_err(|why| ConnectError::Bmc(Box::new(redfish::RedfishError::connecting(why))))?;
-        let mut transport: Arc<dyn Transport> = Arc::new(transport);
         if let Some(recorded) = recorded {
             let recorder = recorded.insert(Recorder::over(transport));
             transport = Arc::new(recorder.clone());
@@ -269,7 +308,7 @@ impl Bmcs {
                 .map_err(|_| ConnectError::Record("the registered certificate fingerprint is unusable".to_owned())),
             (TlsMode::Pinned, None) => {
                 let bmc = |error| ConnectError::Bmc(Box::new(error));
-                let passed = gate.limits.pass(redfish::read_fingerprint(endpoint, FINGERPRINT)).await;
+                let passed = gate.limits.pass(self.network.fingerprint(endpoint)).await;
                 let read = passed.map_err(|resting| bmc(redfish::RedfishError::resting(resting)))?;
                 let seen = read.map_err(|why| match gate.limits.resting() {
                     Some(resting) => bmc(redfish::RedfishError::resting(resting)),

@@ -40,7 +40,7 @@ use crate::engine::{Kind, Order, Reason, Refusal, Step, StepPolicy};
 use crate::model::recipe::TaskTarget;
 use crate::model::{NewRun, Plan, Snapshot, StepInstance};
 
-pub use bmc::{BmcLimits, Bmcs, KeptSession, Sessions};
+pub use bmc::{BmcLimits, Bmcs, KeptSession, Network, Sessions, Sockets};
 pub use checkup::{Checkup, examination, findings};
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use profiles::{checked_profile, checked_quirks};

@@ -22,8 +22,8 @@ use std::{
 };
 
 use redfish::sim::{
-    BootContext, BootSource, Host, HttpMediaReader, MediaReader, MediaReaderError, ServeError, Twin,
-    TwinConfig, TwinServer,
+    BootContext, BootSource, Host, HttpMediaReader, MediaReader, MediaReaderError, NullHost, ServeError,
+    Twin, TwinConfig, TwinServer,
 };
 use thiserror::Error;
 use tokio::{
@@ -101,6 +101,18 @@ pub struct ServerSpec {
     pub disks: Vec<DiskSpec>,
     /// Its BMC; a strict standard one with the farm's account when absent.
     pub twin: Option<Box<TwinConfig>>,
+    /// What its host does.
+    pub host: HostKind,
+}
+
+/// What the host of a machine does once it has power.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostKind {
+    /// Starts what its firmware finds: a maintenance OS or a disk.
+    #[default]
+    Boots,
+    /// Has power, and nothing else: a controller is measured, not hosts.
+    Idles,
 }
 
 impl ServerSpec {
@@ -113,6 +125,7 @@ impl ServerSpec {
             behaviour: InstallerBehaviour::default(),
             disks: Machine::usual_disks(),
             twin: None,
+            host: HostKind::default(),
         }
     }
 }
@@ -338,7 +351,11 @@ fn start(
     let twin_config = spec.twin.as_deref().cloned().unwrap_or_else(|| {
         TwinConfig::new(&spec.serial, &config.bmc_username, config.bmc_password.expose_secret())
     });
-    let twin = Twin::new(twin_config, Arc::new(HostHandle(host)), Arc::clone(reader));
+    let host: Arc<dyn Host> = match spec.host {
+        HostKind::Boots => Arc::new(HostHandle(host)),
+        HostKind::Idles => Arc::new(NullHost),
+    };
+    let twin = Twin::new(twin_config, host, Arc::clone(reader));
     let served = if config.https { twin.serve_tls(listener) } else { twin.serve(listener) };
     let server = served.map_err(|source| FarmError::Serve { serial: spec.serial.clone(), source })?;
     Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), twin, machine, history, server })

@@ -37,7 +37,7 @@ pub mod oci;
 
 pub use self::{
     console::{Console, ConsoleLine},
-    farm::{BootRecord, BootResult, Farm, FarmConfig, FarmError, ServerSpec, SimulatedServer},
+    farm::{BootRecord, BootResult, Farm, FarmConfig, FarmError, HostKind, ServerSpec, SimulatedServer},
     machine::{DiskSpec, Machine, NoBootableDisk},
     maintenance_os::{
         AfterReport, Delivery, InstallReport, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Outcome,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tokio::sync::Semaphore;
 
+use super::in_place::{Around, InPlace, Memory};
 use super::migrate::{self, MigrateError};
 use super::writer::Writer;
 use crate::model::{Time, Turns};
@@ -108,7 +109,14 @@ pub struct Store {
     pub(super) writer: Writer,
     /// Whose turn it is to begin.
     pub(super) turns: Arc<Mutex<Turns>>,
-    readers: Arc<Readers>,
+    readers: Source,
+}
+
+/// Where reads come from.
+#[derive(Clone)]
+enum Source {
+    Pool(Arc<Readers>),
+    InPlace(Arc<InPlace>),
 }
 
 struct Readers {
@@ -152,10 +160,27 @@ impl Store {
         Ok(Self {
             writer,
             turns: Arc::default(),
-            readers: Arc::new(Readers {
+            readers: Source::Pool(Arc::new(Readers {
                 idle: Mutex::new(readers),
                 permits: Arc::new(Semaphore::new(READERS)),
-            }),
+            })),
+        })
+    }
+
+    /// Opens a database in memory whose work is done by its callers: no thread, no file, and every order is the caller's.
+    /// `around` is asked before and told after everything that is done; see [`Around`].
+    pub fn open_in_place(memory: &Memory, around: Arc<dyn Around>, now: Time) -> Result<Self, StoreError> {
+        let path = PathBuf::from(memory.name());
+        let failed = |source| StoreError::Open { path: path.clone(), source: Arc::new(source) };
+        let mut connection = memory.connect().map_err(failed)?;
+        configure(&connection).map_err(failed)?;
+        connection.set_transaction_behavior(TransactionBehavior::Immediate);
+        migrate::run(&mut connection, &path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
+        let place = Arc::new(InPlace::new(connection, around));
+        Ok(Self {
+            writer: Writer::in_place(Arc::clone(&place)),
+            turns: Arc::default(),
+            readers: Source::InPlace(place),
         })
     }
 
@@ -165,10 +190,13 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        let permits = Arc::clone(&self.readers.permits);
+        let readers = match &self.readers {
+            Source::Pool(readers) => Arc::clone(readers),
+            Source::InPlace(place) => return place.read(operation, work).await,
+        };
+        let permits = Arc::clone(&readers.permits);
         let permit = permits.acquire_owned().await.map_err(|_| StoreError::Closed)?;
-        let connection = lock(&self.readers.idle).pop().ok_or(StoreError::Closed)?;
-        let readers = Arc::clone(&self.readers);
+        let connection = lock(&readers.idle).pop().ok_or(StoreError::Closed)?;
         let joined = tokio::task::spawn_blocking(move || {
             // Both stay with the work: a caller that goes away must not free a place whose connection is still in use.
             let _permit = permit;
@@ -179,6 +207,14 @@ impl Store {
             }
         });
         joined.await.map_err(|_| StoreError::Panicked { operation })?
+    }
+
+    /// The connection of a store that works in place.
+    pub(super) fn in_place(&self) -> Option<&InPlace> {
+        match &self.readers {
+            Source::InPlace(place) => Some(place),
+            Source::Pool(_) => None,
+        }
     }
 
     /// Changes with every committed transaction: a hint that there may be something new to read.

@@ -11,6 +11,7 @@
 //! - Every change of a run names the epoch and revision it was computed from (lock L7); otherwise nothing is written.
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
+mod audit;
 mod batches;
 mod claim;
 mod commit;
@@ -20,6 +21,7 @@ mod events;
 mod gates;
 mod grants;
 mod identity;
+mod in_place;
 mod jobs;
 mod locks;
 mod migrate;
@@ -34,6 +36,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use audit::Broken;
 pub use batches::{BatchCount, CreatedBatch};
 pub use claim::{Claimed, Lanes, TakeOver};
 pub use commit::Committed;
@@ -43,6 +46,7 @@ pub use events::EventFilter;
 pub use gates::MaintainedServer;
 pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
+pub use in_place::{Around, Before, Memory};
 pub use jobs::{JobFilter, JobPage};
 pub use locks::StandsInLine;
 pub use migrate::MigrateError;

@@ -11,13 +11,17 @@
 //! While one batch is being synced, the next one collects in the queue; so there is no timer and a single caller waits for
 //! nobody. After a shared transaction the writer gives way for a moment, so that those it answered share the next one too.
 //! Invariant: no answer leaves before COMMIT returned.
+//!
+//! A store that works in place ([`super::in_place`]) has no thread: the caller carries out its own transaction.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::db::StoreError;
+use super::in_place::InPlace;
 
 /// Jobs that share one transaction at most.
 const BATCH: usize = 128;
@@ -65,10 +69,17 @@ where
 }
 
 /// The handle of the writer thread; the thread ends when the last handle is gone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Writer {
-    queue: mpsc::Sender<Box<dyn Job>>,
+    hands: Hands,
     commits: watch::Receiver<u64>,
+}
+
+/// Who carries out the transactions.
+#[derive(Clone)]
+enum Hands {
+    Thread(mpsc::Sender<Box<dyn Job>>),
+    InPlace(Arc<InPlace>),
 }
 
 impl Writer {
@@ -79,7 +90,12 @@ impl Writer {
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || run(connection, work, &committed))?;
-        Ok(Self { queue, commits })
+        Ok(Self { hands: Hands::Thread(queue), commits })
+    }
+
+    /// A writer whose callers do the work themselves.
+    pub(super) fn in_place(place: Arc<InPlace>) -> Self {
+        Self { commits: place.commits(), hands: Hands::InPlace(place) }
     }
 
     /// Counts the committed transactions.
@@ -90,7 +106,10 @@ impl Writer {
     /// How many jobs wait for the writer.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.queue.max_capacity() - self.queue.capacity()
+        match &self.hands {
+            Hands::Thread(queue) => queue.max_capacity() - queue.capacity(),
+            Hands::InPlace(_) => 0,
+        }
     }
 
     /// Carries out `work` in a transaction and answers once it is durable.
@@ -101,7 +120,12 @@ impl Writer {
     {
         let (answer, receive) = oneshot::channel();
         let job = Box::new(Work { operation, work, answer });
-        self.queue.send(job).await.map_err(|_| StoreError::Closed)?;
+        match &self.hands {
+            Hands::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
+            Hands::InPlace(place) => {
+                place.write(operation, |connection| commit_batch(connection, &mut vec![job])).await?;
+            }
+        }
         receive.await.map_err(|_| StoreError::Closed)?
     }
 }

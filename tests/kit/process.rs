@@ -136,6 +136,10 @@ impl Served {
         matches!(self.child.as_mut().unwrap().try_wait(), Ok(None))
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     /// The end that nobody can prepare for: SIGKILL.
     pub(crate) fn kill(self) {
         drop(self);

@@ -8,6 +8,7 @@
 //! A batch under an idempotency key can be handed in again after a crash or a lost answer: rows that were made are found,
 //! the others are made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -109,7 +110,7 @@ async fn register(
     body: &Body,
 ) -> Result<(Batch, bool), ApiError> {
     let batch = Batch {
-        id: BatchId::new(),
+        id: BatchId(api.engine.chance().id(api.now())),
         idempotency_key: key,
         request_sha256: hex::encode(Sha256::digest(&body.0)),
         total: u32::try_from(request.rows.len()).unwrap_or(u32::MAX),
@@ -146,8 +147,9 @@ async fn one_chunk(
     let serials = chunk.iter().filter_map(|(_, row)| row.server_serial.as_deref()?.parse().ok()).collect();
     let standing = api.store().standing_of(serials).await?;
     let (site, batch, name) = (api.site.clone(), batch.clone(), principal.name.clone());
+    let chance = Arc::clone(api.engine.chance());
     // Validating hundreds of recipes is work: off the threads that answer others.
-    let (prepared, runs) = tokio::task::spawn_blocking(move || {
+    let (prepared, runs) = crate::media::offload(move || {
         let mut runs: Vec<NewRun> = Vec::new();
         let prepare = |(index, request): (usize, JobRequest)| {
             let shown = request.server_serial.clone();
@@ -159,7 +161,7 @@ async fn one_chunk(
             let again = order.as_ref().ok().filter(|_| !fresh).cloned();
             let row: Row = order.and_then(|order| {
                 let serial = order.server_serial.clone();
-                let ready = site.accept(order, RunId::new(), &name, now).map_err(refused)?;
+                let ready = site.accept(order, RunId(chance.id(now)), &name, now).map_err(refused)?;
                 let id = ready.run.id;
                 runs.push(ready.run);
                 Ok((id, serial))

@@ -100,14 +100,14 @@ pub(super) async fn submit(
 ) -> Result<(Option<RunId>, Response), ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
-    let (asked, created, lints) = match earlier(api, &order).await? {
-        Some(earlier) => (RunId::new(), earlier, Vec::new()),
+    let asked = RunId(api.engine.chance().id(now));
+    let (created, lints) = match earlier(api, &order).await? {
+        Some(earlier) => (earlier, Vec::new()),
         None => {
             let standing = api.store().standing_of(vec![serial.clone()]).await?;
             let order = placed(order, standing.get(&serial));
-            let ready = api.site.accept(order, RunId::new(), &principal.name, now).map_err(refused)?;
-            let id = ready.run.id;
-            (id, api.engine.create(Creation { run: ready.run }).await?, ready.lints)
+            let ready = api.site.accept(order, asked, &principal.name, now).map_err(refused)?;
+            (api.engine.create(Creation { run: ready.run }).await?, ready.lints)
         }
     };
     let (id, fresh) = made(asked, &serial, &created)?;

@@ -40,6 +40,7 @@ use self::incoming::{Incoming, image_path, is_sealed};
 use self::source::{Source, Validator};
 use super::body::{Body, ImageDigest, Residence};
 use super::boot::BootExtents;
+use super::offload::offload;
 
 /// Imports at work at once.
 const IMPORTS_AT_WORK: usize = 2;
@@ -239,8 +240,7 @@ impl Library {
             Source::File(path) => {
                 let (path, dir, limit) = (path.clone(), self.0.dir.clone(), self.0.limit);
                 let progress = Progress(progress.0.clone());
-                let copied =
-                    tokio::task::spawn_blocking(move || copy_file(&path, known, &dir, limit, &progress));
+                let copied = offload(move || copy_file(&path, known, &dir, limit, &progress));
                 let (image, validator) = copied.await.unwrap_or(Err(ImportError::Interrupted))?;
                 (image, Some(validator))
             }
@@ -288,7 +288,7 @@ impl Library {
         let path = image_path(&self.0.dir, digest);
         let opened = cell
             .get_or_try_init(|| async move {
-                let opening = tokio::task::spawn_blocking(move || open_verified(&path, digest));
+                let opening = offload(move || open_verified(&path, digest));
                 opening.await.unwrap_or_else(|stopped| Err(read_error(digest)(io::Error::other(stopped))))
             })
             .await;
@@ -325,7 +325,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn is_there(image: &ImportedImage) -> bool {
-    tokio::fs::metadata(&image.path).await.is_ok_and(|metadata| metadata.len() == image.len)
+    let ImportedImage { path, len, .. } = image.clone();
+    offload(move || std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == len))
+        .await
+        .unwrap_or(false)
 }
 
 fn read_error(digest: ImageDigest) -> impl FnOnce(io::Error) -> LibraryError {

@@ -252,7 +252,7 @@ async fn write_file(
     let created: Time = context.snapshot.run.created_at;
     let folder = folder.join(id.to_string());
     let frozen = frozen.clone();
-    let written = tokio::task::spawn_blocking(move || {
+    let written = media::offload(move || {
         let body = frozen.thaw().map_err(|why| std::io::Error::other(why.to_string()))?;
         let path = folder.join("task.iso");
         let description = json!({

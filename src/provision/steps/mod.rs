@@ -18,7 +18,7 @@ mod put_back;
 mod replan;
 mod validate;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use redfish::Bmc;
@@ -214,6 +214,10 @@ pub(super) async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
     let endpoint: redfish::Endpoint =
         server.bmc_address.parse().map_err(|why| format!("the BMC address is unusable: {why}"))?;
     let (host, port) = (endpoint.host(), endpoint.port());
+    // A literal needs nobody's help.
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, port));
+    }
     let name = format!("{host}:{port}");
     let resolved = tokio::task::spawn_blocking(move || {
         (host.trim_matches(['[', ']']), port).to_socket_addrs().map(|mut addresses| addresses.next())

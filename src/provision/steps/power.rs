@@ -21,6 +21,7 @@ use super::super::waits;
 use super::mount::lost;
 use super::{Host, bmc_policy, class, known_host, left, put_back, settled, settling, step};
 use crate::engine::{StepContext, StepReport, TurnRequest, Verdict};
+use crate::model::mutant::{self, Mutant};
 use crate::model::{NewEvent, Time, turn};
 
 /// How long a host may take to show a power state it was told to take.
@@ -160,6 +161,10 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     }
     let (host, found) = known_host(STEP, site, context).await?;
     let system = &found.discovery.system;
+    if context.reentered && asked.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
+        // What somebody who distrusts the power state might do.
+        let _sent = host.bmc.reset(system, ResetType::ForceRestart).await;
+    }
     let state =
         power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
     if is_up(state) {

@@ -24,7 +24,7 @@ use super::super::slots::{self, Capabilities, Learned, NoPlan, Plans, Refusal, S
 use super::iso_build::{Use, grant, task_of};
 use super::{Host, class, left};
 use crate::engine::{StepContext, StepReport};
-use crate::media::{FrozenSplice, ImageDigest};
+use crate::media::{self, FrozenSplice, ImageDigest};
 use crate::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepRecord, chain};
 use crate::provision::QUEUE;
 
@@ -170,7 +170,7 @@ pub(super) async fn splice(
     })?;
     let frozen = FrozenSplice::new(digest, task);
     let bytes = frozen.to_bytes().map_err(|why| unusable(chain(&why).to_string()))?;
-    let planned = tokio::task::spawn_blocking(move || frozen.plan(&maintenance.body)).await;
+    let planned = media::offload(move || frozen.plan(&maintenance.body)).await;
     let image = planned
         .map_err(|_panic| unusable("planning it broke off".to_owned()))?
         .map_err(|why| unusable(chain(&why).to_string()))?;

@@ -1,0 +1,58 @@
+//! The simulation itself: it finds nothing, and it would.
+
+use super::*;
+use crate::model::mutant::{self, Mutant};
+
+fn happen(seed: u64) -> Report {
+    let folder = tempfile::tempdir().unwrap();
+    run(&Plan::of(seed, Level::Seeded), folder.path()).unwrap()
+}
+
+#[test]
+fn twenty_seeds_break_no_rule() {
+    for seed in 0..20 {
+        let report = happen(seed);
+        assert!(report.violations.is_empty(), "shoal selftest --seed {seed}\n{:#?}", report.violations);
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story_byte_for_byte() {
+    for seed in 100..105 {
+        let (first, second) = (happen(seed), happen(seed));
+        assert!(first.jobs > 0);
+        for (a, b) in first.log.lines().zip(second.log.lines()) {
+            assert_eq!(a, b, "seed {seed}");
+        }
+        assert_eq!(first.digest, second.digest, "seed {seed}");
+    }
+}
+
+/// Plays worlds of a defective program until one of them breaks a rule; answers the rule.
+fn caught(mutant: Mutant, within: u64) -> Option<(u64, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    (0..within).find_map(|seed| {
+        let plan = Plan::of(seed, Level::Seeded);
+        let report = mutant::with(mutant, || run(&plan, folder.path()).unwrap());
+        report.violations.into_iter().next().map(|rule| (seed, rule))
+    })
+}
+
+/// A simulation that cannot fail proves nothing.
+macro_rules! caught_within {
+    ($($name:ident: $mutant:ident within $seeds:literal),* $(,)?) => {$(
+        #[test]
+        fn $name() {
+            let caught = caught(Mutant::$mutant, $seeds);
+            assert!(caught.is_some(), "not noticed within {} seeds", $seeds);
+        }
+    )*};
+}
+
+caught_within! {
+    a_worker_that_ignores_its_epoch_is_noticed: IgnoresEpoch within 60,
+    a_restart_after_a_crash_is_noticed: RestartsAfterCrash within 60,
+    a_lock_that_is_kept_is_noticed: KeepsLock within 3,
+    a_report_that_is_lost_is_noticed: LosesReport within 5,
+    a_run_that_nobody_looks_at_again_is_noticed: NeverLooksAgain within 3,
+}

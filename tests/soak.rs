@@ -1,0 +1,334 @@
+//! The soak: a controller under load that is killed every few seconds. No acknowledged write is lost, no job is stuck, no
+//! host boots twice from its medium, and what the process uses does not grow.
+//!
+//! ```text
+//!   a client per server: order -> (report | failure | cancel) -> end, each asked again until it is acknowledged
+//!   a listener         : every event once and in order, over all crashes        ledger: what was acknowledged
+//!   the end            : SIGKILL, every few seconds                             judge:  whether it is there
+//! ```
+//!
+//! `SOAK_SECONDS` says how long; the last quarter is without kills, so that growth can be seen. DESIGN L5 to L8.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use shoal::sim::{Farm, HostKind, ServerSpec};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::{Client, DataDir, LOOK, Served, recipe, start_farm};
+
+const SERVERS: usize = 8;
+const SECRET: &str = "the-secret-of-all-reports-of-the-soak";
+/// After this long without an answer or an end something is stuck: longer than a job takes while everything is killed.
+const STUCK: Duration = Duration::from_secs(90);
+/// The shortest life of a controller, and how much longer the others are.
+const LIFE: Duration = Duration::from_millis(1500);
+const LIVES: u32 = 4;
+/// Memory a controller may gain in its last, undisturbed life beside what it had when it began.
+const GROWTH: u64 = 24 << 20;
+
+/// What a client makes of a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Succeeds,
+    Fails,
+    Cancelled,
+}
+
+/// A job whose order was acknowledged.
+#[derive(Clone, Debug)]
+struct Entry {
+    server: usize,
+    id: String,
+    fate: Fate,
+    /// Whether a report of it was acknowledged: then its host had booted.
+    reported: bool,
+}
+
+type Ledger = Arc<Mutex<Vec<Entry>>>;
+
+/// Asks until there is an answer that is not about the state of the controller.
+async fn acknowledged(client: &Client, what: &str, request: impl Fn() -> RequestBuilder) -> (u16, Value) {
+    let began = Instant::now();
+    loop {
+        if let Ok(answer) = client.try_send(request()).await
+            && answer.status < 500
+            && answer.status != 429
+        {
+            return (answer.status, if answer.body.is_empty() { Value::Null } else { answer.json() });
+        }
+        assert!(began.elapsed() < STUCK, "{what} is not answered");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits until a job is as wanted, or over.
+async fn reached(client: &Client, id: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let began = Instant::now();
+    loop {
+        let (status, job) = acknowledged(client, "a look at a job", || {
+            client.request(Method::GET, &format!("/api/v1/jobs/{id}"))
+        })
+        .await;
+        assert_eq!(status, 200, "job {id} was acknowledged and is gone: {job}");
+        if wanted(&job) || job["status"] == "complete" {
+            return job;
+        }
+        assert!(began.elapsed() < STUCK, "{what} of job {id} does not come: {job:#}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// One job after another on one server.
+async fn client(client: Client, server: usize, ledger: Ledger, over: CancellationToken) {
+    let serial = serial(server);
+    for number in 0.. {
+        if over.is_cancelled() {
+            return;
+        }
+        let fate = match (server + number) % 5 {
+            0 => Fate::Fails,
+            1 => Fate::Cancelled,
+            _ => Fate::Succeeds,
+        };
+        let order = json!({ "server_serial": serial, "recipe": external_recipe() });
+        let (status, job) = acknowledged(&client, "an order", || {
+            let request = client.request(Method::POST, "/api/v1/jobs").json(&order);
+            request.header("Idempotency-Key", format!("{serial}-{number}"))
+        })
+        .await;
+        assert!(status == 202 || status == 200, "an order is refused: {status} {job}");
+        let id = job["job_id"].as_str().unwrap().to_owned();
+        let place = {
+            let mut ledger = ledger.lock().unwrap();
+            ledger.push(Entry { server, id: id.clone(), fate, reported: false });
+            ledger.len() - 1
+        };
+        match fate {
+            Fate::Cancelled => {
+                // Somewhere on its way, wherever that is.
+                reached(&client, &id, "a beginning", |job| job["status"] != "queued" || number % 2 == 0)
+                    .await;
+                let cancel = format!("/api/v1/jobs/{id}/cancel");
+                let (status, answer) = acknowledged(&client, "a cancel", || {
+                    client.request(Method::POST, &cancel).json(&json!({}))
+                })
+                .await;
+                assert!((200..300).contains(&status), "a cancel is refused: {status} {answer}");
+            }
+            Fate::Succeeds | Fate::Fails => {
+                reached(&client, &id, "the wait for the report", |job| job["wait"]["reason"] == "report")
+                    .await;
+                let report = match fate {
+                    Fate::Fails => {
+                        json!({ "status": "failed", "failed_step": "partition.service", "job_id": id })
+                    }
+                    _ => json!({ "status": "success", "job_id": id }),
+                };
+                let webhook = format!("/api/v1/status-webhook/{serial}");
+                let (status, answer) = acknowledged(&client, "a report", || {
+                    client.request(Method::POST, &webhook).header("X-Webhook-Secret", SECRET).json(&report)
+                })
+                .await;
+                assert_eq!(status, 200, "a report is refused: {answer}");
+                ledger.lock().unwrap()[place].reported = true;
+            }
+        }
+        reached(&client, &id, "the end", |_| false).await;
+    }
+}
+
+/// Every event once and in order, whoever was killed meanwhile; answers how many there were.
+async fn listener(client: Client, over: CancellationToken) -> i64 {
+    let mut last = 0;
+    while !over.is_cancelled() {
+        let request = client
+            .request(Method::GET, "/api/v1/events")
+            .header("accept", "text/event-stream")
+            .header("last-event-id", last.to_string());
+        let Ok(mut stream) = request.send().await else {
+            tokio::time::sleep(LOOK).await;
+            continue;
+        };
+        let mut text = String::new();
+        loop {
+            let part = tokio::select! {
+                () = over.cancelled() => break,
+                part = stream.chunk() => part,
+            };
+            let Ok(Some(part)) = part else { break };
+            text.push_str(std::str::from_utf8(&part).unwrap());
+            while let Some(end) = text.find("\n\n") {
+                let block: String = text.drain(..end + 2).collect();
+                let Some(id) = block.lines().find_map(|line| line.strip_prefix("id: ")) else { continue };
+                let id: i64 = id.parse().unwrap();
+                assert_eq!(id, last + 1, "an event is missing or told twice");
+                last = id;
+            }
+        }
+    }
+    last
+}
+
+/// What a process uses: resident bytes and open files.
+fn used(served: &Served) -> (u64, usize) {
+    let proc = std::path::PathBuf::from(format!("/proc/{}", served.pid()));
+    let status = std::fs::read_to_string(proc.join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    (kib * 1024, std::fs::read_dir(proc.join("fd")).unwrap().count())
+}
+
+fn serial(server: usize) -> String {
+    format!("SOAK-{server}")
+}
+
+/// A recipe whose image is elsewhere: this is not about images.
+fn external_recipe() -> Value {
+    let mut recipe = recipe();
+    recipe["oci_url"] = json!("registry.example/os-images/ubuntu-rootfs:22.04");
+    recipe
+}
+
+/// A soak that is over: its data, its machines, and what was acknowledged.
+struct Soaked {
+    data: DataDir,
+    last: Served,
+    farm: Farm,
+    ledger: Vec<Entry>,
+    kills: usize,
+}
+
+async fn soak(length: Duration) -> Soaked {
+    let mut data = DataDir::new()
+        .with("LOG_LEVEL", "info")
+        .with("REDFISH_RATE", "0")
+        .with("WORKER_CONCURRENCY", "8")
+        .with("SOAK_SECRET", SECRET)
+        .with("WEBHOOK_SECRET", "env:SOAK_SECRET");
+    let mut served = data.serve().await;
+    let specs = (0..SERVERS).map(|server| {
+        let mut spec = ServerSpec::new(serial(server));
+        spec.host = HostKind::Idles;
+        spec
+    });
+    let farm = start_farm(specs.collect(), data.path()).await;
+    for server in farm.servers() {
+        served.admin.register(server).await;
+    }
+
+    let began = Instant::now();
+    let (ledger, over, quiet) = (Ledger::default(), CancellationToken::new(), CancellationToken::new());
+    let mut clients = JoinSet::new();
+    for server in 0..SERVERS {
+        clients.spawn(client(served.admin.clone(), server, Arc::clone(&ledger), over.clone()));
+    }
+    let listener = tokio::spawn(listener(served.admin.clone(), quiet.clone()));
+    // The first client that misses something ends the soak.
+    let watched = async |clients: &mut JoinSet<()>, time: Duration| {
+        if let Ok(Some(ended)) = tokio::time::timeout(time, clients.join_next()).await {
+            ended.unwrap();
+            panic!("a client ended before its time");
+        }
+    };
+
+    let mut kills = 0;
+    while began.elapsed() < length * 3 / 4 {
+        watched(&mut clients, LIFE * (1 + kills as u32 % LIVES)).await;
+        served.kill();
+        kills += 1;
+        served = data.serve().await;
+    }
+    let rest = length.saturating_sub(began.elapsed());
+    watched(&mut clients, rest / 3).await;
+    let before = used(&served);
+    watched(&mut clients, rest * 2 / 3).await;
+    let after = used(&served);
+    assert!(after.0 < before.0 + GROWTH, "memory grew from {} to {} bytes", before.0, after.0);
+    assert!(after.1 <= before.1 + 2 * SERVERS, "open files grew from {} to {}", before.1, after.1);
+
+    over.cancel();
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    quiet.cancel();
+    let heard = listener.await.unwrap();
+    let ledger = ledger.lock().unwrap().clone();
+    println!(
+        "soak: {} s, {kills} kills, {} jobs, {heard} events heard, {:.1} -> {:.1} MB, {} -> {} files",
+        began.elapsed().as_secs(),
+        ledger.len(),
+        before.0 as f64 / 1e6,
+        after.0 as f64 / 1e6,
+        before.1,
+        after.1
+    );
+    Soaked { data, last: served, farm, ledger, kills }
+}
+
+/// Whether all that was acknowledged is true, by the database and by the machines.
+async fn judge(client: &Client, farm: &Farm, ledger: &[Entry]) -> Result<(), String> {
+    for entry in ledger {
+        let answer = client.get(&format!("/api/v1/jobs/{}", entry.id)).await;
+        if answer.status != 200 {
+            return Err(format!("job {} was acknowledged and is gone", entry.id));
+        }
+        let job = answer.json();
+        let expected = match entry.fate {
+            Fate::Succeeds => "succeeded",
+            Fate::Fails => "failed",
+            Fate::Cancelled => "cancelled",
+        };
+        if job["status"] != "complete" || job["outcome"] != expected || job["cleanup"]["state"] != "done" {
+            return Err(format!("job {} is not {expected}: {job:#}", entry.id));
+        }
+    }
+    for (number, server) in farm.servers().iter().enumerate() {
+        let machine = server.twin.snapshot();
+        let of = |wanted: &dyn Fn(&Entry) -> bool| {
+            ledger.iter().filter(|entry| entry.server == number && wanted(entry)).count()
+        };
+        let (reported, all) = (of(&|entry| entry.reported), of(&|_| true));
+        let boots = usize::try_from(machine.boots_from_media).unwrap();
+        if boots < reported || boots > all || machine.ejected_while_running > 0 {
+            return Err(format!(
+                "{} booted {boots} times for {reported} to {all} jobs: {machine:?}",
+                server.serial
+            ));
+        }
+        if machine.slots.iter().any(|slot| slot.image.is_some()) {
+            return Err(format!("{} still holds a medium: {machine:?}", server.serial));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a minute of load, run by .ci/run"]
+async fn nothing_acknowledged_is_lost_however_often_the_controller_is_killed() {
+    let seconds = std::env::var("SOAK_SECONDS").map_or(60, |text| text.parse().unwrap());
+    let soaked = soak(Duration::from_secs(seconds)).await;
+    judge(&soaked.last.admin, &soaked.farm, &soaked.ledger).await.unwrap();
+    assert!(soaked.kills > 0 && soaked.ledger.len() > SERVERS);
+    soaked.farm.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "ten seconds of load, run by .ci/run"]
+async fn the_soak_notices_a_job_that_is_lost() {
+    let Soaked { mut data, last, farm, ledger, .. } = soak(Duration::from_secs(8)).await;
+    judge(&last.admin, &farm, &ledger).await.unwrap();
+    last.kill();
+    let lost = &ledger[ledger.len() / 2].id;
+    let database = rusqlite::Connection::open(data.path().join("data/provisioner.db")).unwrap();
+    let rows = database.execute("DELETE FROM runs WHERE id = ?1", [lost]).unwrap();
+    assert_eq!(rows, 1);
+    drop(database);
+    let successor = data.serve().await;
+    let found = judge(&successor.admin, &farm, &ledger).await.unwrap_err();
+    assert!(found.contains(lost.as_str()), "{found}");
+    farm.shutdown().await;
+}

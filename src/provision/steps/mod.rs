@@ -14,6 +14,7 @@ mod eject;
 mod iso_build;
 mod mount;
 mod power;
+mod put_back;
 mod replan;
 mod validate;
 

@@ -206,6 +206,7 @@ struct Soaked {
     kills: usize,
 }
 
+#[expect(clippy::print_stdout, reason = "what a soak found is for people to read")]
 async fn soak(length: Duration) -> Soaked {
     let mut data = DataDir::new()
         .with("LOG_LEVEL", "info")

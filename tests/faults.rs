@@ -47,6 +47,7 @@
 //!   38 ways to read an image                       media: an_image_read_*
 //!   39 redirects                                   transport: paths_that_want_a_slash, a_redirect_to_another_host_*
 //!   40 the controller dies                         crash: killed_*
+//!   any of them, in any order                      scripts: any_script_of_faults_*
 //!
 //!   T1 T2 URLs        media: a_url_has_nothing_in_it_that_a_bmc_refuses     T8  plain HTTP   the same
 //!   T3 slots          slots; media: a_bmc_that_holds_one_image_at_a_time    T9  sessions     sessions; limits
@@ -90,6 +91,7 @@ mod boot;
 mod field;
 mod media;
 mod power;
+mod scripts;
 mod sessions;
 mod transport;
 
@@ -164,15 +166,9 @@ async fn again(scene: Scene) -> Played {
 
 /// Waits for the end of a job, skipping pauses.
 async fn finished(scene: Scene, id: &str) -> Played {
-    finished_leaving(scene, id, 0).await
-}
-
-/// The same where the BMC keeps so many sessions that it said had ended.
-async fn finished_leaving(scene: Scene, id: &str, sessions: usize) -> Played {
     let job = scene.complete_skipping(id).await;
     let story = scene.admin.story(id).await;
-    let left =
-        scene.twin(SERIAL).wait_for(|machine| machine.open_sessions <= sessions && machine.in_flight == 0);
+    let left = scene.twin(SERIAL).wait_for(|machine| machine.open_sessions == 0 && machine.in_flight == 0);
     let machine = soon("the end of the session", left).await;
     Played { scene, job, story, machine }
 }

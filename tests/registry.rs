@@ -233,6 +233,27 @@ async fn what_happens_is_told_and_counted_and_never_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_image_whose_blobs_are_elsewhere_is_taken_where_the_settings_say_so() {
+    let scene =
+        scene(|settings, _| settings.registry_sparse_images = vec!["mirror/**".parse().unwrap()]).await;
+    let blob = |kind: &str| json!({ "mediaType": kind, "digest": format!("sha256:{:064}", 1), "size": 1 });
+    let kind = "application/vnd.oci.image.manifest.v1+json";
+    let image = json!({
+        "schemaVersion": 2,
+        "mediaType": kind,
+        "config": blob("application/vnd.oci.image.config.v1+json"),
+        "layers": [blob("application/vnd.oci.image.layer.v1.tar")],
+    });
+    for (repository, expected) in [("mirror/app", 201), ("team/app", 400)] {
+        let put = scene.admin.request(Method::PUT, &format!("/v2/{repository}/manifests/v1"));
+        let put = put.header("content-type", kind).body(image.to_string());
+        let answer = scene.admin.send(put).await;
+        assert_eq!(answer.status, expected, "{repository}: {}", answer.text());
+    }
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_registry_out_of_room_is_not_ready_and_recovers() {
     const MARGIN: u64 = 1 << 30;
     let scene = scene(|settings, folder| {

@@ -46,6 +46,8 @@ struct Entry {
     fate: Fate,
     /// Whether a report of it was acknowledged: then its host had booted.
     reported: bool,
+    /// From its order to its end.
+    took: Duration,
 }
 
 type Ledger = Arc<Mutex<Vec<Entry>>>;
@@ -94,6 +96,7 @@ async fn client(client: Client, server: usize, ledger: Ledger, over: Cancellatio
             1 => Fate::Cancelled,
             _ => Fate::Succeeds,
         };
+        let began = Instant::now();
         let order = json!({ "server_serial": serial, "recipe": external_recipe() });
         let (status, job) = acknowledged(&client, "an order", || {
             let request = client.request(Method::POST, "/api/v1/jobs").json(&order);
@@ -104,7 +107,7 @@ async fn client(client: Client, server: usize, ledger: Ledger, over: Cancellatio
         let id = job["job_id"].as_str().unwrap().to_owned();
         let place = {
             let mut ledger = ledger.lock().unwrap();
-            ledger.push(Entry { server, id: id.clone(), fate, reported: false });
+            ledger.push(Entry { server, id: id.clone(), fate, reported: false, took: Duration::ZERO });
             ledger.len() - 1
         };
         match fate {
@@ -138,6 +141,7 @@ async fn client(client: Client, server: usize, ledger: Ledger, over: Cancellatio
             }
         }
         reached(&client, &id, "the end", |_| false).await;
+        ledger.lock().unwrap()[place].took = began.elapsed();
     }
 }
 
@@ -202,6 +206,7 @@ struct Soaked {
     kills: usize,
 }
 
+#[expect(clippy::print_stdout, reason = "what a soak found is for people to read")]
 async fn soak(length: Duration) -> Soaked {
     let mut data = DataDir::new()
         .with("LOG_LEVEL", "info")
@@ -257,6 +262,8 @@ async fn soak(length: Duration) -> Soaked {
     quiet.cancel();
     let heard = listener.await.unwrap();
     let ledger = ledger.lock().unwrap().clone();
+    let longest = ledger.iter().max_by_key(|entry| entry.took).unwrap();
+    println!("the longest job, {:?}:\n{}", longest.took, served.admin.story(&longest.id).await);
     println!(
         "soak: {} s, {kills} kills, {} jobs, {heard} events heard, {:.1} -> {:.1} MB, {} -> {} files",
         began.elapsed().as_secs(),

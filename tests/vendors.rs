@@ -13,7 +13,7 @@ const TIME: f64 = 0.01;
 async fn job_on(vendor: &str) -> (Scene, Value) {
     let serial = "VENDOR-1";
     let twin = TwinConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
-    let hidden = matches!(twin.identity.serial, SerialShown::Chassis | SerialShown::Nowhere);
+    let hidden = twin.identity.serial == SerialShown::Nowhere;
     let mut spec = honest(serial);
     spec.twin = Some(Box::new(twin.in_time(TIME)));
     let scene = Scene::start(vec![spec]).await;

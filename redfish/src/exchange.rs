@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read:      transmit, again after a transient failure (number, total time and Retry-After bounded)
-//!   perform:   proof -> transmit -> 401? -> new proof -> transmit, once
+//!   perform:   proof -> transmit -> 401? -> new proof -> transmit, once; the session that met 401 is deleted
 //!   patch:     transmit with ETag -> 412/428? -> read again -> next of [etag, strong etag, *, none]
 //!   transmit:  permits -> fence -> send -> 307/308 on the same origin; a read once more after 406
 //! ```
@@ -366,16 +366,13 @@ impl Core {
         }
         let renewed = self.proof().await?;
         let answer = self.transmit(call, Some(&renewed), attempt).await?;
-        if answer.status != StatusCode::UNAUTHORIZED {
-            return Ok(answer);
-        }
-        if let Proof::Basic(_) = renewed {
+        if answer.status == StatusCode::UNAUTHORIZED && matches!(renewed, Proof::Basic(_)) {
             self.proof_rejected(&renewed).await;
         }
         if let Proof::Token(abandoned) = &proof
-            && let Err(error) = self.delete_session(abandoned).await
+            && let Err(error) = self.delete_session_as(abandoned, &renewed).await
         {
-            // The token was not the reason, so its session may live on and count against the BMC's limit.
+            // Some say 401 while the session lives on, and it counts against the BMC's limit.
             tracing::debug!(path = abandoned.uri, code = error.code(), "session not deleted");
         }
         Ok(answer)

@@ -231,18 +231,28 @@ impl Core {
         }
     }
 
+    /// Deletes a session with its own token, and has it forgotten.
     pub(crate) async fn delete_session(&self, handle: &SessionHandle) -> Result<(), RedfishError> {
+        self.delete_session_as(handle, &Proof::Token(handle.clone())).await?;
+        self.keeper.closed(&handle.uri);
+        Ok(())
+    }
+
+    /// Deletes a session of this account, which may be gone already.
+    pub(crate) async fn delete_session_as(
+        &self,
+        handle: &SessionHandle,
+        proof: &Proof,
+    ) -> Result<(), RedfishError> {
         if handle.uri.is_empty() {
-            self.keeper.closed(&handle.uri);
             return Ok(());
         }
         let call =
             Call::mutation(Operation::Logout, Method::DELETE, &handle.uri, self.profile().login_timeout)
                 .unfenced();
-        let answer = self.transmit(&call, Some(&Proof::Token(handle.clone())), 1).await?;
+        let answer = self.transmit(&call, Some(proof), 1).await?;
         let gone = matches!(answer.status.as_u16(), 401 | 404 | 410);
         if answer.status.is_success() || gone {
-            self.keeper.closed(&handle.uri);
             return Ok(());
         }
         Err(self.refusal(Operation::Logout, &answer, &[]))

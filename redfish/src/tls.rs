@@ -10,8 +10,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -87,6 +87,9 @@ impl Seen {
     }
 }
 
+/// TLS sessions remembered by one configuration: it speaks to one BMC, and there are thousands of them.
+const SESSIONS: usize = 8;
+
 /// The rustls configuration of a mode.
 pub(crate) fn client_config(mode: &TlsMode, seen: Seen) -> Result<ClientConfig, TransportError> {
     let config = |detail: String| TransportError::not_sent(TransportErrorKind::Config, detail);
@@ -110,7 +113,10 @@ pub(crate) fn client_config(mode: &TlsMode, seen: Seen) -> Result<ClientConfig, 
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| config(error.to_string()))?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
+    let mut config =
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
+    config.resumption = Resumption::in_memory_sessions(SESSIONS);
+    Ok(config)
 }
 
 #[derive(Debug)]

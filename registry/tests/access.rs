@@ -6,6 +6,8 @@ use crate::support::{IMAGE, Server, config, header, refusal, sha256};
 use async_trait::async_trait;
 use registry::{Access, Action, Authorizer, Caller, Denied};
 use reqwest::{Method, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// Nobody without credentials; `reader` pulls; `writer` does everything, but nothing in `secret`.
 #[derive(Default)]
@@ -192,5 +194,38 @@ async fn a_namespace_one_may_not_read_is_not_entered() {
     assert_ne!(answers[1].1, answers[0].1);
     for plain in [0, 2, 3, 4, 5] {
         assert_eq!(answers[plain], (None, answers[0].1.clone()));
+    }
+}
+
+/// An answer up to the end of its head.
+async fn head_of(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[tokio::test]
+async fn who_sends_a_whole_manifest_before_logging_in_is_told_to_and_keeps_the_connection() {
+    let root = tempfile::tempdir().unwrap();
+    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let document = vec![b' '; 3_900_000];
+    let announced = format!("content-length: {}\r\n\r\n", document.len()).into_bytes();
+    let streamed = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", document.len()).into_bytes();
+    for (start, end) in [(announced, ""), (streamed, "\r\n0\r\n\r\n")] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(b"PUT /v2/a/manifests/large HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+        for part in [start.as_slice(), &document, end.as_bytes()] {
+            stream.write_all(part).await.unwrap();
+        }
+        let refused = head_of(&mut stream).await;
+        assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
+        assert!(!refused.contains("connection: close"), "{refused}");
+        let length = refused.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        stream.read_exact(&mut vec![0; length.parse().unwrap()]).await.unwrap();
+        let again = "HEAD /v2/a/manifests/large HTTP/1.1\r\nhost: x\r\nauthorization: reader\r\n\r\n";
+        stream.write_all(again.as_bytes()).await.unwrap();
+        assert!(head_of(&mut stream).await.starts_with("HTTP/1.1 404 "));
     }
 }

@@ -18,6 +18,7 @@
 
 pub mod args;
 mod batch;
+mod bench;
 mod bmc;
 mod client;
 mod config;
@@ -162,7 +163,12 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
         Command::Serve(settings) => return on_threads(Box::pin(serve::run(settings.load()?))),
         Command::Demo(args) => return on_threads(Box::pin(demo::run(args, json))),
         Command::Sim(args) => return on_threads(Box::pin(sim::run(args, json))),
-        Command::Selftest(args) => return selftest::run(&args, output),
+        Command::Selftest(args) => {
+            return match args.measures() {
+                Some(options) => on_threads(Box::pin(bench::run(options, json))),
+                None => selftest::run(&args, output),
+            };
+        }
         Command::Server { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(server::run(*command, &client, output)))

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::bench;
 use super::error::CliError;
 use super::exit::Exit;
 use super::output::Output;
@@ -54,6 +55,15 @@ pub(super) struct SelftestArgs {
     /// Print everything that happens in each world
     #[arg(long)]
     trace: bool,
+    /// Measure a controller on this machine instead: 10,000 jobs over real HTTP, or as many as there are --servers
+    #[arg(long, conflicts_with_all = ["seeds", "seed", "days", "faults", "threads", "trace"])]
+    bench: bool,
+    /// How many finished jobs the database holds at the end of the measures
+    #[arg(long, value_name = "N", requires = "bench", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    finished: Option<u32>,
+    /// How many steps the measured controller works on at once
+    #[arg(long, value_name = "N", requires = "bench", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: Option<u32>,
 }
 
 /// How much goes wrong.
@@ -65,6 +75,15 @@ enum Faults {
 }
 
 impl SelftestArgs {
+    /// What is to be measured, if that was asked for.
+    pub(super) fn measures(&self) -> Option<bench::Options> {
+        self.bench.then(|| bench::Options {
+            servers: self.servers.unwrap_or(10_000) as usize,
+            finished: self.finished.unwrap_or(0) as usize,
+            workers: self.workers.unwrap_or(64) as usize,
+        })
+    }
+
     fn plan(&self, seed: u64) -> Plan {
         let level = match self.faults {
             Some(Faults::None) => Level::None,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! REGISTRY_IMMUTABLE_TAGS  os-images/**:v*, tools/*:release-*
+//! REGISTRY_SPARSE_IMAGES   mirror/**, tools/thin
 //! REGISTRY_QUOTAS          os-images/**=500GiB, tools/**=20GiB
 //! REGISTRY_RETENTION       nightly/**:* newest=5 younger=14d, tools/*:dev-* newest=3
 //! REGISTRY_ACCESS_FILE     # repositories  subjects            rights          a line; what # begins is a remark
@@ -26,6 +27,11 @@ const MAX_PROBLEMS: usize = 20;
 
 pub(super) fn immutable_tags(_: Kind, text: &str) -> Result<Vec<ImmutableTags>, Unusable> {
     let form = "repositories:tags, such as os-images/**:v*, separated by commas";
+    entries(text, form, |entry| entry.parse().ok())
+}
+
+pub(super) fn repositories(_: Kind, text: &str) -> Result<Vec<RepositoryPattern>, Unusable> {
+    let form = "repositories, such as mirror/**, separated by commas";
     entries(text, form, |entry| entry.parse().ok())
 }
 

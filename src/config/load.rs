@@ -65,6 +65,7 @@ impl Settings {
             registry_anonymous_read: texts.required(&table::REGISTRY_ANONYMOUS_READ)?,
             registry_anonymous_write: texts.required(&table::REGISTRY_ANONYMOUS_WRITE)?,
             registry_immutable_tags: texts.get(&table::REGISTRY_IMMUTABLE_TAGS).unwrap_or_default(),
+            registry_sparse_images: texts.get(&table::REGISTRY_SPARSE_IMAGES).unwrap_or_default(),
             auth_mode: texts.required(&table::AUTH_MODE)?,
             auth_none_anywhere: texts.required(&table::AUTH_NONE_ANYWHERE)?,
             basic_user: texts.get(&table::BASIC_USER),

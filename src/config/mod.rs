@@ -42,7 +42,7 @@ pub use load::Sources;
 pub use table::{DEFINITIONS, reference};
 pub use values::{LogFormat, TaskIsoMode, UnknownWord, duration_text};
 
-use registry::{ImmutableTags, Quota, RetentionRule};
+use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 
 use crate::auth::AuthMode;
 use crate::secrets::SecretSource;
@@ -111,6 +111,8 @@ pub struct Settings {
     pub registry_anonymous_write: bool,
     /// Tags that stay as they are.
     pub registry_immutable_tags: Vec<ImmutableTags>,
+    /// Repositories that take images without all of their blobs.
+    pub registry_sparse_images: Vec<RepositoryPattern>,
     /// Whether [`AuthMode::None`] may be used beyond loopback.
     pub auth_none_anywhere: bool,
     /// The configured user; present exactly when [`Self::basic_pass_hash`] is.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use registry::{ImmutableTags, Quota, RetentionRule};
+use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 
 use crate::auth::AuthMode;
 use crate::secrets::SecretSource;
@@ -281,6 +281,15 @@ pub(super) static REGISTRY_IMMUTABLE_TAGS: Setting<Vec<ImmutableTags>> = Setting
         "Tags that neither move nor go once they exist, such as os-images/**:v*.",
     ),
     parse: images::immutable_tags,
+};
+pub(super) static REGISTRY_SPARSE_IMAGES: Setting<Vec<RepositoryPattern>> = Setting {
+    definition: row(
+        "REGISTRY_SPARSE_IMAGES",
+        Kind::Entries("repositories"),
+        Fallback::Unset,
+        "Repositories that take an image although some of its blobs are not there, such as mirror/**.",
+    ),
+    parse: images::repositories,
 };
 pub(super) static AUTH_MODE: Setting<AuthMode> = Setting {
     definition: row(
@@ -554,7 +563,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
 };
 
 /// The settings in the order of the reference.
-pub(super) static SETTINGS: [&dyn AnySetting; 58] = [
+pub(super) static SETTINGS: [&dyn AnySetting; 59] = [
     &CONTROLLER_HTTP_ADDR,
     &MEDIA_HTTP_ADDR,
     &MEDIA_BASE_URL,
@@ -583,6 +592,7 @@ pub(super) static SETTINGS: [&dyn AnySetting; 58] = [
     &REGISTRY_ANONYMOUS_READ,
     &REGISTRY_ANONYMOUS_WRITE,
     &REGISTRY_IMMUTABLE_TAGS,
+    &REGISTRY_SPARSE_IMAGES,
     &AUTH_MODE,
     &AUTH_NONE_ANYWHERE,
     &BASIC_USER,

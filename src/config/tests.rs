@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
+use registry::RepositoryPattern;
 
 use super::definition::AnySetting;
 use super::table::SETTINGS;
@@ -304,6 +305,7 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
             vec!["os-images/**:v*", "a:b, c/*:*"],
             vec!["", "v*", "a:b,", "A:b", "a:b c:d"],
         ),
+        ("REGISTRY_SPARSE_IMAGES", vec!["mirror/**", "a, b/*"], vec!["", "a,", "A", "a b", "a:b", "***"]),
         (
             "REGISTRY_QUOTAS",
             vec!["os-images/**=500GiB", "a=1, b/** = 2 MiB"],
@@ -441,6 +443,7 @@ fn lists_of_the_registry_become_what_it_understands() {
         ("REGISTRY_QUOTAS", "os-images/**=2GiB"),
         ("REGISTRY_RETENTION", "nightly/**:* newest=5 younger=14d"),
         ("REGISTRY_IMMUTABLE_TAGS", "os-images/**:v*, tools/*:release-*"),
+        ("REGISTRY_SPARSE_IMAGES", "mirror/**, tools/thin"),
     ];
     let settings = load(&[], &variables, None).unwrap();
     assert_eq!(settings.registry_quotas[0].bytes, 2 << 30);
@@ -448,8 +451,11 @@ fn lists_of_the_registry_become_what_it_understands() {
     assert_eq!((rule.newest, rule.younger_than), (5, Duration::from_secs(14 * 86_400)));
     let immutable: Vec<String> = settings.registry_immutable_tags.iter().map(ToString::to_string).collect();
     assert_eq!(immutable, ["os-images/**:v*", "tools/*:release-*"]);
+    let sparse: Vec<&str> = settings.registry_sparse_images.iter().map(RepositoryPattern::as_str).collect();
+    assert_eq!(sparse, ["mirror/**", "tools/thin"]);
     let nothing = load(&[], &[], None).unwrap();
     assert!(nothing.registry_quotas.is_empty() && nothing.registry_retention.is_empty());
+    assert!(nothing.registry_sparse_images.is_empty(), "an image is there with all it refers to");
     assert!(
         !nothing.registry_anonymous_read && !nothing.registry_anonymous_write && !nothing.registry_read_only
     );

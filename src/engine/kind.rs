@@ -373,12 +373,12 @@ impl StepContext {
             .steps
             .iter()
             .rfind(|record| record.name == step)
-            .and_then(|record| serde_json::from_value(record.evidence.clone()).ok())
+            .and_then(|record| T::deserialize(&record.evidence).ok())
     }
 
     /// What this step left when it ran before.
     pub fn own<T: DeserializeOwned>(&self) -> Option<T> {
-        serde_json::from_value(self.record.evidence.clone()).ok()
+        T::deserialize(&self.record.evidence).ok()
     }
 
     /// Whether the run has its place of a resource it asked for.

@@ -91,7 +91,7 @@ pub fn findings(snapshot: &Snapshot) -> Option<Findings> {
     }
     let left = snapshot.evidence(EXAMINE).last();
     let mut findings: Findings =
-        left.and_then(|record| serde_json::from_value(record.evidence.clone()).ok()).unwrap_or_default();
+        left.and_then(|record| Deserialize::deserialize(&record.evidence).ok()).unwrap_or_default();
     if let Some(failure) = &snapshot.run.failure {
         findings.checks.push(Check {
             name: "connect".to_owned(),
@@ -170,7 +170,7 @@ impl Step for Stage {
 }
 
 fn asked(step: &str, context: &StepContext) -> Result<Asked, StepReport> {
-    serde_json::from_value(context.snapshot.input.clone()).map_err(|why| {
+    Deserialize::deserialize(&context.snapshot.input).map_err(|why| {
         let summary = format!("the stored input of this examination cannot be read: {why}");
         StepReport::fail(failure(crate::engine::class::INTERNAL, step, summary, "ask for it again"))
     })

@@ -118,7 +118,7 @@ pub(super) struct PowerAsked {
     pub(super) sent_at: Option<Time>,
     /// How often it was sent.
     pub(super) sent: u32,
-    /// The host was started by every sign but that of its BMC, which still showed "off": that may be stale for a while.
+    /// Every sign but that of its BMC says that it was done: what the BMC shows may be stale for a while, or for good.
     #[serde(default)]
     pub(super) unseen: bool,
 }

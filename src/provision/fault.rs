@@ -69,6 +69,24 @@ pub(super) fn of_redfish(step: &str, error: &RedfishError) -> StepReport {
     }
 }
 
+/// The same of a change of power or of the boot source. One that comes too early is waited for and is no try that failed:
+/// some firmware keeps changes back while a host is in its self-test, or for a minute after it went off.
+pub(super) fn unless_busy(step: &str, error: &RedfishError) -> StepReport {
+    let ErrorKind::Busy { retry_after, .. } = &error.kind else { return of_redfish(step, error) };
+    StepReport::new(Verdict::Wait(WaitRequest {
+        reason: &waits::BMC_BUSY,
+        signals: Vec::new(),
+        poll: Some(retry_after.unwrap_or(BUSY_AGAIN)),
+        within: BUSY_WITHIN,
+        detail: error.kind.to_string(),
+    }))
+}
+
+/// Pause between two tries of a change that came too early.
+const BUSY_AGAIN: Duration = Duration::from_secs(10);
+/// How long changes may be kept back: servers with much memory test themselves for many minutes.
+const BUSY_WITHIN: Duration = Duration::from_secs(15 * 60);
+
 /// How long a BMC that does not answer is waited for: some take twenty minutes to restart.
 const BMC_RETURNS_WITHIN: Duration = Duration::from_secs(20 * 60);
 

@@ -62,7 +62,7 @@ impl JobOrder {
     /// # Errors
     /// When the job's input is not one this program wrote.
     pub fn again(job: &Job, input: &Value, idempotency_key: Option<String>) -> Result<Self, Refusal> {
-        let input: JobInput = serde_json::from_value(input.clone())
+        let input: JobInput = JobInput::deserialize(input)
             .map_err(|why| Refusal(format!("the order of job {} cannot be read: {why}", job.run.id)))?;
         Ok(Self {
             server_serial: input.server,

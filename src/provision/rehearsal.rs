@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::evidence::Validated;
@@ -124,7 +124,7 @@ impl Site {
         known: &Option<crate::media::ImportedImage>,
         now: Time,
     ) -> Result<(PlannedImage, Option<bool>), String> {
-        let asked: JobInput = serde_json::from_value(run.input.clone()).map_err(|why| why.to_string())?;
+        let asked: JobInput = JobInput::deserialize(&run.input).map_err(|why| why.to_string())?;
         let recipe =
             self.schemas.validate(&asked.recipe).map_err(|_| "the recipe no longer holds".to_owned())?;
         let held =

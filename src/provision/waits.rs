@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  media_import ... mount, settle .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
+//!                    bmc_busy                                                     the BMC takes changes: tried again
 //!                    bmc_silent                                                   the BMC answers: one request at a time
 //!                                                     report                         the machine installs: a signal ends it
 //!                                                     install_signs                  it cannot tell: looked at again
@@ -83,6 +84,14 @@ pub(super) const POWER_ON: Reason = Reason {
     next_action: "look at the machine: a power supply, a chassis interlock or a power cap can keep it off",
 };
 
+/// The firmware takes no change right now.
+pub(super) const BMC_BUSY: Reason = Reason {
+    name: "bmc_busy",
+    means: "the BMC, or the host's firmware, to take changes again",
+    ends_by: "a change that is not refused as coming too early",
+    next_action: "look at the machine's console: a host that never leaves its power-on self-test keeps settings locked",
+};
+
 /// The BMC has not answered so often that it is left alone.
 pub(super) const BMC_SILENT: Reason = Reason {
     name: "bmc_silent",
@@ -109,7 +118,7 @@ pub(super) const SIGNS: Reason = Reason {
 };
 
 /// All of them.
-pub(super) const ALL: [&Reason; 12] = [
+pub(super) const ALL: [&Reason; 13] = [
     &MEDIA_IMPORT,
     &POWER_OFF,
     &SHUTDOWN,
@@ -119,6 +128,7 @@ pub(super) const ALL: [&Reason; 12] = [
     &BOOT_OVERRIDE,
     &POWER_TURN,
     &POWER_ON,
+    &BMC_BUSY,
     &BMC_SILENT,
     &REPORT,
     &SIGNS,

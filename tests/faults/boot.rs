@@ -14,6 +14,10 @@ gets_over! {
         let busy = says(400, "iLO.2.14.UnableToModifyDuringSystemPOST");
         twin.faults.push(Fault::once(When::PatchBoot, busy).times(3));
     }
+    a_bios_that_is_busy_for_longer_than_tries_would_last(twin) {
+        let busy = says(400, "iLO.2.14.UnableToModifyDuringSystemPOST");
+        twin.faults.push(Fault::once(When::PatchBoot, busy).times(20));
+    }
     a_bios_that_is_in_the_wrong_state_for_a_while(twin) {
         let busy = says(409, "iLO.2.14.InvalidOperationForSystemState");
         twin.faults.push(Fault::once(When::PatchBoot, busy).times(2));
@@ -74,7 +78,7 @@ fails! {
     } => "redfish.boot-override", "unsupported", ["none of the wanted boot targets"];
     a_bios_that_stays_busy(twin) {
         twin.faults.push(Fault::always(When::PatchBoot, says(400, "iLO.2.14.UnableToModifyDuringSystemPOST")));
-    } => "redfish.boot-override", "transient", ["UnableToModifyDuringSystemPOST"];
+    } => "redfish.boot-override", "deadline", ["UnableToModifyDuringSystemPOST"];
 }
 
 /// It is shown as asked for, and the firmware boots the disk all the same.

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use redfish::sim::{
-    Effect, Fault, MediaVia, Power, ReadStyle, ResetType, SlotConfig, SlotTree, StateIs, TwinConfig, When,
+    Effect, Fault, ImageShown, MediaVia, Power, ReadStyle, ResetType, SlotConfig, SlotTree, StateIs,
+    TwinConfig, When,
 };
 use serde_json::json;
 
-use super::{SERIAL, answers, play, says, scene, until_the_deadline, vendor};
-use crate::kit::{Scene, silent, with_twin};
+use super::{SERIAL, answers, finished, play, says, scene, until_the_deadline, vendor};
+use crate::kit::{Scene, silent, soon, with_twin};
 
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
@@ -30,6 +31,17 @@ gets_over! {
     }
     a_slot_whose_image_sticks(twin) {
         twin.media.image_sticks = true;
+    }
+    a_slot_that_shows_the_name_of_its_image_only(twin) {
+        twin.media.image_shown = ImageShown::FileName;
+    }
+    a_slot_that_shows_the_name_of_its_image_for_good(twin) {
+        twin.media.image_shown = ImageShown::FileName;
+        twin.media.image_sticks = true;
+        twin.media.eject_time = Duration::from_millis(30);
+    }
+    a_slot_that_shows_its_image_elsewhere(twin) {
+        twin.media.image_shown = ImageShown::Nothing;
     }
     a_slot_that_refuses_to_be_emptied_when_it_is(twin) {
         twin.media.eject_empty = redfish::sim::EjectEmpty::Refused;
@@ -138,21 +150,59 @@ fails! {
     } => "redfish.mount.maintenance", "bmc_refused", ["redirect"];
 }
 
-/// The host finds no medium: nothing reports, and nothing is left behind at the deadline.
+/// A host tests itself for minutes before it looks for something to boot; here for long enough.
+const SELF_TEST: Duration = Duration::from_millis(1500);
+
 #[tokio::test(flavor = "multi_thread")]
-async fn media_lost_at_power_on_end_the_job_at_its_deadline() {
-    let played = until_the_deadline(|twin| twin.media.lost_at_power_on = true).await;
-    assert!(played.story.contains("medium-lost") || played.machine.boots_from_disk > 0, "{}", played.story);
-    played.failed("webhook.wait", "deadline", &["no report"]).await;
+async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
+    let lost = Fault::once(When::ResetTo(ResetType::On), Effect::LoseMedia).only_if(StateIs::AnyMedium);
+    for (at_each_power_on, faults) in [(true, vec![]), (false, vec![lost])] {
+        let scene = scene(|twin| {
+            twin.media.lost_at_power_on = at_each_power_on;
+            twin.faults = faults;
+            twin.power.post_time = SELF_TEST;
+        })
+        .await;
+        let id = scene.admin.create_job(SERIAL).await;
+        scene.complete_skipping(&id).await;
+        let on = scene.twin(SERIAL).wait_for(|machine| machine.power == Power::On);
+        soon("the start of what was installed", on).await;
+        let played = finished(scene, &id).await;
+        assert!(played.story.contains("redfish.medium-lost"), "{}", played.story);
+        played.ended_well().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn media_lost_before_the_power_on_end_the_job_at_its_deadline() {
-    let lost = Fault::once(When::ResetTo(ResetType::On), Effect::LoseMedia).only_if(StateIs::AnyMedium);
-    until_the_deadline(|twin| twin.faults.push(lost))
-        .await
-        .failed("webhook.wait", "deadline", &["no report"])
-        .await;
+async fn media_lost_before_the_power_on_are_put_back_with_the_override() {
+    // The first try to power on fails, and what was in the slots is gone by the second.
+    let played = play(|twin| {
+        twin.faults.push(Fault::once(
+            When::ResetTo(ResetType::On),
+            says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
+        ));
+        twin.faults.push(
+            Fault::once(super::get(super::SYSTEM), Effect::LoseMedia).only_if(StateIs::OverrideSet).after(1),
+        );
+    })
+    .await;
+    assert!(played.story.contains("redfish.medium-lost"), "{}", played.story);
+    played.ended_well().await;
+}
+
+/// The host finds no medium: nothing reports, and nothing is left behind at the deadline.
+#[tokio::test(flavor = "multi_thread")]
+async fn media_lost_at_power_on_for_good_end_the_job_at_its_deadline() {
+    let refused =
+        Fault::always(When::Insert, says(400, "Base.1.18.ActionNotSupported")).only_if(StateIs::PowerOns(1));
+    let played = until_the_deadline(|twin| {
+        twin.media.lost_at_power_on = true;
+        twin.power.post_time = Duration::from_millis(300);
+        twin.faults.push(refused);
+    })
+    .await;
+    assert!(played.story.contains("dropped the media at power-on"), "{}", played.story);
+    played.failed("webhook.wait", "deadline", &["no report"]).await;
 }
 
 async fn mounted() -> (Scene, String, Vec<String>) {

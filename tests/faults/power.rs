@@ -5,7 +5,7 @@ use std::time::Duration;
 use redfish::sim::{AlreadyThere, Effect, Fault, Graceful, Power, ResetType, StateIs, Success, When};
 use serde_json::json;
 
-use super::{SERIAL, SYSTEM, get, play, says, scene, until_the_deadline};
+use super::{SERIAL, SYSTEM, get, play, says, scene};
 use crate::kit::struck;
 
 fn shows(power: serde_json::Value) -> Effect {
@@ -21,6 +21,10 @@ gets_over! {
         twin.starts_on = true;
         let conflict = says(409, "IDRAC.2.8.SYS518");
         twin.faults.push(Fault::once(When::ResetTo(ResetType::On), conflict).times(2));
+    }
+    an_on_held_back_for_longer_than_tries_would_last(twin) {
+        let busy = says(409, "IDRAC.2.8.SYS518");
+        twin.faults.push(Fault::once(When::ResetTo(ResetType::On), busy).times(12));
     }
     an_off_refused_because_the_host_is_off(twin) {
         twin.faults.push(Fault::once(get(SYSTEM), shows(json!("On"))));
@@ -56,6 +60,16 @@ gets_over! {
         twin.starts_on = true;
         twin.faults.push(Fault::once(get(SYSTEM), shows(json!("PoweringOff"))).times(3));
     }
+    a_power_state_that_stays_on_its_way(twin) {
+        twin.faults.push(Fault::always(get(SYSTEM), shows(json!("PoweringOff"))));
+    }
+    a_power_state_that_stays_on_its_way_although_the_host_was_on(twin) {
+        twin.starts_on = true;
+        twin.faults.push(Fault::always(get(SYSTEM), shows(json!("PoweringOff"))));
+    }
+    a_power_state_of_null_for_good(twin) {
+        twin.faults.push(Fault::always(get(SYSTEM), shows(json!(null))));
+    }
     a_reset_that_begins_after_its_answer(twin) {
         twin.starts_on = true;
         twin.power.act_delay = Duration::from_millis(20);
@@ -89,12 +103,6 @@ gets_over! {
 }
 
 fails! {
-    a_power_state_that_stays_on_its_way(twin) {
-        twin.faults.push(Fault::always(get(SYSTEM), shows(json!("PoweringOff"))));
-    } => "redfish.power-off", "deadline", ["was told to power off; its BMC shows PoweringOff"];
-    a_power_state_of_null_for_good(twin) {
-        twin.faults.push(Fault::always(get(SYSTEM), shows(json!(null))));
-    } => "redfish.power-off", "deadline", ["was told to power off; its BMC shows no power state"];
     an_on_that_is_always_refused(twin) {
         twin.faults.push(Fault::always(When::ResetTo(ResetType::On), says(400, "Base.1.18.ActionParameterNotSupported")));
     } => "redfish.power-on", "bmc_refused", ["says no in words of its own"];
@@ -104,15 +112,17 @@ fails! {
     a_host_that_cannot_be_forced_off(twin) {
         twin.starts_on = true;
         twin.faults.push(Fault::always(When::ResetTo(ResetType::ForceOff), Effect::AcceptButIgnore));
-    } => "redfish.power-off", "deadline", [];
+    } => "redfish.power-off", "deadline", ["was told to power off; its BMC shows On"];
 }
 
-/// Media and override are lost, so the host finds nothing to boot and nothing reports.
+/// Media and override are lost, seen, and put back; the host is told again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bmc_that_restarts_before_the_power_on_ends_the_job_at_its_deadline() {
+async fn a_bmc_that_restarts_instead_of_powering_on() {
     let restart = Fault::once(When::ResetTo(ResetType::On), Effect::BmcRestart(Duration::from_millis(100)))
         .only_if(StateIs::AnyMedium);
-    until_the_deadline(|twin| twin.faults.push(restart)).await.failed("webhook.wait", "deadline", &[]).await;
+    let played = play(|twin| twin.faults.push(restart)).await;
+    assert!(played.story.contains("redfish.medium-lost"), "{}", played.story);
+    played.ended_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -253,14 +253,14 @@ impl Bmc {
         };
         let partly = small != full;
         let bodies = if partly { vec![small, full.clone()] } else { vec![full.clone()] };
-        self.write_boot(OPERATION, &place.resource, &bodies).await?;
+        self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
         let mut observed = self.read_back(OPERATION, &place).await?;
         if !fits(&observed) && (partly || observed.leads_to(target)) {
             // Part of the object was taken without effect, or the device was changed and the mode fell back with it;
             // written together, it stays.
             let led = observed.leads_to(target);
             let place = Place { shown: observed, ..self.boot_place(OPERATION, system, false).await? };
-            match self.write_boot(OPERATION, &place.resource, &[full]).await {
+            match self.write_boot(OPERATION, system, &place.resource, &[full]).await {
                 // What was accepted first may only be shown late.
                 Err(error) if !led => tracing::debug!(code = error.code(), "whole boot object refused"),
                 written => written?,
@@ -285,7 +285,7 @@ impl Bmc {
             boot_body(Some(&BootTarget::None), Some(BootEnabled::Disabled), None),
             json!({ "Boot": { "BootSourceOverrideTarget": "None" } }),
         ];
-        self.write_boot(OPERATION, &place.resource, &bodies).await?;
+        self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
         let observed = self.read_back(OPERATION, &place).await?;
         Ok(Applied { changed: true, confirmed: !observed.is_active(), observed })
     }
@@ -351,13 +351,17 @@ impl Bmc {
     async fn write_boot(
         &self,
         operation: Operation,
+        system: &SystemInfo,
         resource: &Resource,
         bodies: &[Value],
     ) -> Result<(), RedfishError> {
         let deadline = self.core.profile().mutation_timeout;
+        // It changes what the system shows, also by way of its settings, and no slot.
+        self.core.recent.forget(Some(&system.uri));
+        let touches = Some(resource.path.as_str());
         let mut first: Option<RedfishError> = None;
         for body in bodies {
-            let answer: Answer = self.core.patch(operation, resource, body, deadline, None).await?;
+            let answer: Answer = self.core.patch(operation, resource, body, deadline, touches).await?;
             if answer.status.is_success() {
                 return self.core.follow(operation, &answer, &[]).await;
             }

@@ -6,13 +6,14 @@
 
 use serde_json::Value;
 
-use super::{OPERATION, SerialMatch, SystemInfo, SystemSelector, reset_types};
+use super::{OPERATION, SerialMatch, SystemInfo, SystemSelector, reset_types, serial_of};
 use crate::collection::Member;
 use crate::error::{ErrorKind, RedfishError};
 use crate::exchange::Core;
 use crate::json::{self, Resource};
 
 const MAX_MANAGERS: usize = 4;
+const MAX_CHASSIS: usize = 4;
 
 impl Core {
     pub(super) async fn find_system(
@@ -110,6 +111,31 @@ impl Core {
         let types = names.filter(|parameter| json::word(parameter, "Name").as_deref() == Some("ResetType"));
         reset.allowed =
             types.flat_map(|parameter| reset_types(&json::texts(parameter, "AllowableValues"))).collect();
+        Ok(())
+    }
+
+    /// Takes the serial number of the chassis where the system shows none of its own that is the expected one.
+    pub(super) async fn complete_serial(
+        &self,
+        system: &Resource,
+        info: &mut SystemInfo,
+        selector: &SystemSelector,
+    ) -> Result<(), RedfishError> {
+        let expected = selector.serial.as_deref();
+        let known = expected.is_some_and(|serial| info.matches_serial(serial) == SerialMatch::Match);
+        if info.serial.is_some() || known || (expected.is_none() && info.sku.is_some()) {
+            return Ok(());
+        }
+        let links = json::member(&system.fields, "Links");
+        let chassis = links.map(|links| json::links(links, "Chassis")).unwrap_or_default();
+        for path in chassis.into_iter().take(MAX_CHASSIS) {
+            let Some(chassis) = self.read_optional(&path).await? else { continue };
+            let shown = serial_of(&chassis);
+            let fits = |serial: &String| expected.is_some_and(|it| serial.eq_ignore_ascii_case(it.trim()));
+            if info.serial.is_none() || shown.as_ref().is_some_and(fits) {
+                info.serial = shown;
+            }
+        }
         Ok(())
     }
 

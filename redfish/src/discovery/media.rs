@@ -79,8 +79,10 @@ impl Core {
         let members = self.members(OPERATION, collection).await?;
         let mut slots = Vec::new();
         for member in members.into_iter().take(MAX_SLOTS) {
-            // What came with the collection lacks the header that says whether PATCH is allowed.
-            let told = |resource: &Resource| Slot::of(resource, profile).insert != InsertVia::Patch;
+            // What came with the collection lacks the header that says whether PATCH is allowed; a profile may know.
+            let patched = profile.vm_method == MediaMethod::Patch;
+            let told =
+                |resource: &Resource| patched || Slot::of(resource, profile).insert != InsertVia::Patch;
             let resource = match member.resource.filter(told) {
                 Some(resource) => Some(resource),
                 None => self.read_optional(&member.path).await?,

@@ -9,7 +9,7 @@
 //!
 //! Several systems behind one BMC are normal (accelerator boards show up as systems). The host is the one whose
 //! serial or service tag was asked for, else the one the profile names, else the only one that can be reset,
-//! shows a boot override and has something that manages it. Slots that appear under the system and under the
+//! shows a boot override and has something that manages it. A host without a serial number has its chassis'. Slots that appear under the system and under the
 //! manager are read once. Reading is tolerant: what a BMC leaves out is absent, a slot that fails is left out, a
 //! system that fails is left out if another one is the host. Nothing is changed. Specification: DSP0266 6.2
 //! (service root), DSP0268.
@@ -88,7 +88,7 @@ pub struct SystemInfo {
     pub manufacturer: Option<String>,
     /// `Model`.
     pub model: Option<String>,
-    /// `SerialNumber`; placeholders like `To be filled by O.E.M.` count as none.
+    /// `SerialNumber`, else that of its chassis; placeholders like `To be filled by O.E.M.` count as none.
     pub serial: Option<String>,
     /// `SKU`, where some vendors keep the service tag.
     pub sku: Option<String>,
@@ -159,7 +159,7 @@ impl SystemInfo {
             id: json::word(fields, "Id").unwrap_or_default(),
             manufacturer: json::word(fields, "Manufacturer"),
             model: json::word(fields, "Model"),
-            serial: json::word(fields, "SerialNumber").filter(|serial| !is_placeholder(serial)),
+            serial: serial_of(resource),
             sku: json::word(fields, "SKU").filter(|sku| !is_placeholder(sku)),
             uuid: json::word(fields, "UUID"),
             bios_version: json::word(fields, "BiosVersion"),
@@ -182,6 +182,10 @@ impl SystemInfo {
             SerialMatch::Unknown
         }
     }
+}
+
+fn serial_of(resource: &Resource) -> Option<String> {
+    json::word(&resource.fields, "SerialNumber").filter(|serial| !is_placeholder(serial))
 }
 
 /// What mainboard makers leave in place of a serial number.
@@ -207,6 +211,7 @@ impl Bmc {
         core.choice.identify(&identity_of(&root));
         let system = core.find_system(&root, selector).await?;
         let mut info = SystemInfo::of(&system);
+        core.complete_serial(&system, &mut info, selector).await?;
         core.complete_reset_types(&system, &mut info).await?;
         let managers = core.managers(&root, &system).await?;
         let manager = managers.first().map(|manager| ManagerInfo {

@@ -84,7 +84,7 @@ impl Bmc {
         }
         core.follow(OPERATION, &answer, &secrets).await?;
         let (_, observed) = core.slot(OPERATION, uri).await.map_err(after_the_fact)?;
-        Ok(Applied { changed: true, confirmed: observed.holds(url), observed })
+        Ok(Applied { changed: true, confirmed: observed.may_hold(url), observed })
     }
 }
 

@@ -116,6 +116,9 @@ pub struct Slot {
     /// `Image`; live state that is not part of a stored capability record.
     #[serde(skip)]
     pub image: Option<ImageUrl>,
+    /// `ImageName`; live state too.
+    #[serde(skip)]
+    pub image_name: Option<String>,
     /// `ConnectedVia`.
     pub connected_via: Option<String>,
     /// How an image gets in.
@@ -170,6 +173,7 @@ impl Slot {
             media_types: json::texts(fields, "MediaTypes"),
             inserted: json::flag(fields, "Inserted"),
             image: image.map(|image| ImageUrl(json::clip(image, 4096))),
+            image_name: json::word(fields, "ImageName"),
             connected_via: json::word(fields, "ConnectedVia"),
             insert: insert.unwrap_or(InsertVia::Nothing),
             eject: eject.or_else(standard),
@@ -186,6 +190,22 @@ impl Slot {
             Some(false) => disconnected || self.image.is_none(),
             None => self.image.is_none(),
         }
+    }
+
+    /// Whether what it shows may be this image: some BMCs show its file name only, or that there is something.
+    pub fn may_be(&self, url: &str) -> bool {
+        let file = url.rsplit('/').next().unwrap_or_default();
+        let named = |shown: &str| !shown.contains('/') && decoded(shown).eq_ignore_ascii_case(file);
+        match (&self.image, &self.image_name) {
+            (Some(image), _) => image.is(url) || named(image.expose()),
+            (None, Some(name)) => named(name),
+            (None, None) => true,
+        }
+    }
+
+    /// Whether something is in it that may be this image.
+    pub fn may_hold(&self, url: &str) -> bool {
+        !self.is_empty() && self.inserted != Some(false) && self.may_be(url)
     }
 
     /// Whether this image is in it.
@@ -232,7 +252,7 @@ impl Bmc {
         let core = &self.core;
         let together = found.media_collection.as_deref().filter(|_| uris.len() > 1 && core.expands());
         if let Some(collection) = together {
-            core.recent.forget(None);
+            uris.iter().for_each(|uri| core.recent.forget(Some(uri)));
             core.members(Operation::Slot, collection).await?;
         }
         let mut slots = Vec::new();

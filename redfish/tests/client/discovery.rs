@@ -53,6 +53,32 @@ async fn among_several_systems_the_serial_decides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_system_without_a_serial_number_has_its_chassis() {
+    const CHASSIS: [&str; 2] = ["/redfish/v1/Chassis/Tray", "/redfish/v1/Chassis/Rack"];
+    for (shown, expected, verdict) in [
+        (["TRAY7", "RACK1"], "tray7", SerialMatch::Match),
+        (["TRAY7", "RACK1"], "RACK1", SerialMatch::Match),
+        (["TRAY7", "RACK1"], "TRAY8", SerialMatch::Mismatch),
+        (["To be filled by O.E.M.", "TRAY7"], "TRAY7", SerialMatch::Match),
+        (["none", ""], "TRAY7", SerialMatch::Unknown),
+    ] {
+        let fake = Fake::new();
+        fake.merge(SYSTEM, json!({ "SerialNumber": null, "SKU": null }));
+        fake.merge(SYSTEM, json!({ "Links": { "Chassis": CHASSIS.map(link) } }));
+        for (path, serial) in CHASSIS.iter().zip(shown) {
+            fake.put(path, json!({ "Id": "C", "SerialNumber": serial }));
+        }
+        let found = client(&fake).discover(&SystemSelector::serial(expected)).await.unwrap();
+        assert_eq!(found.system.matches_serial(expected), verdict, "{shown:?} {expected}");
+    }
+    // A system that has one is not asked for another.
+    let fake = Fake::new();
+    fake.merge(SYSTEM, json!({ "Links": { "Chassis": CHASSIS.map(link) } }));
+    client(&fake).discover(&SystemSelector::serial("OTHER")).await.unwrap();
+    assert!(CHASSIS.iter().all(|path| fake.sent(Method::GET, path).is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn among_several_systems_the_only_real_host_is_taken() {
     let fake = Fake::new();
     fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));

@@ -49,6 +49,10 @@ async fn an_expired_token_is_renewed_once_and_the_request_replayed() {
         .map(|sent| sent.header("x-auth-token").map(str::to_owned))
         .collect();
     assert_eq!(tokens, [Some("canary-token-1".to_owned()), Some("canary-token-2".to_owned())]);
+    // It may live on in spite of what was said of it.
+    let deleted: Vec<_> = fake.journal().into_iter().filter(|sent| sent.method == Method::DELETE).collect();
+    assert_eq!(deleted.len(), 1);
+    assert_eq!(deleted[0].header("x-auth-token"), Some("canary-token-2"));
 }
 
 #[tokio::test(start_paused = true)]

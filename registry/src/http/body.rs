@@ -33,9 +33,9 @@ const LARGE_FRAME: usize = 64 << 10;
 const EARLY_EVERY: u64 = 64 << 20;
 /// As long as forever, and still a point in time that exists.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// What is still read of a body after its request was refused, so that the client gets to see why.
-const DRAIN_MAX: usize = 1 << 20;
-const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// How much is at least, and how long, still read of a body after its request was refused.
+const DRAIN_LEAST: usize = 1 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// A request body being read under the time limits of the configuration.
 pub(super) struct Incoming<'a> {
@@ -153,9 +153,11 @@ impl Sink {
     }
 }
 
-/// Reads what is left of a refused body, within bounds; whether all of it was read.
-pub(super) async fn drain(body: &mut Body) -> bool {
-    let mut left = DRAIN_MAX;
+/// Reads what is left of a refused body, within bounds; whether all of it was read. Who is still sending when the
+/// connection closes sees a reset instead of the refusal, and clients send manifests whole before they were asked who
+/// they are: as much as one of those has is always read. Nothing of it is kept.
+pub(super) async fn drain(body: &mut Body, config: &Config) -> bool {
+    let mut left = config.max_manifest_size.max(DRAIN_LEAST);
     let to_the_end = async {
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return false };
@@ -178,4 +180,38 @@ fn timed_out() -> ApiError {
 fn broken() -> ApiError {
     let message = "the body ended early: ask for the upload's status and continue from there";
     ApiError::new(StatusCode::BAD_REQUEST, Code::BlobUploadInvalid, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream::{self, StreamExt as _};
+
+    use super::*;
+
+    fn config() -> Config {
+        Config::new("unused")
+    }
+
+    /// A body of so many pieces of 64 KiB.
+    fn pieces(count: usize) -> impl stream::Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static {
+        stream::iter((0..count).map(|_| Ok(Bytes::from_static(&[0; 64 << 10]))))
+    }
+
+    #[tokio::test]
+    async fn a_refused_body_is_read_as_far_as_a_manifest_may_go() {
+        for (count, read) in [(0, true), (80, true), (81, false)] {
+            assert_eq!(drain(&mut Body::from_stream(pieces(count)), &config()).await, read, "{count}");
+        }
+        let small = Config { max_manifest_size: 1, ..config() };
+        for (count, read) in [(16, true), (17, false)] {
+            assert_eq!(drain(&mut Body::from_stream(pieces(count)), &small).await, read, "{count}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_body_that_does_not_come_is_not_waited_for() {
+        let begun = Instant::now();
+        assert!(!drain(&mut Body::from_stream(pieces(1).chain(stream::pending())), &config()).await);
+        assert_eq!(begun.elapsed(), DRAIN_TIME);
+    }
 }

@@ -85,7 +85,7 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
             let mut response = error.into_response();
             // Who was too slow with the body does not get more time for it.
             let gave_up = response.status() == StatusCode::REQUEST_TIMEOUT;
-            if gave_up || !body::drain(&mut body).await {
+            if gave_up || !body::drain(&mut body, api.registry.config()).await {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             response

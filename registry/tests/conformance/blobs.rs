@@ -4,30 +4,40 @@ use registry::{Algorithm, Digest};
 use reqwest::Method;
 
 use super::Suite;
-use super::client::{Answer, Failure};
+use super::client::{Answer, Ask, Failure};
 use super::{OTHER, REPOSITORY};
 use crate::support::noise;
+
+const OCTETS: &str = "application/octet-stream";
 
 /// A way to push a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     PostOnly,
     PostPut,
+    /// The PUT does not say how long it is, not even of nothing.
+    PostPutStreamed,
+    /// Nor does the one PATCH, which does not say either what part it is; then an empty PUT.
     Stream,
+    /// All of it as one chunk, then an empty PUT.
+    OneChunk,
     /// Three chunks, then an empty PUT.
     Chunks,
     /// Two chunks, and the third with the PUT.
     ChunksAndPut,
     /// Each chunk after a refused one.
     ChunksOutOfOrder,
+    /// A refused one is a PUT whenever it would be the end of the blob.
     ChunksOutOfOrderAndPut,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 7] = [
+    pub(super) const ALL: [Way; 9] = [
         Way::PostOnly,
         Way::PostPut,
+        Way::PostPutStreamed,
         Way::Stream,
+        Way::OneChunk,
         Way::Chunks,
         Way::ChunksAndPut,
         Way::ChunksOutOfOrder,
@@ -37,7 +47,7 @@ impl Way {
     pub(super) fn group(self) -> &'static str {
         match self {
             Way::PostOnly => "blob push: post only",
-            Way::PostPut => "blob push: post put",
+            Way::PostPut | Way::PostPutStreamed => "blob push: post put",
             Way::Stream => "blob push: streaming",
             _ => "blob push: chunked",
         }
@@ -123,30 +133,32 @@ impl Suite {
         let named = digest.to_string();
         if way == Way::PostOnly {
             let path = format!("/v2/{repository}/blobs/uploads/");
-            return self.ask(Method::POST, &path).query("digest", &named).body(content).send().await;
+            return self.octets(Method::POST, &path).query("digest", &named).body(content).send().await;
         }
         let mut location = self.begin(repository).await?;
         match way {
-            Way::PostPut => {
-                return self.ask(Method::PUT, &location).query("digest", &named).body(content).send().await;
+            Way::PostPut | Way::PostPutStreamed => {
+                let ask = self.octets(Method::PUT, &location).query("digest", &named).body(content);
+                return if way == Way::PostPut { ask } else { ask.streamed() }.send().await;
             }
             Way::Stream => {
-                let patched = self.ask(Method::PATCH, &location).body(content).send().await?;
-                location = patched.is(&[202])?.header("location")?.to_owned();
+                let patch = self.octets(Method::PATCH, &location).body(content).streamed().send().await?;
+                location = patch.is(&[202])?.header("location")?.to_owned();
             }
             _ => {
                 let last_with_put = matches!(way, Way::ChunksAndPut | Way::ChunksOutOfOrderAndPut);
-                let size = content.len() / 3 + 1;
+                let size = if way == Way::OneChunk { content.len() } else { content.len() / 3 + 1 };
                 let mut start = 0;
                 while start < content.len() {
                     let end = (start + size).min(content.len());
                     let last = last_with_put && end == content.len();
                     if matches!(way, Way::ChunksOutOfOrder | Way::ChunksOutOfOrderAndPut) {
+                        let place = (start, size);
                         location =
-                            self.send_out_of_order(&location, digest, content, (start, size), last).await?;
+                            self.send_out_of_order(&location, digest, content, place, last_with_put).await?;
                     }
                     let method = if last { Method::PUT } else { Method::PATCH };
-                    let mut ask = self.ask(method, &location);
+                    let mut ask = self.octets(method, &location);
                     if last {
                         ask = ask.query("digest", &named);
                     }
@@ -161,29 +173,38 @@ impl Suite {
                 }
             }
         }
-        self.ask(Method::PUT, &location).query("digest", &named).send().await
+        self.octets(Method::PUT, &location).query("digest", &named).send().await
     }
 
-    /// A chunk from the wrong place is refused and changes nothing.
+    /// A request that carries bytes of a blob, or could.
+    fn octets(&self, method: Method, location: &str) -> Ask<'_> {
+        self.ask(method, location).header("content-type", OCTETS)
+    }
+
+    /// A chunk from the wrong place is refused and changes nothing: the next but one, or the first where there is none. It
+    /// comes with a PUT where it or the right one would end the blob, if that is the way; then the status is asked for at
+    /// the address of the PUT.
     async fn send_out_of_order(
         &self,
         location: &str,
         digest: &Digest,
         content: &[u8],
         (start, size): (usize, usize),
-        last: bool,
+        closing: bool,
     ) -> Result<String, Failure> {
         let wrong = if start + size < content.len() { start + size } else { 0 };
         let end = (wrong + size).min(content.len());
-        let ask = if last {
-            self.ask(Method::PUT, location).query("digest", &digest.to_string())
-        } else {
-            self.ask(Method::PATCH, location)
+        let closing = closing && (wrong == 0 || end == content.len());
+        let digest = digest.to_string();
+        let ask = |method| {
+            let ask = self.ask(method, location);
+            if closing { ask.query("digest", &digest) } else { ask }
         };
-        let place = format!("{wrong}-{}", end - 1);
-        let sent = ask.header("content-range", place).body(&content[wrong..end]).send().await?;
+        let sent = ask(if closing { Method::PUT } else { Method::PATCH }).header("content-type", OCTETS);
+        let sent = sent.header("content-range", format!("{wrong}-{}", end - 1)).body(&content[wrong..end]);
+        let sent = sent.send().await?;
         sent.refuses(&[416])?;
-        let status = self.ask(Method::GET, location).send().await?;
+        let status = ask(Method::GET).send().await?;
         status.is(&[204])?.has("range", &format!("0-{}", start.saturating_sub(1)))?;
         Ok(status.header("location")?.to_owned())
     }
@@ -242,8 +263,8 @@ impl Suite {
             let digest = Digest::of(algorithm, &content);
             let outcome = self.mount(from, there, &digest, &content).await;
             self.check(&[api, group], &format!("from {from:?}, there: {there}"), outcome);
+            self.read_and_delete(REPOSITORY, group, &digest, &content).await;
             if there {
-                self.read_and_delete(REPOSITORY, group, &digest, &content).await;
                 self.read_and_delete(OTHER, group, &digest, &content).await;
             }
         }
@@ -264,14 +285,15 @@ impl Suite {
         if let Some(from) = from {
             ask = ask.query("from", from);
         }
-        let answer = ask.send().await?;
-        if there {
-            answer.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
-            self.ask(Method::GET, answer.header("location")?).send().await?.is(&[200])?.holds(content)?;
-        } else {
-            let session = answer.is(&[202])?.header("location")?.to_owned();
-            self.ask(Method::DELETE, &session).send().await?.is(&[204])?;
+        let mut answer = ask.send().await?;
+        if !there {
+            // What cannot be mounted is an upload begun: it takes the blob.
+            let session = answer.is(&[202])?.header("location")?;
+            let put = self.octets(Method::PUT, session).query("digest", &digest.to_string());
+            answer = put.body(content).send().await?;
         }
+        answer.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
+        self.ask(Method::GET, answer.header("location")?).send().await?.is(&[200])?.holds(content)?;
         Ok(())
     }
 
@@ -316,11 +338,23 @@ impl Suite {
 
     async fn cancel(&self, algorithm: Algorithm) -> Result<(), Failure> {
         let location = self.begin(REPOSITORY).await?;
-        self.ask(Method::PATCH, &location).body(b"some bytes").send().await?.is(&[202])?;
+        self.octets(Method::PATCH, &location).body(b"some bytes").send().await?.is(&[202])?;
         self.ask(Method::DELETE, &location).send().await?.is(&[204])?;
         self.ask(Method::GET, &location).send().await?.refuses(&[404])?;
-        let digest = Digest::of(algorithm, b"some bytes").to_string();
-        self.ask(Method::PUT, &location).query("digest", &digest).send().await?.refuses(&[404])?;
+        let digest = Digest::of(algorithm, b"some bytes");
+        let put = self.octets(Method::PUT, &location).query("digest", &digest.to_string());
+        put.send().await?.refuses(&[404])?;
+        self.delete_nothing(&format!("/v2/{REPOSITORY}/blobs/{digest}")).await
+    }
+
+    /// What never came to be may be deleted or not, and is there neither before nor afterwards.
+    pub(super) async fn delete_nothing(&self, path: &str) -> Result<(), Failure> {
+        self.ask(Method::HEAD, path).send().await?.is(&[404])?;
+        let deleted = self.ask(Method::DELETE, path).send().await?;
+        if deleted.status != 202 {
+            deleted.refuses(&[404])?;
+        }
+        self.ask(Method::HEAD, path).send().await?.is(&[404])?;
         Ok(())
     }
 }

@@ -1,16 +1,26 @@
 //! The client of the suite: one request, one whole answer, and logging in the way the registry asks for.
 //!
 //! ```text
-//!  first request of a kind --> 401 WWW-Authenticate --Basic--> the credentials
-//!                                                   --Bearer-> GET realm?service=&scope= with them -> a token
-//!  every request of the kind with what was got
+//!  a request with what is held --> any other answer
+//!         |  401 WWW-Authenticate --Basic--> the credentials                                  --+
+//!         |                       --Bearer-> GET realm?service=&scope= with them -> a token   --+--> held
+//!         +--- the same request, once more <----------------------------------------------------+
 //! ```
+//!
+//! What is held serves a repository and one of reading, writing and deleting, whatever the endpoint, as with the official
+//! client: so the first request of each goes out whole and unknown, a session is looked at with a token that pulls and
+//! cancelled with one that deletes, and the registry has to say each time what is missing. A forgetful client holds
+//! nothing and is asked every time.
+//!
+//! A body goes out with its length or, streamed, without one. Everything but HEAD and a range may be compressed, says the
+//! client, and is looked at as it came: what has a digest must not be.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use base64::Engine as _;
 use bytes::Bytes;
+use futures_util::stream;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, Url};
 
@@ -22,13 +32,22 @@ pub(super) struct Target {
     base: Url,
     client: reqwest::Client,
     login: Option<Login>,
-    /// What the registry accepted, by method and what it is good for.
-    held: Mutex<HashMap<(Method, String), String>>,
+    /// What the registry accepted, by repository and what is done to it.
+    held: Mutex<HashMap<(String, Doing), String>>,
 }
 
 pub(super) struct Login {
     pub(super) user: String,
     pub(super) password: String,
+    /// Whether nothing is held from one request to the next.
+    pub(super) forgetful: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Doing {
+    Reading,
+    Writing,
+    Deleting,
 }
 
 /// A request being put together.
@@ -38,6 +57,7 @@ pub(super) struct Ask<'a> {
     location: String,
     headers: Vec<(&'static str, String)>,
     body: Option<Vec<u8>>,
+    streamed: bool,
 }
 
 /// An answer with its whole body.
@@ -55,32 +75,31 @@ impl Target {
 
     /// A request to a path, or to a `Location` the registry gave.
     pub(super) fn ask(&self, method: Method, location: &str) -> Ask<'_> {
-        Ask { target: self, method, location: location.to_owned(), headers: Vec::new(), body: None }
+        Ask {
+            target: self,
+            method,
+            location: location.to_owned(),
+            headers: Vec::new(),
+            body: None,
+            streamed: false,
+        }
     }
 
-    async fn authorization(&self, method: &Method, url: &Url) -> Result<Option<String>, Failure> {
-        let Some(login) = &self.login else { return Ok(None) };
-        let key = (method.clone(), realm_of(url.path()));
-        if let Some(held) = self.held.lock().unwrap().get(&key) {
-            return Ok(Some(held.clone()));
-        }
-        let refused = self.client.request(method.clone(), url.clone()).send().await.map_err(shown)?;
-        if refused.status() != 401 {
-            return Err(format!("{method} {url} without credentials: {} and not 401", refused.status()));
-        }
-        let challenge = refused.headers().get("www-authenticate").and_then(|value| value.to_str().ok());
-        let challenge = challenge.ok_or("401 without WWW-Authenticate")?;
+    fn held(&self, key: &(String, Doing)) -> Option<String> {
+        self.held.lock().unwrap().get(key).cloned()
+    }
+
+    /// What to send for a challenge.
+    async fn authorization(&self, login: &Login, challenge: &str) -> Result<String, Failure> {
         let basic =
             base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", login.user, login.password));
         let basic = format!("Basic {basic}");
         let (scheme, parameters) = challenge.split_once(' ').ok_or("a challenge without parameters")?;
-        let authorization = match scheme.to_ascii_lowercase().as_str() {
-            "basic" => basic,
-            "bearer" => format!("Bearer {}", self.token(parameters, &basic).await?),
-            other => return Err(format!("a challenge of the unknown scheme {other}")),
-        };
-        self.held.lock().unwrap().insert(key, authorization.clone());
-        Ok(Some(authorization))
+        match scheme.to_ascii_lowercase().as_str() {
+            "basic" => Ok(basic),
+            "bearer" => Ok(format!("Bearer {}", self.token(parameters, &basic).await?)),
+            other => Err(format!("a challenge of the unknown scheme {other}")),
+        }
     }
 
     async fn token(&self, parameters: &str, basic: &str) -> Result<String, Failure> {
@@ -97,10 +116,14 @@ impl Target {
         if let Some(scope) = parameter("scope") {
             url.query_pairs_mut().append_pair("scope", &scope);
         }
-        let answer = self.client.get(url).header("authorization", basic).send().await.map_err(shown)?;
+        let ask = self.client.get(url).header("authorization", basic).header("accept", "application/json");
+        let answer = ask.send().await.map_err(shown)?;
+        if answer.status() != 200 {
+            return Err(format!("asked for a token, the answer is {} and not 200", answer.status()));
+        }
         let document: serde_json::Value =
             serde_json::from_slice(&answer.bytes().await.map_err(shown)?).map_err(shown)?;
-        let token = document["token"].as_str().or(document["access_token"].as_str());
+        let token = document["access_token"].as_str().or(document["token"].as_str());
         token.map(str::to_owned).ok_or_else(|| format!("no token in {document}"))
     }
 }
@@ -123,25 +146,60 @@ impl Ask<'_> {
         self
     }
 
+    /// The body goes out in pieces and nobody says how many.
+    pub(super) fn streamed(mut self) -> Self {
+        self.streamed = true;
+        self
+    }
+
     pub(super) async fn send(self) -> Result<Answer, Failure> {
         let url = self.target.base.join(&self.location).map_err(shown)?;
         // A location may be long; where it leads is told by its beginning.
         let shown: String = self.location.chars().take(160).collect();
         let what = format!("{} {shown}", self.method);
+        let Some(login) = &self.target.login else { return self.once(&what, &url, None).await };
+        let repository = repository_in(url.path()).ok_or_else(|| format!("{what}: not a path of the API"))?;
+        let key = (repository.to_owned(), doing(&self.method));
+        let held = self.target.held(&key);
+        let refused = self.once(&what, &url, held.as_deref()).await?;
+        if refused.status != 401 {
+            // Unknown, one may be told that it would be wrong anyway, and no more.
+            if held.is_none() && refused.status < 400 {
+                return Err(format!("{what} without credentials: {} and not 401", refused.status));
+            }
+            return Ok(refused);
+        }
+        if self.method != Method::HEAD {
+            refused.refuses(&[401])?;
+        }
+        let authorization = self.target.authorization(login, refused.header("www-authenticate")?).await?;
+        let answer = self.once(&what, &url, Some(&authorization)).await?;
+        if !login.forgetful {
+            self.target.held.lock().unwrap().insert(key, authorization);
+        }
+        Ok(answer)
+    }
+
+    async fn once(&self, what: &str, url: &Url, authorization: Option<&str>) -> Result<Answer, Failure> {
         let mut request = self.target.client.request(self.method.clone(), url.clone());
-        if let Some(authorization) = self.target.authorization(&self.method, &url).await? {
+        if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
         }
-        for (name, value) in self.headers {
-            request = request.header(name, value);
+        if self.method != Method::HEAD && self.headers.iter().all(|(name, _)| *name != "range") {
+            request = request.header("accept-encoding", "gzip");
         }
-        if let Some(body) = self.body {
-            request = request.body(body);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        match &self.body {
+            Some(body) if self.streamed => request = request.body(in_pieces(body)),
+            Some(body) => request = request.body(body.clone()),
+            None => {}
         }
         let answer = request.send().await.map_err(|error| format!("{what}: {error:?}"))?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.bytes().await.map_err(|error| format!("{what}: {error:?}"))?;
-        Ok(Answer { what, status, headers, body })
+        Ok(Answer { what: what.to_owned(), status, headers, body })
     }
 }
 
@@ -201,14 +259,32 @@ fn shown(error: impl std::fmt::Debug) -> Failure {
     format!("{error:?}")
 }
 
-/// What one login is good for: a repository, its upload sessions apart.
-fn realm_of(path: &str) -> String {
-    let words = ["/blobs/uploads/", "/blobs/", "/manifests/", "/tags/", "/referrers/"];
-    let Some((end, word)) = words.iter().find_map(|word| Some((path.find(word)?, word))) else {
-        return path.to_owned();
-    };
-    let whole = end + if word.contains("uploads") { word.len() } else { 0 };
-    path[..whole].to_owned()
+/// The repository a path is about, the empty one for the registry itself; `None` where the API has no such path.
+fn repository_in(path: &str) -> Option<&str> {
+    let rest = path.strip_prefix("/v2/")?;
+    if rest.is_empty() {
+        return Some(rest);
+    }
+    let (repository, word) = rest.rsplit_once('/')?.0.rsplit_once('/')?;
+    match word {
+        "blobs" | "manifests" | "tags" | "referrers" => Some(repository),
+        "uploads" => repository.strip_suffix("/blobs"),
+        _ => None,
+    }
+}
+
+fn doing(method: &Method) -> Doing {
+    match *method {
+        Method::GET | Method::HEAD => Doing::Reading,
+        Method::DELETE => Doing::Deleting,
+        _ => Doing::Writing,
+    }
+}
+
+fn in_pieces(body: &[u8]) -> reqwest::Body {
+    let pieces: Vec<Result<Vec<u8>, std::io::Error>> =
+        body.chunks(32 << 10).map(|piece| Ok(piece.to_vec())).collect();
+    reqwest::Body::wrap_stream(stream::iter(pieces))
 }
 
 fn url_encoded(value: &str) -> String {

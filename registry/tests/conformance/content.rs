@@ -62,7 +62,8 @@ impl Suite {
                 ask = ask.query("tag", tag);
             }
         }
-        let put = ask.header("content-type", manifest.kind).body(&manifest.document).send().await?;
+        let put =
+            ask.header("content-type", manifest.kind).body(&manifest.document).streamed().send().await?;
         if manifest.spoiled {
             put.refuses(&[400])?;
             return Ok(());
@@ -84,7 +85,7 @@ impl Suite {
 
     async fn get_manifest(&self, method: Method, path: &str, manifest: &Manifest) -> Result<(), Failure> {
         let body = if method == Method::HEAD { &[] } else { manifest.document.as_slice() };
-        let answer = self.ask(method, path).header("accept", format!("{INDEX}, {IMAGE}")).send().await?;
+        let answer = self.ask(method, path).header("accept", INDEX).header("accept", IMAGE).send().await?;
         answer
             .is(&[200])?
             .has("content-type", manifest.kind)?
@@ -205,10 +206,12 @@ impl Suite {
             if let Some(tag) = manifest.tags.first() {
                 self.delete_manifest(tag, "tag delete", "tag delete, at once", set.group).await;
             }
+            let digest = manifest.digest.to_string();
             if manifest.spoiled {
+                let outcome = self.delete_nothing(&format!("/v2/{REPOSITORY}/manifests/{digest}")).await;
+                self.check(&["manifest delete", set.group], "what was refused", outcome);
                 continue;
             }
-            let digest = manifest.digest.to_string();
             self.delete_manifest(&digest, "manifest delete", "manifest delete, at once", set.group).await;
             for tag in manifest.tags.iter().skip(1) {
                 let path = format!("/v2/{REPOSITORY}/manifests/{tag}");

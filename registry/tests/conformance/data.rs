@@ -131,7 +131,7 @@ impl Set {
         shape: &Shape,
     ) -> Value {
         let mut annotations = shape.annotations.clone();
-        if shape.subject.is_some() {
+        if shape.subject.is_some() && !annotations.is_empty() {
             annotations.insert("org.example.unique".to_owned(), json!(hex::encode(self.fresh(8))));
         }
         if let Some(artifact_type) = shape.artifact_type {
@@ -156,7 +156,9 @@ impl Set {
             if let Some(shown) = shown_kind {
                 listed["artifactType"] = shown;
             }
-            listed["annotations"] = Value::Object(annotations);
+            if !annotations.is_empty() {
+                listed["annotations"] = Value::Object(annotations);
+            }
             self.referrers.push((Digest::clone(subject), listed));
         }
         let tags = shape.tag.map(str::to_owned).into_iter().collect();
@@ -219,7 +221,9 @@ pub(super) fn all(sparse: bool) -> Vec<Set> {
     };
     add("data: artifacts with subject", sha256, &|set| {
         let subject = set.image(LAYER_GZIP, 2, &tagged("subject"));
-        set.image(LAYER_GZIP, 1, &about(subject.clone(), None, None));
+        // One has nothing to be told about it but its kind.
+        let bare = Shape { annotations: Map::new(), ..about(subject.clone(), None, None) };
+        set.image(LAYER_GZIP, 1, &bare);
         set.artifact(FIRST_KIND, None, &about(subject.clone(), Some(FIRST_KIND), Some("first")));
         set.artifact(SECOND_KIND, None, &about(subject, Some(SECOND_KIND), Some("second")));
     });

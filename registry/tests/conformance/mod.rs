@@ -2,15 +2,24 @@
 //!
 //! ```text
 //!  before anything is pushed    ping, empty lists
-//!  blobs                        every way to push, read, mount, cancel, delete; sha256 and sha512
-//!  content                      each kind: push, list tags, head, get, referrers, delete
+//!  blobs                        every way to push (with a length and without, whole, in chunks, out of order), other bytes
+//!                               than announced, read, ranges, mount and what becomes of a missed one, cancel, delete, also
+//!                               of nothing; sha256 and sha512
+//!  content                      each kind: push, list tags, head, get, referrers, delete, also of what was refused
 //!  errors                       what is not there, digests that are none
 //! ```
 //!
-//! The groups are those of the specification's official suite in its development mode, with every optional one on.
-//! It runs anonymously and logged in; how one logs in is the registry's challenge to say, so another way needs
-//! another server and no other suite, and any other registry can be asked (`REGISTRY_UNDER_TEST=http://…`). Broken registries, each with one rule wrong, must be reported; for them a part
-//! of the suite will do.
+//! The groups are those of the specification's official suite in its development mode, with every optional one on. The
+//! two were compared check by check and request by request, down to the headers and to when its client shows which token:
+//! what it demands is demanded here, mostly more (error documents, exact lists, statuses without a choice). No file of it
+//! is copied. Its check of a registry that cannot be written to has no counterpart, and a registry that wants its chunks
+//! large (`OCI-Chunk-Min-Length`) would be judged wrongly; ours wants nothing of the kind.
+//!
+//! Its 1,419 checks ([`CHECKS`]: a run must come to as many) are made by nobody in particular, with a password, with a
+//! password that is asked for each time, and with bearer tokens; how one logs in is the registry's challenge to say, so
+//! another way needs another server and no other suite, and any other registry can be asked
+//! (`REGISTRY_UNDER_TEST=http://…`). Broken registries, each with one rule wrong, must be reported; for them a part of the
+//! suite will do.
 
 mod blobs;
 mod client;
@@ -23,7 +32,9 @@ mod servers;
 use registry::{Algorithm, Digest};
 use reqwest::Method;
 
-use self::client::{Ask, Failure, Target};
+use self::blobs::Way;
+use self::client::{Ask, Failure, Login, Target};
+use self::data::Manifest;
 use self::report::Report;
 
 const REPOSITORY: &str = "conformance/repo1";
@@ -86,8 +97,12 @@ const GROUPS: [&str; 53] = [
     "tag listing",
 ];
 
+/// How many checks one run makes; one that was lost on the way would be missed by nobody.
+const CHECKS: usize = 1419;
+
 /// The kinds of content a broken registry is tried with.
-const BRIEFLY: [&str; 3] = ["data: image", "data: artifacts with subject", "data: tag param"];
+const BRIEFLY: [&str; 4] =
+    ["data: image", "data: artifacts with subject", "data: bad digest image", "data: tag param"];
 
 /// One run against one registry.
 struct Suite {
@@ -113,8 +128,7 @@ impl Suite {
         }
         let outcome = suite.absent().await;
         suite.check(&["manifest get by digest", "manifest get by tag"], "what is not there", outcome);
-        let outcome = suite.invalid_digest().await;
-        suite.check(&["data: invalid digest"], "sha256:baddigeststring", outcome);
+        suite.invalid_digest().await;
         suite.report
     }
 
@@ -133,7 +147,12 @@ impl Suite {
 
     async fn empty(&self) -> Result<(), Failure> {
         let tags = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/tags/list")).send().await?;
-        tags.is(&[200, 404])?;
+        if tags.status != 404 {
+            let listed = tags.is(&[200])?.json()?;
+            if !listed["name"].is_string() || !listed["tags"].is_array() {
+                return Err(format!("not a list of tags: {listed}"));
+            }
+        }
         self.referrers_of(&Digest::of(Algorithm::Sha256, b"nobody"), None, &[]).await
     }
 
@@ -145,12 +164,32 @@ impl Suite {
         Ok(())
     }
 
-    async fn invalid_digest(&self) -> Result<(), Failure> {
-        let path = format!("/v2/{REPOSITORY}/manifests/sha256:baddigeststring");
+    /// An image whose blobs are there is refused for the digest it is put under, and is not to be found under its own.
+    async fn invalid_digest(&mut self) {
+        const GROUP: &str = "data: invalid digest";
         let sets = data::all(false);
-        let image = &sets[0].manifests[0];
+        let (set, image) = (&sets[0], &sets[0].manifests[0]);
+        for (digest, content) in &set.blobs {
+            let outcome = self.push_blob(REPOSITORY, Way::PostPut, digest, content).await;
+            self.check(&["blob push", GROUP], "push", outcome);
+        }
+        let outcome = self.put_under_no_digest(image).await;
+        self.check(
+            &["manifest put by digest", "manifest get by digest", GROUP],
+            "sha256:baddigeststring",
+            outcome,
+        );
+        let outcome = self.delete_nothing(&format!("/v2/{REPOSITORY}/manifests/{}", image.digest)).await;
+        self.check(&["manifest delete", GROUP], "under its digest", outcome);
+        for (digest, _) in &set.blobs {
+            self.delete_blob(REPOSITORY, GROUP, digest).await;
+        }
+    }
+
+    async fn put_under_no_digest(&self, image: &Manifest) -> Result<(), Failure> {
+        let path = format!("/v2/{REPOSITORY}/manifests/sha256:baddigeststring");
         let put = self.ask(Method::PUT, &path).header("content-type", image.kind).body(&image.document);
-        put.send().await?.refuses(&[400])?;
+        put.streamed().send().await?.refuses(&[400])?;
         self.ask(Method::GET, &path).send().await?.refuses(&[400, 404])?;
         Ok(())
     }
@@ -163,6 +202,7 @@ async fn conforms(name: &str, target: Target) {
     println!("{name}\n{report}");
     assert_eq!(report.failed(), Vec::<&str>::new(), "{name}\n{report}");
     assert_eq!(report.covered(), GROUPS);
+    assert_eq!(report.checks(), CHECKS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,9 +217,17 @@ async fn the_registry_conforms_behind_basic_authentication() {
     conforms("basic", served.target(Some(servers::login()))).await;
 }
 
+/// Each request comes unknown first, the largest manifest too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_registry_conforms_for_a_client_that_logs_in_each_time() {
+    let served = servers::behind_basic().await;
+    let login = Login { forgetful: true, ..servers::login() };
+    conforms("basic, each time", served.target(Some(login))).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_conforms_behind_bearer_tokens() {
-    let served = servers::behind_bearer().await;
+    let served = servers::behind_bearer(|router| router).await;
     conforms("bearer", served.target(Some(servers::login()))).await;
 }
 

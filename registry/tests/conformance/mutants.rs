@@ -1,44 +1,112 @@
 //! Registries with one rule wrong each: a suite that cannot fail proves nothing.
 
+use std::io::Write as _;
+use std::sync::Arc;
+
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, HttpBody as _, to_bytes};
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method, StatusCode, header};
-use std::sync::Arc;
+use registry::{Algorithm, AllowAll, Digest};
+use serde_json::Value;
 
 use super::{Suite, servers};
-use registry::AllowAll;
+use crate::support::INDEX;
 
-/// What is wrong, and a group that must notice.
-const MUTANTS: [(Mutant, &str); 11] = [
-    (Mutant::TagsBackwards, "tag listing"),
-    (Mutant::TagsWithoutEnd, "tag listing"),
-    (Mutant::NoReferrersIsNotFound, "empty registry"),
-    (Mutant::FilterIgnored, "referrers"),
-    (Mutant::SubjectNotTold, "manifest put with subject"),
-    (Mutant::OneTagOnly, "manifest put with tags"),
-    (Mutant::NoDigest, "blob head"),
-    (Mutant::RangeIgnored, "blob get range"),
-    (Mutant::ChunksInAnyOrder, "blob push: chunked"),
-    (Mutant::DeletedLater, "manifest delete, at once"),
-    (Mutant::MountOfNothing, "blob mount"),
+/// What is wrong, and the groups that must notice.
+const MUTANTS: [(Mutant, &[&str]); 22] = [
+    (Mutant::TagsBackwards, &["tag listing"]),
+    (Mutant::TagsWithoutEnd, &["tag listing"]),
+    (Mutant::NoTagsIsText, &["empty registry"]),
+    (Mutant::NoReferrersIsNotFound, &["empty registry"]),
+    (Mutant::FilterIgnored, &["referrers"]),
+    (Mutant::PlainReferrersLeftOut, &["referrers"]),
+    (Mutant::SubjectNotTold, &["manifest put with subject"]),
+    (Mutant::OneTagOnly, &["manifest put with tags"]),
+    (Mutant::OneAcceptOnly, &["manifest get by digest", "manifest head by tag"]),
+    (Mutant::NoDigest, &["blob head"]),
+    (Mutant::Compressed, &["blob get", "manifest get by tag"]),
+    (Mutant::RangeIgnored, &["blob get range"]),
+    (Mutant::LengthRequired, &["blob push: streaming", "blob push: post put", "manifest put by digest"]),
+    (Mutant::ChunksInAnyOrder, &["blob push: chunked"]),
+    (Mutant::StatusForTheSessionOnly, &["blob push: chunked"]),
+    (Mutant::DeletedLater, &["manifest delete, at once"]),
+    (Mutant::NothingCannotGo, &["blob upload cancel", "data: bad digest image", "data: invalid digest"]),
+    (Mutant::RefusedAndKept, &["data: invalid digest"]),
+    (Mutant::MountOfNothing, &["blob mount"]),
+    (Mutant::MissedMountTakesNothing, &["blob mount", "blob mount, without source"]),
+    (Mutant::ForbidsWhatAnotherTokenMay, &["blob upload cancel"]),
+    (Mutant::OnlyTheEmptyHandedAreAsked, &["blob push: post only"]),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutant {
     TagsBackwards,
     TagsWithoutEnd,
+    NoTagsIsText,
     NoReferrersIsNotFound,
     FilterIgnored,
+    /// Those without annotations.
+    PlainReferrersLeftOut,
     SubjectNotTold,
     OneTagOnly,
+    OneAcceptOnly,
     NoDigest,
+    Compressed,
     RangeIgnored,
+    LengthRequired,
     ChunksInAnyOrder,
+    /// And not where it was about to be closed.
+    StatusForTheSessionOnly,
     DeletedLater,
+    NothingCannotGo,
+    /// What was put under no digest is there under its own.
+    RefusedAndKept,
     MountOfNothing,
+    MissedMountTakesNothing,
+    ForbidsWhatAnotherTokenMay,
+    OnlyTheEmptyHandedAreAsked,
+}
+
+/// What of a request counts after it was passed on.
+struct Asked {
+    method: Method,
+    path: String,
+    query: String,
+    has_body: bool,
+    accepted: String,
+    compressible: bool,
+    bearer: bool,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let text =
+            |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        Asked {
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            has_body: !request.body().is_end_stream(),
+            accepted: text(header::ACCEPT).to_owned(),
+            compressible: text(header::ACCEPT_ENCODING) == "gzip",
+            bearer: text(header::AUTHORIZATION).starts_with("Bearer "),
+        }
+    }
+
+    fn lists_tags(&self) -> bool {
+        self.path.ends_with("/tags/list")
+    }
+
+    fn lists_referrers(&self) -> bool {
+        self.path.contains("/referrers/")
+    }
+
+    fn is_of_manifest(&self) -> bool {
+        self.path.contains("/manifests/")
+    }
 }
 
 impl Mutant {
@@ -46,28 +114,46 @@ impl Mutant {
         router.layer(from_fn(move |request: Request, next: Next| self.answer(request, next)))
     }
 
+    fn needs_login(self) -> bool {
+        matches!(self, Mutant::ForbidsWhatAnotherTokenMay | Mutant::OnlyTheEmptyHandedAreAsked)
+    }
+
     async fn answer(self, mut request: Request, next: Next) -> Response {
-        let path = request.uri().path().to_owned();
-        let query = request.uri().query().unwrap_or_default().to_owned();
+        let asked = Asked::of(&request);
         match self {
             Mutant::RangeIgnored => drop(request.headers_mut().remove(header::RANGE)),
             Mutant::ChunksInAnyOrder => drop(request.headers_mut().remove(header::CONTENT_RANGE)),
-            Mutant::TagsWithoutEnd if path.ends_with("/tags/list") => {
-                *request.uri_mut() = path.parse().unwrap()
+            Mutant::TagsWithoutEnd if asked.lists_tags() => {
+                *request.uri_mut() = asked.path.parse().unwrap();
             }
-            Mutant::FilterIgnored if path.contains("/referrers/") => {
-                *request.uri_mut() = path.parse().unwrap()
+            Mutant::FilterIgnored if asked.lists_referrers() => {
+                *request.uri_mut() = asked.path.parse().unwrap();
             }
-            Mutant::DeletedLater if request.method() == Method::DELETE && path.contains("/manifests/") => {
+            Mutant::LengthRequired if request.headers().contains_key(header::TRANSFER_ENCODING) => {
+                return StatusCode::LENGTH_REQUIRED.into_response();
+            }
+            Mutant::StatusForTheSessionOnly
+                if asked.method == Method::GET && asked.query.starts_with("digest=") =>
+            {
+                return StatusCode::NOT_FOUND.into_response();
+            }
+            Mutant::DeletedLater if asked.method == Method::DELETE && asked.is_of_manifest() => {
                 return StatusCode::ACCEPTED.into_response();
             }
-            Mutant::MountOfNothing if query.starts_with("mount=") => {
-                let location = format!("{}x", path.trim_end_matches("uploads/"));
+            Mutant::MountOfNothing if asked.query.starts_with("mount=") => {
+                let location = format!("{}x", asked.path.trim_end_matches("uploads/"));
                 return (StatusCode::CREATED, [(header::LOCATION, location)]).into_response();
+            }
+            Mutant::RefusedAndKept if asked.path.ends_with("baddigeststring") && asked.has_body => {
+                return keep(&asked.path, request, next).await;
             }
             _ => {}
         }
-        let mut response = next.run(request).await;
+        self.change(&asked, next.run(request).await).await
+    }
+
+    async fn change(self, asked: &Asked, mut response: Response) -> Response {
+        let status = response.status();
         let headers = response.headers_mut();
         match self {
             Mutant::NoDigest => drop(headers.remove("docker-content-digest")),
@@ -77,49 +163,98 @@ impl Mutant {
                     headers.insert("oci-tag", first);
                 }
             }
-            Mutant::FilterIgnored if query.contains("artifactType") => {
+            Mutant::OneAcceptOnly if asked.is_of_manifest() && !asked.accepted.is_empty() => {
+                let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+                if kind.is_some_and(|kind| kind != asked.accepted && asked.accepted == INDEX) {
+                    return StatusCode::NOT_ACCEPTABLE.into_response();
+                }
+            }
+            Mutant::FilterIgnored if asked.query.contains("artifactType") => {
                 headers.insert("oci-filters-applied", HeaderValue::from_static("artifactType"));
             }
-            Mutant::TagsBackwards if path.ends_with("/tags/list") => return backwards(response).await,
-            Mutant::NoReferrersIsNotFound if path.contains("/referrers/") => {
-                return or_not_found(response).await;
+            Mutant::MissedMountTakesNothing if asked.query.starts_with("mount=") && status == 202 => {
+                let nowhere = format!("{}none", asked.path);
+                headers.insert(header::LOCATION, nowhere.parse().unwrap());
             }
+            Mutant::OnlyTheEmptyHandedAreAsked if asked.has_body => {
+                headers.remove(header::WWW_AUTHENTICATE);
+            }
+            Mutant::ForbidsWhatAnotherTokenMay if asked.bearer && status == 401 => {
+                return StatusCode::FORBIDDEN.into_response();
+            }
+            Mutant::NothingCannotGo if asked.method == Method::DELETE && status == 404 => {
+                return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+            }
+            Mutant::NoTagsIsText if asked.lists_tags() && status == 404 => return "none".into_response(),
+            Mutant::NoReferrersIsNotFound if asked.lists_referrers() => return or_not_found(response).await,
+            Mutant::TagsBackwards if asked.lists_tags() => {
+                return edited(response, "tags", |tags| tags.reverse()).await;
+            }
+            Mutant::PlainReferrersLeftOut if asked.lists_referrers() => {
+                let annotated = |referrer: &Value| referrer["annotations"].is_object();
+                return edited(response, "manifests", |listed| listed.retain(annotated)).await;
+            }
+            Mutant::Compressed if asked.compressible && status == 200 => return compressed(response).await,
             _ => {}
         }
         response
     }
 }
 
-async fn document(response: Response) -> serde_json::Value {
-    let body = to_bytes(response.into_body(), 8 << 20).await.unwrap();
-    serde_json::from_slice(&body).unwrap()
+async fn whole(body: Body) -> bytes::Bytes {
+    to_bytes(body, 8 << 20).await.unwrap()
 }
 
-async fn backwards(response: Response) -> Response {
-    let mut listed = document(response).await;
-    if let Some(tags) = listed["tags"].as_array_mut() {
-        tags.reverse();
+/// An answer whose document has another list.
+async fn edited(response: Response, list: &str, edit: impl FnOnce(&mut Vec<Value>)) -> Response {
+    let (mut head, body) = response.into_parts();
+    let mut document: Value = serde_json::from_slice(&whole(body).await).unwrap();
+    if let Some(list) = document[list].as_array_mut() {
+        edit(list);
     }
-    Response::new(Body::from(listed.to_string()))
+    head.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(head, Body::from(document.to_string()))
 }
 
 async fn or_not_found(response: Response) -> Response {
-    let head = response.headers().clone();
-    let listed = document(response).await;
-    if listed["manifests"].as_array().is_some_and(Vec::is_empty) {
-        return StatusCode::NOT_FOUND.into_response();
-    }
-    let mut response = Response::new(Body::from(listed.to_string()));
-    *response.headers_mut() = head;
-    response
+    let mut none = false;
+    let response = edited(response, "manifests", |listed| none = listed.is_empty()).await;
+    if none { StatusCode::NOT_FOUND.into_response() } else { response }
+}
+
+async fn compressed(response: Response) -> Response {
+    let (mut head, body) = response.into_parts();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(&whole(body).await).unwrap();
+    head.headers.remove(header::CONTENT_LENGTH);
+    head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    Response::from_parts(head, Body::from(encoder.finish().unwrap()))
+}
+
+/// Refuses a manifest and keeps it nevertheless.
+async fn keep(path: &str, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    let document = whole(body).await;
+    let digest = Digest::of(Algorithm::Sha256, &document).to_string();
+    head.uri = path.replace("sha256:baddigeststring", &digest).parse().unwrap();
+    let kept = next.run(Request::from_parts(head, Body::from(document))).await;
+    assert_eq!(kept.status(), StatusCode::CREATED);
+    let refusal = r#"{"errors":[{"code":"DIGEST_INVALID","message":"no digest"}]}"#;
+    (StatusCode::BAD_REQUEST, [(header::CONTENT_TYPE, "application/json")], refusal).into_response()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_registry_with_one_rule_wrong_is_reported() {
-    let runs = MUTANTS.map(|(mutant, group)| async move {
-        let served = servers::serve(|_| Arc::new(AllowAll), |router| mutant.spoil(router)).await;
-        let report = Suite::run(served.target(None), false).await;
-        assert!(report.failed().contains(&group), "{mutant:?} was not noticed in {group}\n{report}");
+    let runs = MUTANTS.map(|(mutant, groups)| async move {
+        let (served, login) = if mutant.needs_login() {
+            (servers::behind_bearer(|router| mutant.spoil(router)).await, Some(servers::login()))
+        } else {
+            (servers::serve(|_| Arc::new(AllowAll), |router| mutant.spoil(router)).await, None)
+        };
+        let report = Suite::run(served.target(login), false).await;
+        for group in groups {
+            assert!(report.failed().contains(group), "{mutant:?} was not noticed in {group}\n{report}");
+        }
         assert!(
             report.failed().len() < report.covered().len(),
             "{mutant:?} broke everything, which proves nothing"

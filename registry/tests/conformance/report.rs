@@ -32,6 +32,11 @@ impl Report {
         }
     }
 
+    /// How many checks were made.
+    pub(super) fn checks(&self) -> usize {
+        self.checks
+    }
+
     /// Groups with failures.
     pub(super) fn failed(&self) -> Vec<&'static str> {
         let failed = self.groups.iter().filter(|(_, group)| !group.failures.is_empty());

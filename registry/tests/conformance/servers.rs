@@ -50,7 +50,7 @@ pub(super) async fn serve(
 }
 
 pub(super) fn login() -> Login {
-    Login { user: USER.to_owned(), password: PASSWORD.to_owned() }
+    Login { user: USER.to_owned(), password: PASSWORD.to_owned(), forgetful: false }
 }
 
 pub(super) async fn open() -> Served {
@@ -62,10 +62,10 @@ pub(super) async fn behind_basic() -> Served {
     serve(|_| Arc::new(control), |router| router).await
 }
 
-pub(super) async fn behind_bearer() -> Served {
+pub(super) async fn behind_bearer(change: impl FnOnce(Router) -> Router) -> Served {
     let authority = Arc::new(TokenAuthority::new(access_control().await, TokenOptions::default()));
     let endpoint = authority.token_router();
-    serve(|_| authority, |router| router.merge(endpoint)).await
+    serve(|_| authority, |router| change(router.merge(endpoint))).await
 }
 
 /// One who pulls, pushes and deletes in the repositories of the suite and is known from an htpasswd file.

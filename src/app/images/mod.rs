@@ -27,6 +27,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {
     config.max_blob_size = settings.registry_max_blob_size;
     config.reserve = settings.registry_reserve.parse::<Reserve>().map_err(setting("use REGISTRY_RESERVE"))?;
     config.quotas = settings.registry_quotas.clone();
+    config.sparse_images = settings.registry_sparse_images.clone();
     Registry::open(config).await.map_err(|why| StartError::Registry(Box::new(why)))
 }
 

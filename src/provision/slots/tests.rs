@@ -19,6 +19,7 @@ fn slot(tree: &str, id: &str, types: &[&str]) -> Slot {
         media_types: types.iter().map(|&name| name.to_owned()).collect(),
         inserted: Some(false),
         image: None,
+        image_name: None,
         connected_via: None,
         eject: None,
         transfer_protocols: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::fault::of_redfish;
+use super::super::fault::unless_busy;
 use super::super::site::Site;
 use super::super::waits;
 use super::{bmc_policy, known_host, settled, settling, step};
@@ -24,7 +24,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         .bmc
         .boot_media_once(&found.discovery, &found.boot_slot)
         .await
-        .map_err(|error| of_redfish(STEP, &error))?;
+        .map_err(|error| unless_busy(STEP, &error))?;
     if !set.confirmed {
         return Ok(settling(
             &waits::BOOT_OVERRIDE,

@@ -10,16 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redfish::{PowerState, ResetType};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
-use super::super::fault::{failure, of_redfish, unavailable};
+use super::super::fault::{failure, of_redfish, unavailable, unless_busy};
 use super::super::site::Site;
 use super::super::waits;
 use super::eject::empty;
 use super::iso_build::Use;
 use super::mount::lost;
-use super::power::{ask, due, force_off, orphaned, power_state};
+use super::power::{ask, due, force_off, granted, is_up, orphaned, power_state};
 use super::replan::{replans, uses};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
@@ -128,7 +129,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
             // Not now, and certainly not done: the next try asks again.
             Err(error) if !error.maybe_applied() => {
                 asked.graceful_at = None;
-                return Err(of_redfish(STEP, &error).leaving(json!(asked)));
+                return Err(unless_busy(STEP, &error).leaving(json!(asked)));
             }
             Err(error) => return Err(of_redfish(STEP, &error)),
         }
@@ -140,7 +141,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
 /// Whether this job told the host to power on so recently that an "off" of its BMC may be stale: nobody has seen it on.
 fn coming_up(context: &StepContext) -> bool {
     context.snapshot.evidence("redfish.power-on").any(|record| {
-        let asked: PowerAsked = serde_json::from_value(record.evidence.clone()).unwrap_or_default();
+        let asked: PowerAsked = Deserialize::deserialize(&record.evidence).unwrap_or_default();
         let unseen = asked.unseen || record.phase != StepPhase::Done;
         unseen && asked.sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
     })
@@ -168,7 +169,8 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
         .power_state_lately(&found.discovery.system)
         .await
         .map_err(|error| of_redfish(STEP, &error))?;
-    if state != PowerState::Off {
+    let believed = context.earlier::<PowerAsked>("cleanup.power-off").is_some_and(|asked| asked.unseen);
+    if is_up(state) || (state != PowerState::Off && !believed) {
         return Err(not_now(STEP, "the host is not off; media are not taken from under a running system"));
     }
     let ours = our_urls(site, context);
@@ -179,7 +181,7 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
         if slot.is_empty() {
             continue;
         }
-        if slot.image.as_ref().is_some_and(|image| !ours.iter().any(|url| image.is(url))) {
+        if !ours.iter().any(|url| slot.may_be(url)) {
             let message = format!("slot {} holds a medium of somebody else; left as it is", slot.id);
             report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
@@ -230,7 +232,7 @@ async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepRe
         return Ok(StepReport::skipped());
     }
     let (host, found) = known_host(STEP, site, context).await?;
-    let failed = |error: redfish::RedfishError| of_redfish(STEP, &error);
+    let failed = |error: redfish::RedfishError| unless_busy(STEP, &error);
     let (discovery, slot) = (&found.discovery, found.boot_slot.as_str());
     let lead = host.bmc.boot_lead_lately(discovery, slot).await.map_err(failed)?;
     if lead.is_none_or(|lead| !lead.is_active()) {
@@ -263,8 +265,14 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
     let mut asked: PowerAsked = context.own().unwrap_or_default();
     let state =
         power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
-    if state != PowerState::Off {
+    if is_up(state) {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
+    }
+    if granted(context, &asked, state) {
+        asked.unseen = true;
+        let message =
+            "the host was told to power on twice; its BMC shows neither on nor off, so it is taken as on";
+        return Ok(StepReport::done().leaving(json!(asked)).event(NewEvent::warn("redfish.power", message)));
     }
     if due(context, &asked) {
         still_mounted(STEP, site, context, &host).await?;
@@ -291,7 +299,7 @@ async fn still_mounted(
     for uri in filled(&context.snapshot) {
         // The eject before has read it back, if that was not long ago.
         let slot = host.bmc.slot_lately(&uri).await.map_err(|error| of_redfish(step, &error))?;
-        if ours.iter().any(|url| slot.holds(url)) {
+        if ours.iter().any(|url| slot.may_hold(url)) {
             return Err(not_now(step, "a medium of this job is still mounted; the host would boot it again"));
         }
     }

@@ -59,10 +59,11 @@ pub(super) async fn empty(
     host: &Host,
     slot: &Slot,
 ) -> Result<Option<StepReport>, StepReport> {
+    let told = context.waited.as_ref().is_some_and(|wait| wait.reason == waits::EJECT.name);
     match host.bmc.eject(&slot.uri).await {
         Ok(ejected) if ejected.confirmed => return Ok(None),
         Ok(_) => {}
-        Err(error) if context.waited.is_some() && matches!(error.kind, ErrorKind::Refused { .. }) => {}
+        Err(error) if told && matches!(error.kind, ErrorKind::Refused { .. }) => {}
         Err(error) => return Err(of_redfish(step, &error)),
     }
     let detail = format!("slot {} was told to eject and still shows a medium", slot.id);

@@ -14,6 +14,7 @@ mod eject;
 mod iso_build;
 mod mount;
 mod power;
+mod put_back;
 mod replan;
 mod validate;
 
@@ -46,6 +47,8 @@ use super::fault::{failure, of_redfish, unavailable};
 use super::order::JobInput;
 use super::profiles;
 use super::site::Site;
+use serde::Deserialize;
+
 use crate::engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{Effect, Serial, Server};
 
@@ -95,7 +98,7 @@ fn own_policy(_site: &Site) -> StepPolicy {
 
 /// What a run was asked for. A run of this kind always has it; should it not, the step says so and fails.
 fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
-    serde_json::from_value(context.snapshot.input.clone()).map_err(|why| {
+    Deserialize::deserialize(&context.snapshot.input).map_err(|why| {
         StepReport::fail(failure(
             crate::engine::class::INTERNAL,
             step,

@@ -38,37 +38,46 @@ async fn maintenance(site: &Arc<Site>, context: &StepContext) -> Result<StepRepo
     if outdated(context, &found) {
         return Ok(StepReport::skipped());
     }
-    let (digest, what) = match &found.spliced {
-        Some(spliced) => (&spliced.identity, "maintenance image with the task in it"),
-        None => (&validated.boot_digest, "maintenance image"),
-    };
-    let slot = found.boot_slot.clone();
-    mount(STEP, site, context, &host, &found, &Image { artifact: Artifact::Boot, digest, slot, what }).await
+    mount(STEP, site, context, &host, &found, &Image::to_boot(&validated, &found)).await
 }
 
 async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.mount.task";
     let built: Built = left(STEP, context, "iso.build")?;
     let found: Discovered = in_force(&context.snapshot, left(STEP, context, "redfish.discover")?);
-    let Some(slot) = found.task_slots.first().cloned().filter(|_| !outdated(context, &found)) else {
+    let Some(image) = Image::of_task(&built, &found).filter(|_| !outdated(context, &found)) else {
         return Ok(StepReport::skipped());
     };
     let (host, found) = known_host(STEP, site, context).await?;
-    let image = Image { artifact: Artifact::Task, digest: &built.task_digest, slot, what: "task image" };
     mount(STEP, site, context, &host, &found, &image).await
 }
 
 /// What goes into which slot.
-struct Image<'a> {
+pub(super) struct Image<'a> {
     artifact: Artifact,
     digest: &'a str,
-    slot: String,
-    what: &'static str,
+    pub(super) slot: String,
+    pub(super) what: &'static str,
 }
 
-impl Image<'_> {
+impl<'a> Image<'a> {
+    /// What the machine boots.
+    pub(super) fn to_boot(validated: &'a Validated, found: &'a Discovered) -> Self {
+        let (digest, what) = match &found.spliced {
+            Some(spliced) => (&spliced.identity, "maintenance image with the task in it"),
+            None => (&validated.boot_digest, "maintenance image"),
+        };
+        Self { artifact: Artifact::Boot, digest, slot: found.boot_slot.clone(), what }
+    }
+
+    /// The task, where it has a slot of its own.
+    pub(super) fn of_task(built: &'a Built, found: &Discovered) -> Option<Self> {
+        let slot = found.task_slots.first()?.clone();
+        Some(Self { artifact: Artifact::Task, digest: &built.task_digest, slot, what: "task image" })
+    }
+
     /// Where the BMC reads it. Some firmware takes an image for a USB slot by `.img` only.
-    fn url(
+    pub(super) fn url(
         &self,
         step: &str,
         site: &Site,
@@ -140,7 +149,8 @@ async fn mount_into(
         Some(_) => host.bmc.slot(uri).await,
     };
     let slot = looked.map_err(|error| failed(&error))?;
-    if slot.holds(url) {
+    // A file name says nothing of which job's image it is, unless this job has put one there.
+    if slot.holds(url) || (sent_before.is_some() && slot.may_hold(url)) {
         let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
         let mounted = Mounted { slot: uri.to_owned(), sent_at, refused: false, replanned: None };
         return Ok(StepReport::done()

@@ -14,12 +14,12 @@ use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
 use super::super::evidence::{Built, Discovered, Mounted, PowerAsked};
-use super::super::fault::{failure, of_redfish};
+use super::super::fault::{failure, of_redfish, unless_busy};
 use super::super::report::SIGNAL;
 use super::super::site::Site;
 use super::super::waits;
 use super::mount::lost;
-use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
+use super::{Host, bmc_policy, class, known_host, left, put_back, settled, settling, step};
 use crate::engine::{StepContext, StepReport, TurnRequest, Verdict};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{NewEvent, Time, turn};
@@ -28,6 +28,8 @@ use crate::model::{NewEvent, Time, turn};
 const POWER_WITHIN: Duration = Duration::from_secs(180);
 /// After this long without an effect the request is sent again.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// How long after the second request a BMC that shows no final power state is believed.
+const BELIEVED_AFTER: Duration = Duration::from_secs(30);
 
 /// What a host has a place of while it powers on.
 pub fn power_on_turn() -> String {
@@ -65,6 +67,17 @@ pub(super) fn due(context: &StepContext, asked: &PowerAsked) -> bool {
     orphaned(context) || asked.sent_at.is_none_or(|sent| context.now().since(sent) >= ASK_AGAIN)
 }
 
+/// Whether a host is on, or on its way. A BMC that shows neither on nor off may be told once more without harm.
+pub(super) fn is_up(state: PowerState) -> bool {
+    matches!(state, PowerState::On | PowerState::PoweringOn | PowerState::Paused)
+}
+
+/// Whether a BMC that shows neither on nor off is believed to have done what it was told twice: some never show more.
+pub(super) fn granted(context: &StepContext, asked: &PowerAsked, state: PowerState) -> bool {
+    let late = asked.sent_at.is_some_and(|sent| context.now().since(sent) >= BELIEVED_AFTER);
+    !is_up(state) && state != PowerState::Off && asked.sent > 1 && late
+}
+
 /// Sends a power request that was written down as `asked`; answers whether a read shows its effect already.
 ///
 /// A refusal of what was asked for before, also gracefully, is no failure: the first request may have been carried out by
@@ -87,7 +100,7 @@ pub(super) async fn ask(
         // A definite no leaves nothing to wait for: the next try sends it again at once.
         Err(error) if !error.maybe_applied() => {
             let unasked = PowerAsked { sent: asked.sent.saturating_sub(1), sent_at: None, ..asked.clone() };
-            Err(of_redfish(step, &error).leaving(json!(unasked)))
+            Err(unless_busy(step, &error).leaving(json!(unasked)))
         }
         Err(error) => Err(of_redfish(step, &error)),
     }
@@ -107,6 +120,13 @@ pub(super) async fn force_off(
             0 => NewEvent::info("redfish.power", "host was off"),
             _ => NewEvent::info("redfish.power", "host off, read back"),
         };
+        return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
+    }
+    if granted(context, &asked, state) {
+        asked.unseen = true;
+        let message =
+            "the host was forced off twice; its BMC shows neither on nor off, so it is taken as off";
+        let event = NewEvent::warn("redfish.power", message);
         return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
     }
     if due(context, &asked) {
@@ -147,13 +167,13 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     }
     let state =
         power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
-    if state != PowerState::Off {
+    if is_up(state) {
         let event = if asked.sent == 0 {
             NewEvent::warn("redfish.power", "host was powered on by somebody else; going on")
         } else {
             NewEvent::info("redfish.power", "host on, read back")
         };
-        return Ok(host.report(StepReport::done().leaving(json!(asked)).event(event)));
+        return Ok(running(site, context, &host, &found, &asked, event).await);
     }
     if asked.sent > 0
         && let Some(sign) = started(STEP, site, context, &host, &found).await?
@@ -185,16 +205,19 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
             detail: "as many hosts as may are powering on".to_owned(),
         }))));
     }
+    let mut events = Vec::new();
     if due(context, &asked) {
+        events = put_back::before(STEP, site, context, (&host, &found), asked.sent > 0)
+            .await
+            .map_err(|report| report.leaving(json!(asked)))?;
         asked.sent_at = Some(context.now());
         asked.sent += 1;
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
         if ask(STEP, &host, system, ResetType::On, &asked).await? {
-            return Ok(host.report(
-                StepReport::done()
-                    .leaving(json!(asked))
-                    .event(NewEvent::info("redfish.power", "host on, read back")),
-            ));
+            events.push(NewEvent::info("redfish.power", "host on, read back"));
+            let mut report = StepReport::done().leaving(json!(asked));
+            report.events = events;
+            return Ok(host.report(report));
         }
     }
     let mut waiting = settling(
@@ -205,7 +228,24 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     if let Verdict::Wait(wait) = &mut waiting.verdict {
         wait.signals.push(SIGNAL);
     }
+    waiting.events.extend(events);
     Ok(waiting.leaving(json!(asked)))
+}
+
+/// The host is on, after a while: some firmware has emptied the slots meanwhile.
+async fn running(
+    site: &Arc<Site>,
+    context: &StepContext,
+    host: &Host,
+    found: &Discovered,
+    asked: &PowerAsked,
+    event: NewEvent,
+) -> StepReport {
+    let mut report = StepReport::done().leaving(json!(asked)).event(event);
+    if asked.sent_at.is_some_and(|sent| context.now().since(sent) < ASK_AGAIN) {
+        report.events.extend(put_back::after("redfish.power-on", site, context, host, found).await);
+    }
+    host.report(report)
 }
 
 /// The power state before this step did anything may have been read by the one before; afterwards it is read anew.
@@ -247,7 +287,8 @@ async fn started(
         .boot_lead(&found.discovery, &found.boot_slot)
         .await
         .map_err(|error| of_redfish(step, &error))?;
-    if lead.is_some_and(|lead| !lead.is_active()) {
+    // Gone together with the media it was lost, not consumed: the BMC has restarted.
+    if lead.is_some_and(|lead| !lead.is_active()) && !put_back::lost(step, host, found).await? {
         return Ok(Some("the one-time boot was consumed"));
     }
     let built: Built = left(step, context, "iso.build")?;

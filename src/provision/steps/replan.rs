@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use redfish::{ErrorKind, RedfishError};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::evidence::{Discovered, Mounted, Replanned, Validated};
@@ -57,7 +58,7 @@ pub(super) fn in_force(snapshot: &Snapshot, found: Discovered) -> Discovered {
 /// The slot plan of a job as its steps have left it: which, with which slots, why, and what refused before.
 pub fn slot_plan(steps: &[StepRecord]) -> Option<Value> {
     let discovered = steps.iter().rfind(|record| record.name == "redfish.discover")?;
-    let found: Discovered = serde_json::from_value(discovered.evidence.clone()).ok()?;
+    let found: Discovered = Discovered::deserialize(&discovered.evidence).ok()?;
     let replans = replans_in(steps);
     let refused: Vec<Value> = replans
         .iter()

@@ -1,0 +1,123 @@
+//! The client of the measurement: as many connections as there are lanes, and waiting times counted from the moment a
+//! request was due, so that a controller that stalls does not hide its stall by being asked less.
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures_util::StreamExt;
+use futures_util::stream;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::sim::http::api_client;
+
+/// The API of a controller.
+#[derive(Clone)]
+pub(super) struct Api {
+    http: reqwest::Client,
+    base: String,
+    token: Option<SecretString>,
+}
+
+impl Api {
+    pub(super) fn new(base: &str, token: Option<SecretString>) -> anyhow::Result<Self> {
+        Ok(Self { http: api_client(None)?, base: base.to_owned(), token })
+    }
+
+    pub(super) async fn is_up(&self) -> bool {
+        let answer = self.http.get(format!("{}/readyz", self.base)).send().await;
+        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+    }
+
+    pub(super) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token.expose_secret()),
+            None => request,
+        }
+    }
+
+    /// Sends a request and reads the whole answer, which must be a success.
+    pub(super) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let answer = request.send().await.context("ask the controller")?;
+        let status = answer.status();
+        let body = answer.bytes().await.context("read the controller's answer")?;
+        if !status.is_success() {
+            bail!("the controller answered {status}: {}", String::from_utf8_lossy(&body));
+        }
+        if body.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&body)?) }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// How many jobs are in a public state.
+    pub(super) async fn jobs_in(&self, status: &str) -> anyhow::Result<usize> {
+        let answer = self.request(Method::GET, "/metrics").send().await?.text().await?;
+        let name = format!("job_total{{status=\"{status}\"}} ");
+        let line = answer.lines().find_map(|line| line.strip_prefix(&name));
+        Ok(line.and_then(|count| count.trim().parse::<f64>().ok()).map_or(0, |count| count as usize))
+    }
+}
+
+/// Waiting times.
+#[derive(Default)]
+pub(super) struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    pub(super) fn add(&mut self, one: Duration) {
+        self.0.push(one);
+    }
+
+    /// The time that this share of all stays under, in milliseconds.
+    pub(super) fn at(&mut self, share: f64) -> f64 {
+        self.0.sort_unstable();
+        let last = self.0.len().saturating_sub(1);
+        let place = ((last as f64) * share).ceil() as usize;
+        self.0.get(place).copied().unwrap_or_default().as_secs_f64() * 1e3
+    }
+
+    /// Half, nearly all and the longest.
+    pub(super) fn shown(&mut self) -> String {
+        format!("p50 {:.2}, p99 {:.2}, longest {:.1} ms", self.at(0.5), self.at(0.99), self.at(1.0))
+    }
+}
+
+/// Does something for every item, at a fixed rate or as fast as it goes, in at most `lanes` at a time.
+pub(super) async fn paced<T, F>(
+    items: Vec<T>,
+    rate: Option<f64>,
+    lanes: usize,
+    act: impl Fn(T) -> F,
+) -> anyhow::Result<Latencies>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let began = Instant::now();
+    let mut waits = Latencies::default();
+    let mut running = stream::iter(items.into_iter().enumerate())
+        .map(|(number, item)| {
+            let due = rate.map(|rate| began + Duration::from_secs_f64(number as f64 / rate));
+            let act = &act;
+            async move {
+                if let Some(due) = due {
+                    tokio::time::sleep_until(due).await;
+                }
+                let since = due.unwrap_or_else(Instant::now);
+                act(item).await.map(|()| since.elapsed())
+            }
+        })
+        .buffer_unordered(lanes);
+    while let Some(waited) = running.next().await {
+        waits.add(waited?);
+    }
+    Ok(waits)
+}

@@ -1,0 +1,105 @@
+//! `shoal selftest --bench`: what a controller holds on this machine, over real HTTP, with every acknowledgement durable.
+//!
+//! ```text
+//!  this process: clients ---API, webhooks, streams---> controller (a process) ---Redfish---> BMCs (a process, idle hosts)
+//!
+//!  register -> queue at 500/s -> to the report, killed on the way -> reads, streams, reports -> end -> batches -> cost again
+//! ```
+//!
+//! Hosts do nothing, since the controller is measured and not they: this process sends their reports. Nothing is judged;
+//! every line shows what is aimed at beside what was found (DESIGN section 14).
+
+mod client;
+mod processes;
+mod stages;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::exit::Exit;
+use super::sim::{random_password, write_maintenance_iso};
+use crate::telemetry;
+use processes::{Fleet, Place};
+use stages::Run;
+
+/// What a measurement is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// Servers, and jobs.
+    pub(super) servers: usize,
+    /// How many finished jobs the database holds at the end of the curve.
+    pub(super) finished: usize,
+    /// Steps at work at once.
+    pub(super) workers: usize,
+}
+
+/// Measures, and prints a line for every figure as soon as it is known.
+pub(super) async fn run(options: Options, json: bool) -> ExitCode {
+    match measure(options, json).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _closed = writeln!(std::io::stderr(), "error: {error:#}");
+            Exit::Failed.into()
+        }
+    }
+}
+
+async fn measure(options: Options, json: bool) -> anyhow::Result<()> {
+    telemetry::init("warn", crate::config::LogFormat::Text)?;
+    let folder = tempfile::tempdir().context("make a temporary folder")?;
+    let figures = Figures { json };
+    let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;
+    figures.show(
+        "this disk, 4 KiB appended and synced",
+        &floor(folder.path())?,
+        "the floor of every answer",
+    )?;
+
+    let password = random_password()?;
+    let mut place = Place::new(folder.path(), options.workers, random_password()?)?;
+    let controller = place.start(&iso).await?;
+    figures.show("start to the first answer", &milliseconds(controller.first_answer), "200 ms")?;
+    let fleet = Fleet::start(options.servers, folder.path(), &password)?;
+    Run { options, figures, folder: folder.path(), iso: &iso, place, controller, fleet, password }.all().await
+}
+
+/// Where figures go.
+#[derive(Clone, Copy)]
+struct Figures {
+    json: bool,
+}
+
+impl Figures {
+    /// One figure, and what is aimed at.
+    fn show(self, what: &str, found: &str, aim: &str) -> anyhow::Result<()> {
+        let mut out = std::io::stdout();
+        match self.json {
+            true => writeln!(out, "{}", json!({ "what": what, "found": found, "aim": aim }))?,
+            false => writeln!(out, "{what:<48} {found:<58} {aim}")?,
+        }
+        Ok(out.flush()?)
+    }
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+/// What the disk takes for the least that can be made durable.
+fn floor(folder: &Path) -> anyhow::Result<String> {
+    let mut file = std::fs::File::create(folder.join("floor"))?;
+    let mut waits = client::Latencies::default();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(500) {
+        let one = Instant::now();
+        file.write_all(&[0; 4096])?;
+        file.sync_data()?;
+        waits.add(one.elapsed());
+    }
+    Ok(waits.shown())
+}

@@ -1,0 +1,395 @@
+//! The measures, in the order in which one run makes them.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use jiff::Timestamp;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use super::client::{Api, Latencies, paced};
+use super::processes::{Controller, Fleet, Place};
+use super::{Figures, Options, milliseconds};
+
+/// Requests of the measurement at a time.
+const LANES: usize = 16;
+/// Jobs for one point of the curve.
+const SAMPLE: usize = 200;
+/// Event streams at once.
+const SUBSCRIBERS: usize = 1000;
+/// How often a state that takes its time is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// After this long without a change something is wrong.
+const STUCK: Duration = Duration::from_secs(120);
+/// Rows of a batch at most (the API's limit).
+const ROWS: usize = 10_000;
+
+const RECIPE: &str = include_str!("../../../schemas/recipe-linux.example.json");
+
+/// A run in progress.
+pub(super) struct Run<'a> {
+    pub(super) options: Options,
+    pub(super) figures: Figures,
+    pub(super) folder: &'a Path,
+    pub(super) iso: &'a Path,
+    pub(super) place: Place,
+    pub(super) controller: Controller,
+    pub(super) fleet: Fleet,
+    pub(super) password: SecretString,
+}
+
+impl Run<'_> {
+    pub(super) async fn all(mut self) -> anyhow::Result<()> {
+        self.figures.show("memory, nothing to do", &self.memory()?, "")?;
+        self.register().await?;
+        self.curve(0).await?;
+        let jobs = self.queue().await?;
+        let provisioning = self.provision().await?;
+        self.reads(&jobs).await?;
+        self.streams().await?;
+        self.reports(jobs, provisioning).await?;
+        self.curve(self.options.servers).await?;
+        self.batches().await
+    }
+
+    fn api(&self) -> &Api {
+        &self.controller.api
+    }
+
+    /// The controller's processor time since `before`, and the BMCs'.
+    fn used(&self, before: (Duration, Duration)) -> anyhow::Result<(Duration, Duration)> {
+        let (controller, fleet) = self.cpu()?;
+        Ok((controller.saturating_sub(before.0), fleet.saturating_sub(before.1)))
+    }
+
+    fn cpu(&self) -> anyhow::Result<(Duration, Duration)> {
+        Ok((self.controller.cpu()?, self.fleet.cpu()?))
+    }
+
+    fn memory(&self) -> anyhow::Result<String> {
+        let (memory, files) = (self.controller.memory()? as f64 / 1e6, self.controller.open_files()?);
+        Ok(format!("{memory:.1} MB, {files} open files"))
+    }
+
+    async fn register(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut waits = paced(self.fleet.bmcs.iter().collect(), None, LANES, |bmc| async move {
+            let body = json!({
+                "serial": bmc.serial, "bmc_address": bmc.address, "bmc_username": "admin",
+                "bmc_password": self.password.expose_secret(),
+            });
+            self.api().post("/api/v1/servers", &body).await.map(drop)
+        })
+        .await?;
+        let rate = self.fleet.bmcs.len() as f64 / began.elapsed().as_secs_f64();
+        self.figures.show("servers registered", &format!("{rate:.0}/s, {}", waits.shown()), "")
+    }
+
+    async fn create(&self, serial: &str) -> anyhow::Result<String> {
+        let job = self.api().post("/api/v1/jobs", &order(serial)?).await?;
+        job["job_id"].as_str().map(str::to_owned).context("the answer has no job_id")
+    }
+
+    async fn report(&self, serial: &str, job: &str) -> anyhow::Result<()> {
+        let body = json!({ "status": "success", "job_id": job, "delivery_id": format!("bench-{job}") });
+        let request = self
+            .api()
+            .request(Method::POST, &format!("/api/v1/status-webhook/{serial}"))
+            .header("x-webhook-secret", self.place.webhook_secret.expose_secret());
+        self.api().send(request.json(&body)).await.map(drop)
+    }
+
+    async fn drain(&self, on: bool) -> anyhow::Result<()> {
+        let method = if on { Method::POST } else { Method::DELETE };
+        self.api().send(self.api().request(method, "/api/v1/drain").json(&json!({}))).await.map(drop)
+    }
+
+    /// Waits until so many jobs are in a state; progress must be seen.
+    async fn until(&self, status: &str, count: usize) -> anyhow::Result<()> {
+        let (mut last, mut since) = (0, Instant::now());
+        loop {
+            let now = self.api().jobs_in(status).await?;
+            if now >= count {
+                return Ok(());
+            }
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            if since.elapsed() > STUCK {
+                bail!("{now} of {count} jobs are {status}, and nothing happens");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// What a job costs the controller beside so many finished ones.
+    async fn curve(&self, finished: usize) -> anyhow::Result<()> {
+        let before = self.cpu()?;
+        let began = Instant::now();
+        let complete = self.api().jobs_in("complete").await?;
+        let sample = SAMPLE.min(self.fleet.bmcs.len());
+        let jobs = Mutex::new(Vec::new());
+        paced(self.fleet.bmcs.iter().take(sample).collect(), None, LANES, |bmc| async {
+            let job = self.create(&bmc.serial).await?;
+            jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((bmc.serial.clone(), job));
+            Ok(())
+        })
+        .await?;
+        self.until("provisioning", sample).await?;
+        let jobs = jobs.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        paced(jobs, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
+        self.until("complete", complete + sample).await?;
+        let (controller, _) = self.used(before)?;
+        let found = format!(
+            "{:.2} ms of processor, {:.1} jobs/s",
+            controller.as_secs_f64() * 1e3 / sample as f64,
+            sample as f64 / began.elapsed().as_secs_f64()
+        );
+        self.figures.show(&format!("cost of a job beside {finished} finished ones"), &found, "flat")
+    }
+
+    /// One job for every server, at the rate of the aim, while none begins.
+    async fn queue(&self) -> anyhow::Result<Vec<(String, String)>> {
+        self.drain(true).await?;
+        let jobs = Mutex::new(Vec::with_capacity(self.fleet.bmcs.len()));
+        let mut waits = paced(self.fleet.bmcs.iter().collect(), Some(500.0), 256, |bmc| async {
+            let job = self.create(&bmc.serial).await?;
+            jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((bmc.serial.clone(), job));
+            Ok(())
+        })
+        .await?;
+        self.figures.show("POST of a job, 500/s", &waits.shown(), "p99 10 ms")?;
+        let memory = self.memory()?;
+        self.figures.show(&format!("memory, {} jobs queued", self.options.servers), &memory, "")?;
+        Ok(jobs.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// All jobs to the wait for their report; the controller is killed on the way. Answers the time it took.
+    async fn provision(&mut self) -> anyhow::Result<Duration> {
+        let servers = self.options.servers;
+        let before = self.cpu()?;
+        let began = Instant::now();
+        self.drain(false).await?;
+        self.until("provisioning", servers / 4).await?;
+        let first = self.used(before)?;
+
+        let last = self.last_event().await?;
+        let killed = Timestamp::now();
+        self.controller.kill();
+        self.controller = self.place.start(self.iso).await?;
+
+        let before = self.cpu()?;
+        self.until("provisioning", servers).await?;
+        let rest = self.used(before)?;
+        let took = began.elapsed();
+        let back = milliseconds(self.controller.first_answer);
+        let taken = self.taken_over(last, killed).await?;
+        self.figures.show(
+            "killed and started",
+            &format!("answers after {back}; {taken}"),
+            "all re-owned: 1 s",
+        )?;
+        let each = |time: Duration| time.as_secs_f64() * 1e3 / servers as f64;
+        let found = format!(
+            "{:.1} s; processor {:.2} ms a job, BMCs {:.2} ms",
+            took.as_secs_f64(),
+            each(first.0 + rest.0),
+            each(first.1 + rest.1)
+        );
+        self.figures.show(&format!("{servers} jobs to the report"), &found, "")?;
+        self.figures.show(&format!("memory, {servers} active jobs"), &self.memory()?, "10,000: 120 MB")?;
+        Ok(took)
+    }
+
+    async fn last_event(&self) -> anyhow::Result<i64> {
+        let mut after = 0;
+        loop {
+            let page = self.api().get(&format!("/api/v1/events?after={after}&limit=1000")).await?;
+            let next = page["next"].as_i64().unwrap_or(after);
+            if next == after {
+                return Ok(after);
+            }
+            after = next;
+        }
+    }
+
+    /// How many jobs in work the new controller took over, and when it had the last of them.
+    async fn taken_over(&self, mut after: i64, killed: Timestamp) -> anyhow::Result<String> {
+        let mut times: Vec<Timestamp> = Vec::new();
+        loop {
+            let page = self.api().get(&format!("/api/v1/events?after={after}&limit=1000")).await?;
+            let next = page["next"].as_i64().unwrap_or(after);
+            if next == after {
+                break;
+            }
+            after = next;
+            let taken = page["events"].as_array().into_iter().flatten();
+            let taken = taken.filter(|event| event["type"] == "lease.taken-over");
+            times.extend(taken.filter_map(|event| event["time"].as_str()?.parse::<Timestamp>().ok()));
+        }
+        let last = times.iter().max().map(|last| last.duration_since(killed));
+        let last = last.and_then(|span| Duration::try_from(span).ok()).unwrap_or_default();
+        Ok(format!("{} jobs re-owned after {}", times.len(), milliseconds(last)))
+    }
+
+    /// Reads at the rate of the aim.
+    async fn reads(&self, jobs: &[(String, String)]) -> anyhow::Result<()> {
+        let few = self.options.servers.min(1000);
+        let seconds = if self.options.servers < 10_000 { 2 } else { 5 };
+        let asked = jobs.iter().take(few).cycle().take(5000 * seconds).collect();
+        let mut waits = paced(asked, Some(5000.0), 64, |(_, job)| async move {
+            self.api().get(&format!("/api/v1/jobs/{job}")).await.map(drop)
+        })
+        .await?;
+        self.figures.show("GET of a job, 5,000/s", &waits.shown(), "p99 2 ms")
+    }
+
+    /// The same news to a thousand listeners.
+    async fn streams(&self) -> anyhow::Result<()> {
+        let after = self.last_event().await?;
+        let mut listening: FuturesUnordered<_> = FuturesUnordered::new();
+        let (ready, mut all) = tokio::sync::mpsc::channel::<()>(SUBSCRIBERS);
+        for _ in 0..SUBSCRIBERS {
+            let request = self
+                .api()
+                .request(Method::GET, "/api/v1/events")
+                .header("accept", "text/event-stream")
+                .header("last-event-id", after.to_string());
+            let ready = ready.clone();
+            listening.push(async move {
+                let mut answer = request.send().await?;
+                ready.send(()).await?;
+                let mut text = String::new();
+                while let Some(part) = answer.chunk().await? {
+                    text.push_str(std::str::from_utf8(&part)?);
+                    if text.contains("\nevent: ") {
+                        return anyhow::Ok(Instant::now());
+                    }
+                }
+                bail!("an event stream ended")
+            });
+        }
+        drop(ready);
+        let news = async {
+            for _ in 0..SUBSCRIBERS {
+                all.recv().await.context("an event stream did not open")?;
+            }
+            let serial = &self.fleet.bmcs[0].serial;
+            let said = Instant::now();
+            let body = json!({ "reason": "the news of a measurement" });
+            self.api().post(&format!("/api/v1/servers/{serial}/maintenance"), &body).await?;
+            anyhow::Ok(said)
+        };
+        let heard = async {
+            let mut heard = Vec::with_capacity(SUBSCRIBERS);
+            while let Some(one) = listening.next().await {
+                heard.push(one?);
+            }
+            anyhow::Ok(heard)
+        };
+        let (said, heard) = tokio::try_join!(news, heard)?;
+        let mut waits = Latencies::default();
+        heard.iter().for_each(|heard| waits.add(heard.saturating_duration_since(said)));
+        let serial = &self.fleet.bmcs[0].serial;
+        let over = self.api().request(Method::DELETE, &format!("/api/v1/servers/{serial}/maintenance"));
+        self.api().send(over.json(&json!({}))).await?;
+        self.figures.show("an event to 1,000 streams, from its request on", &waits.shown(), "p99 50 ms")
+    }
+
+    /// The reports of all hosts, the first of them one by one; then the end of all jobs.
+    async fn reports(&self, mut jobs: Vec<(String, String)>, provisioning: Duration) -> anyhow::Result<()> {
+        let rest = jobs.split_off(SAMPLE.min(jobs.len()));
+        let mut visible = paced(jobs, Some(50.0), LANES, |(serial, job)| async move {
+            self.report(&serial, &job).await?;
+            let began = Instant::now();
+            loop {
+                let state = self.api().get(&format!("/api/v1/jobs/{job}")).await?;
+                if state["status"] != "provisioning" || state["outcome"] != Value::Null {
+                    return Ok(());
+                }
+                if began.elapsed() > STUCK {
+                    bail!("the report of job {job} is not seen");
+                }
+            }
+        })
+        .await?;
+        self.figures.show("a report to the state that shows it", &visible.shown(), "p99 10 ms")?;
+
+        let before = self.cpu()?;
+        let began = Instant::now();
+        let mut waits =
+            paced(rest, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
+        self.figures.show("reports, all at once", &waits.shown(), "")?;
+        self.until("complete", self.options.servers + SAMPLE.min(self.options.servers)).await?;
+        let (controller, fleet) = self.used(before)?;
+        let took = began.elapsed();
+        let servers = self.options.servers as f64;
+        let found = format!(
+            "{:.1} s; processor {:.2} ms a job, BMCs {:.2} ms",
+            took.as_secs_f64(),
+            controller.as_secs_f64() * 1e3 / servers,
+            fleet.as_secs_f64() * 1e3 / servers
+        );
+        self.figures.show(
+            &format!("{} jobs from the report to the end", self.options.servers),
+            &found,
+            "",
+        )?;
+        let whole = (provisioning + took).as_secs_f64();
+        let found = format!("{whole:.1} s, {:.0} jobs/s", servers / whole);
+        self.figures.show(&format!("{} jobs in all", self.options.servers), &found, "10,000: 60 s")
+    }
+
+    /// Batches of all servers, until the database holds as many finished jobs as it is to hold.
+    async fn batches(&self) -> anyhow::Result<()> {
+        let mut finished = self.options.servers + 2 * SAMPLE;
+        let mut waits = Latencies::default();
+        let mut next = finished * 2;
+        self.drain(true).await?;
+        while finished < self.options.finished.max(self.options.servers + 2 * SAMPLE + 1) {
+            let rows: Vec<Value> =
+                self.fleet.bmcs.iter().take(ROWS).map(|bmc| json!({ "server_serial": bmc.serial })).collect();
+            let count = rows.len();
+            let began = Instant::now();
+            let body = json!({ "rows": rows, "recipe": recipe()? });
+            let answer = self.api().post("/api/v1/batches", &body).await?;
+            waits.add(began.elapsed());
+            let batch = answer["batch_id"].as_str().context("the answer has no batch_id")?.to_owned();
+            self.api().post(&format!("/api/v1/batches/{batch}/cancel"), &json!({})).await?;
+            finished += count;
+            self.until("complete", finished).await?;
+            if finished >= next || finished >= self.options.finished {
+                self.drain(false).await?;
+                self.curve(finished).await?;
+                finished += SAMPLE.min(count);
+                next = finished * 2;
+                self.drain(true).await?;
+            }
+        }
+        self.drain(false).await?;
+        self.figures.show(
+            &format!("batch of {} rows", self.options.servers.min(ROWS)),
+            &waits.shown(),
+            "3 s",
+        )?;
+        let size = std::fs::metadata(self.folder.join("data/provisioner.db"))?.len();
+        let each = size as f64 / finished as f64;
+        self.figures.show("the database", &format!("{:.1} MB, {each:.0} bytes a job", size as f64 / 1e6), "")
+    }
+}
+
+fn order(serial: &str) -> anyhow::Result<Value> {
+    Ok(json!({ "server_serial": serial, "recipe": recipe()? }))
+}
+
+fn recipe() -> anyhow::Result<Value> {
+    let mut recipe: Value = serde_json::from_str(RECIPE)?;
+    // An image of another registry: whether ours has one is not what is measured.
+    recipe["oci_url"] = json!("registry.example/os-images/ubuntu-rootfs:22.04");
+    Ok(recipe)
+}

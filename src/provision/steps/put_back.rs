@@ -1,0 +1,122 @@
+//! Media and boot override that a BMC has dropped between being read back and the host's start: a restart of the BMC and some
+//! firmware at power-on empty the slots.
+//!
+//! ```text
+//!   mounted, read back -> override, read back -> On                      -> on its way -> webhook.wait
+//!                                             | a look at the slots:     | a look at the boot slot:
+//!                                             | empty? inserted, override| empty? inserted; a host in its self-test
+//!                                             | set again                | still boots from it
+//! ```
+//!
+//! The first look costs nothing in a good job: the slots were read a moment ago. The second is one request, made of hosts
+//! that take their time; one that is on at once has lost nothing yet. Nothing here resets a host.
+
+use std::sync::Arc;
+
+use redfish::{InsertOptions, Slot};
+
+use super::super::evidence::{Built, Discovered, Validated};
+use super::super::fault::{of_redfish, unless_busy};
+use super::super::site::Site;
+use super::super::waits;
+use super::mount::Image;
+use super::{Host, left, settling};
+use crate::engine::{StepContext, StepReport};
+use crate::model::NewEvent;
+
+/// Before the host is told to power on. What was read back within seconds is believed, except by who comes again; `told`
+/// says that the host was told before and is off, so that its boot override may be lost too.
+pub(super) async fn before(
+    step: &str,
+    site: &Arc<Site>,
+    context: &StepContext,
+    (host, found): (&Host, &Discovered),
+    told: bool,
+) -> Result<Vec<NewEvent>, StepReport> {
+    let failed = |error: redfish::RedfishError| of_redfish(step, &error);
+    let uris: Vec<String> = std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned().collect();
+    let again = context.waited.is_some() || context.reentered || context.record.attempt > 1;
+    let mut shown = Vec::new();
+    match again {
+        true => shown = host.bmc.slots(&found.discovery, &uris).await.map_err(failed)?,
+        false => {
+            for uri in &uris {
+                shown.push(host.bmc.slot_lately(uri).await.map_err(failed)?);
+            }
+        }
+    }
+    let put = insert(step, site, context, host, found, &shown).await?;
+    if !put.is_empty() || told {
+        let (discovery, slot) = (&found.discovery, &found.boot_slot);
+        let set =
+            host.bmc.boot_media_once(discovery, slot).await.map_err(|error| unless_busy(step, &error))?;
+        if !set.confirmed {
+            let detail = "the one-time boot was set again, a read does not show it yet";
+            return Err(settling(&waits::BOOT_OVERRIDE, host.bmc.profile().read_back_lag, detail));
+        }
+    }
+    Ok(put)
+}
+
+/// After the host is on. What fails here is told, the host may have all it needs.
+pub(super) async fn after(
+    step: &str,
+    site: &Arc<Site>,
+    context: &StepContext,
+    host: &Host,
+    found: &Discovered,
+) -> Vec<NewEvent> {
+    let unseen = |why: String| vec![NewEvent::warn("redfish.unseen", why)];
+    match host.bmc.slot(&found.boot_slot).await {
+        Ok(slot) if !slot.is_empty() => return Vec::new(),
+        Ok(_) => {}
+        Err(error) => return unseen(error.to_string()),
+    }
+    let uris: Vec<String> = std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned().collect();
+    let shown = match host.bmc.slots(&found.discovery, &uris).await {
+        Ok(shown) => shown,
+        Err(error) => return unseen(error.to_string()),
+    };
+    match insert(step, site, context, host, found, &shown).await {
+        Ok(events) => events,
+        Err(_) => {
+            unseen("the BMC dropped the media at power-on and does not show them inserted again".to_owned())
+        }
+    }
+}
+
+/// Whether the slot the host boots from is empty by now.
+pub(super) async fn lost(step: &str, host: &Host, found: &Discovered) -> Result<bool, StepReport> {
+    let slot = host.bmc.slot(&found.boot_slot).await.map_err(|error| of_redfish(step, &error))?;
+    Ok(slot.is_empty())
+}
+
+/// Inserts what should be in these slots into those that are empty.
+async fn insert(
+    step: &str,
+    site: &Arc<Site>,
+    context: &StepContext,
+    host: &Host,
+    found: &Discovered,
+    shown: &[Slot],
+) -> Result<Vec<NewEvent>, StepReport> {
+    let validated: Validated = left(step, context, "validate")?;
+    let built: Built = left(step, context, "iso.build")?;
+    let images = std::iter::once(Image::to_boot(&validated, found)).chain(Image::of_task(&built, found));
+    let mut events = Vec::new();
+    for image in images {
+        let Some(slot) = shown.iter().find(|slot| slot.uri == image.slot && slot.is_empty()) else {
+            continue;
+        };
+        let url = image.url(step, site, context, host, found)?;
+        let put = host.bmc.insert(&slot.uri, &url, InsertOptions::default()).await;
+        if !put.map_err(|error| of_redfish(step, &error))?.confirmed {
+            let detail =
+                format!("slot {} lost the {} and does not show it inserted again yet", slot.id, image.what);
+            return Err(settling(&waits::MOUNT, host.bmc.profile().read_back_lag, detail));
+        }
+        let message = format!("slot {} had lost the {}; inserted again and read back", slot.id, image.what);
+        events.push(NewEvent::warn("redfish.medium-lost", message));
+    }
+    Ok(events)
+}

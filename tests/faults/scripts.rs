@@ -1,0 +1,232 @@
+//! Whatever a BMC gets wrong, and in whatever order, a job comes to an end that leaves nothing behind unsaid.
+//!
+//! ```text
+//!   script = 0..=5 faults, each (which requests, which effect, after how many, how often), on one of three BMCs, host on or off
+//!   ──► whole job ──► terminal · slots empty or their cleanup owed · no reset sent twice unread · booted from the medium once
+//! ```
+//!
+//! `PROPTEST_CASES` sets how many scripts are played. Lies about a host that is said to be off are left out: no client can
+//! see through them.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use redfish::sim::{
+    Change, Effect, Entry, Fault, Happening, Operation, ResetType, TwinConfig, TwinSnapshot, When,
+};
+use serde_json::{Value, json};
+use shoal::model::Time;
+
+use super::{SERIAL, SYSTEM, get, says, scene};
+use crate::kit::Scene;
+
+/// So long, in real time, a machine of these tests is given to report; it needs a small part of it.
+const REPORTS_WITHIN: Duration = Duration::from_millis(1500);
+/// The scripts of an ordinary run.
+const CASES: u32 = 16;
+
+/// What a BMC gets wrong during one job.
+#[derive(Clone, Debug)]
+struct Script {
+    slots: &'static str,
+    starts_on: bool,
+    faults: Vec<Fault>,
+}
+
+impl Script {
+    fn onto(self, twin: &mut TwinConfig) {
+        *twin = match self.slots {
+            "dual" => twin.clone(),
+            "cd+usb" => twin.clone().with_cd_and_usb(),
+            _ => twin.clone().with_single_cd(),
+        };
+        twin.starts_on = self.starts_on;
+        twin.faults = self.faults;
+    }
+}
+
+fn whens() -> impl Strategy<Value = When> {
+    prop::sample::select(vec![
+        When::Anything,
+        When::Read,
+        When::Mutation,
+        When::Login,
+        When::Insert,
+        When::Eject,
+        When::PatchBoot,
+        When::Reset,
+        When::ResetTo(ResetType::On),
+        When::ResetTo(ResetType::ForceOff),
+        When::ResetTo(ResetType::GracefulShutdown),
+        When::Connect,
+        get(SYSTEM),
+    ])
+}
+
+fn effects() -> impl Strategy<Value = Effect> {
+    let page = |status| Effect::Raw {
+        status,
+        content_type: "text/html".to_owned(),
+        body: "<html>Service unavailable</html>".to_owned(),
+    };
+    prop::sample::select(vec![
+        says(400, "Base.1.18.ActionParameterNotSupported"),
+        says(400, "IDRAC.2.8.SYS518"),
+        says(401, "Base.1.18.NoValidSession"),
+        says(404, "Base.1.18.ResourceMissingAtURI"),
+        says(405, "Base.1.18.OperationNotAllowed"),
+        says(409, "Base.1.18.ResourceInUse"),
+        says(412, "Base.1.18.PreconditionFailed"),
+        says(500, "Base.1.18.InternalError"),
+        says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
+        Effect::RateLimit { retry_after_seconds: Some(1) },
+        page(200),
+        page(503),
+        Effect::Hang,
+        Effect::Drop,
+        Effect::Reset,
+        Effect::BmcRestart(Duration::from_millis(50)),
+        Effect::LoseMedia,
+        Effect::Delay(Duration::from_millis(50)),
+        Effect::AcceptButIgnore,
+        Effect::ApplyButTimeout,
+        Effect::ApplyButDrop,
+        Effect::CutBody(20),
+        Effect::Lie(json!({ "PowerState": null })),
+        Effect::Lie(json!({ "PowerState": "PoweringOff" })),
+    ])
+}
+
+fn scripts() -> impl Strategy<Value = Script> {
+    let fault = (whens(), effects(), 0..4_u32, 1..=3_u32)
+        .prop_map(|(when, effect, skip, times)| Fault::once(when, effect).after(skip).times(times));
+    let slots = prop::sample::select(vec!["dual", "cd+usb", "single"]);
+    (slots, any::<bool>(), prop::collection::vec(fault, 0..=5))
+        .prop_map(|(slots, starts_on, faults)| Script { slots, starts_on, faults })
+}
+
+/// How a job ended, and what its BMC has seen.
+struct Ended {
+    job: Value,
+    machine: TwinSnapshot,
+    journal: Vec<Entry>,
+}
+
+async fn played(script: Script) -> (Ended, String) {
+    let scene = scene(|twin| script.onto(twin)).await;
+    let id = scene.admin.create_job(SERIAL).await;
+    let job = to_the_end(&scene, &id).await;
+    let story = scene.admin.story(&id).await;
+    let twin = scene.twin(SERIAL);
+    let ended = Ended { job, machine: twin.snapshot(), journal: twin.journal() };
+    scene.end().await;
+    (ended, story)
+}
+
+/// Skips pauses, and the wait for a report of a machine that has none to send.
+async fn to_the_end(scene: &Scene, id: &str) -> Value {
+    loop {
+        let since = Cell::new(None::<Instant>);
+        let silent = |job: &Value| {
+            let waits = job["wait"]["reason"] == "report";
+            since.set(since.get().or(Some(Instant::now())).filter(|_| waits));
+            since.get().is_some_and(|since| since.elapsed() > REPORTS_WITHIN)
+        };
+        let over = |job: &Value| job["status"] == "complete";
+        let job = scene.wait_skipping(id, "the end", |job| over(job) || silent(job)).await;
+        if over(&job) {
+            return job;
+        }
+        let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<Time>().unwrap();
+        scene.skip(time("deadline").since(time("since")) + Duration::from_secs(1));
+    }
+}
+
+/// What is wrong with an end; nothing, if it is one.
+fn wrong(ended: &Ended) -> Option<String> {
+    let Ended { job, machine, journal } = ended;
+    if job["status"] != "complete" || !["succeeded", "failed"].map(Value::from).contains(&job["outcome"]) {
+        return Some(format!("no end: {} {}", job["status"], job["outcome"]));
+    }
+    let owed = job["cleanup"]["state"] == "incomplete"
+        && job["cleanup"]["remaining"].as_array().is_some_and(|left| !left.is_empty());
+    if !owed && machine.slots.iter().any(|slot| slot.image.is_some()) {
+        return Some("a medium is left behind and nothing is said of it".to_owned());
+    }
+    if machine.boots_from_media > 1 {
+        return Some(format!("booted from the medium {} times", machine.boots_from_media));
+    }
+    if machine.ejected_while_running > 0 {
+        return Some("a medium was taken from under a running system".to_owned());
+    }
+    if machine.max_in_flight > 2 || machine.max_mutating_in_flight > 1 {
+        return Some(format!("{} requests at once", machine.max_in_flight));
+    }
+    reset_twice(journal)
+}
+
+/// A reset that was carried out and came again although nobody had looked in between.
+fn reset_twice(journal: &[Entry]) -> Option<String> {
+    let mut unread: Option<ResetType> = None;
+    for entry in journal {
+        match &entry.what {
+            Happening::Change(Change::Reset(kind)) => {
+                if unread == Some(*kind) {
+                    return Some(format!("{kind:?} twice without a look at the host in between"));
+                }
+                unread = Some(*kind);
+            }
+            Happening::Request { operation: Operation::Read, path, .. } if path.ends_with(SYSTEM) => {
+                unread = None
+            }
+            Happening::Request { .. } | Happening::Change(_) => {}
+        }
+    }
+    None
+}
+
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn any_script_of_faults_leads_to_an_end_that_leaves_nothing_unsaid(script in scripts()) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (ended, story) = runtime.block_on(played(script));
+        let wrong = wrong(&ended);
+        prop_assert!(wrong.is_none(), "{}\n{:#}\n{story}", wrong.unwrap(), ended.job);
+    }
+}
+
+/// Who judges ends finds fault with bad ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_that_is_none_is_found() {
+    let script = Script { slots: "dual", starts_on: false, faults: Vec::new() };
+    let (good, _) = played(script).await;
+    assert_eq!(wrong(&good), None);
+    let bad = |change: &dyn Fn(&mut Ended)| {
+        let mut ended =
+            Ended { job: good.job.clone(), machine: good.machine.clone(), journal: good.journal.clone() };
+        change(&mut ended);
+        wrong(&ended).unwrap()
+    };
+    assert!(bad(&|ended| ended.job["status"] = json!("provisioning")).contains("no end"));
+    assert!(bad(&|ended| ended.machine.boots_from_media = 2).contains("2 times"));
+    assert!(bad(&|ended| ended.machine.ejected_while_running = 1).contains("running system"));
+    assert!(bad(&|ended| ended.machine.max_mutating_in_flight = 2).contains("at once"));
+    let again = |ended: &mut Ended| {
+        let reset = |entry: &Entry| matches!(entry.what, Happening::Change(Change::Reset(_)));
+        let at = ended.journal.iter().position(reset).unwrap();
+        ended.journal.insert(at, ended.journal[at].clone());
+    };
+    assert!(bad(&again).contains("twice"));
+    // A medium that stays is in good order while its cleanup is owed, and not when it is not.
+    let stuck = Fault::always(When::Eject, says(500, "Base.1.18.InternalError"));
+    let (mut left, _) = played(Script { slots: "dual", starts_on: false, faults: vec![stuck] }).await;
+    assert_eq!((wrong(&left), &left.job["cleanup"]["state"]), (None, &json!("incomplete")));
+    left.job["cleanup"]["state"] = json!("done");
+    assert!(wrong(&left).unwrap().contains("left behind"));
+}

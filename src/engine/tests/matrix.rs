@@ -7,6 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use super::kit::{Act, Kit};
+use crate::engine::Verb;
 use crate::model::{Event, Outcome, RunId};
 
 const PLAN: [&str; 4] = ["a", "b", "c", "d"];
@@ -109,6 +110,23 @@ async fn every_undo_failing_is_told_and_the_others_are_done() {
         let told = kit.engine.store().last_events(id, 100).await.unwrap();
         let gave_up = |event: &&Event| event.kind == "step.gave-up" && event.message.starts_with(step);
         assert_eq!(told.iter().filter(gave_up).count(), 1, "{step}: that it is not done is told");
+    }
+}
+
+/// The mutant: a store that loses what a step announced, once its worker is dead.
+#[tokio::test]
+async fn a_store_that_forgets_an_intent_is_caught() {
+    for (forgets, outside) in [(false, "clean"), (true, "b clean")] {
+        let kit = Kit::new();
+        kit.script("b", [Act::WorkThenStall]);
+        let id = kit.start("undoing", &PLAN).await;
+        kit.settle_and_die(&kit.engine).await;
+        if forgets {
+            kit.outside_view().execute("DELETE FROM run_steps WHERE phase = 'intent'", []).unwrap();
+        }
+        kit.engine.verb(id, Verb::Cancel, "ann", "").await.unwrap();
+        recover(&kit).await;
+        assert_eq!((kit.ended(id).await, kit.outside().as_str()), (Some(Outcome::Cancelled), outside));
     }
 }
 

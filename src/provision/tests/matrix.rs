@@ -22,6 +22,8 @@ enum How {
     DiesBefore,
     /// Its worker dies after everything was done, and nothing of it was written down.
     DiesAfter,
+    /// The mutant: it says that it is done and has done nothing.
+    OnlySays,
 }
 
 /// Any workflow, one step of which is spoilt.
@@ -81,6 +83,7 @@ impl SpoiltStep {
                 evidence: None,
                 next_action: "nothing, this is a drill".to_owned(),
             })),
+            How::OnlySays => Some(StepReport::done()),
             How::DiesBefore | How::DiesAfter => {
                 self.died.notify_one();
                 pending().await
@@ -98,7 +101,7 @@ impl Step for SpoiltStep {
     async fn run(&self, context: &StepContext) -> StepReport {
         let fresh = self.fresh.load(Ordering::SeqCst);
         if fresh
-            && matches!(self.how, How::FailsBefore | How::DiesBefore)
+            && matches!(self.how, How::FailsBefore | How::DiesBefore | How::OnlySays)
             && let Some(report) = self.strike().await
         {
             return report;
@@ -245,5 +248,14 @@ async fn every_step_carried_out_twice_by_two_workers_ends_like_once() {
             let end = (line(&twice).await, twice.0.changes());
             assert_eq!(end, (once.clone(), changes.clone()), "{step}: {:#?}", twice.0.events(twice.1).await);
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_only_says_that_it_is_done_is_caught() {
+    let whole = ("succeeded, left [], 1 boots, 0 mounted, 0 sessions".to_owned(), "on");
+    for step in ["redfish.mount.maintenance", "cleanup.power-off", "cleanup.eject", "cleanup.power-on"] {
+        let said = spoilt(step, How::OnlySays, true).await;
+        assert_ne!(line(&said).await, whole, "nobody noticed that {step} did nothing");
     }
 }

@@ -27,7 +27,7 @@
 //! ```text
 //! main        -> cli
 //! cli         -> app config iso9660 model provision redfish::sim registry secrets selftest sim telemetry
-//! selftest    -> api app config engine iso9660 model provision redfish redfish::sim secrets sim store
+//! selftest    -> api app config engine iso9660 model outbox provision redfish redfish::sim secrets sim store
 //! app         -> api auth config engine iso9660 media model outbox provision redfish registry secrets store telemetry
 //! api         -> auth engine media model provision secrets store telemetry
 //! provision   -> engine media model redfish secrets

@@ -14,6 +14,8 @@ pub(crate) enum Mutant {
     KeepsLock,
     /// A report is acknowledged and not stored.
     LosesReport,
+    /// An event that a receiver did not take is not sent again.
+    ForgetsLate,
     /// A run that waits has no time at which it is looked at.
     NeverLooksAgain,
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::post::Post;
+use super::post::{Carrier, Post};
 use super::round::{Round, Stream, sum};
 use crate::model::{Clock, LateStream, Outgoing, Time, Webhook, WebhookId, chain};
 use crate::secrets::{CredentialRef, Resolver};
@@ -47,7 +47,7 @@ pub(super) struct Tools {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) resolver: Arc<Resolver>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) client: reqwest::Client,
+    pub(super) carrier: Arc<dyn Carrier>,
 }
 
 /// What a turn leaves to do.
@@ -87,6 +87,7 @@ pub(super) async fn run(tools: Tools, id: WebhookId, stop: CancellationToken) {
             tokio::time::sleep(GATHER).await;
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = news => {}
             () = tokio::time::sleep(pause.clamp(GATHER, LOOK)) => {}
@@ -106,7 +107,7 @@ async fn turn(tools: &Tools, id: WebhookId) -> Result<Next, StoreError> {
             return Ok(Next::Over);
         }
     };
-    let post = Post { client: &tools.client, webhook: &webhook, secret: &secret };
+    let post = Post { carrier: tools.carrier.as_ref(), webhook: &webhook, secret: &secret };
     let late = tools.store.late_streams(id).await?;
     let now = tools.clock.now();
     let page = page(tools, &webhook, &late).await?;

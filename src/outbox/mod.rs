@@ -21,6 +21,8 @@ mod pace;
 mod post;
 mod round;
 
+pub use post::{Carrier, Delivery};
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +55,19 @@ impl Outbox {
         metrics: Arc<Metrics>,
         tls: rustls::ClientConfig,
     ) -> reqwest::Result<Self> {
-        let client = post::client(tls)?;
-        Ok(Self { tools: courier::Tools { store, clock, resolver, metrics, client } })
+        let carrier = Arc::new(post::HttpCarrier::new(tls)?);
+        Ok(Self::over(store, clock, resolver, metrics, carrier))
+    }
+
+    /// The same over another network than HTTP.
+    pub fn over(
+        store: Store,
+        clock: Arc<dyn Clock>,
+        resolver: Arc<Resolver>,
+        metrics: Arc<Metrics>,
+        carrier: Arc<dyn Carrier>,
+    ) -> Self {
+        Self { tools: courier::Tools { store, clock, resolver, metrics, carrier } }
     }
 
     /// Keeps a courier for every enabled webhook until `stop`. What is under way then is sent again after the next start.
@@ -73,6 +86,7 @@ impl Outbox {
                 Err(error) => tracing::warn!(error = %chain(&error), "webhooks cannot be read; trying again"),
             }
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(LOOK) => {}
             }

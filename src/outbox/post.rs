@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use reqwest::Client;
 use reqwest::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use secrecy::{ExposeSecret, SecretString};
@@ -30,16 +31,73 @@ const MAX_ANSWER: usize = 16 << 10;
 /// The longest error that is written down.
 const MAX_ERROR: usize = 300;
 
-/// The client of all deliveries. It follows no redirect: what is signed for one place is not sent to another.
-pub(super) fn client(tls: rustls::ClientConfig) -> reqwest::Result<Client> {
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(reqwest::redirect::Policy::none())
-        .no_proxy()
-        .connect_timeout(CONNECT_TIMEOUT)
-        .timeout(TIMEOUT)
-        .pool_max_idle_per_host(4)
-        .build()
+/// A delivery as it goes out.
+#[derive(Clone, Copy)]
+pub struct Delivery<'a> {
+    /// Where to; worth a secret.
+    pub url: &'a str,
+    /// `X-Shoal-Delivery`.
+    pub id: &'a str,
+    /// `X-Shoal-Event`.
+    pub kind: &'a str,
+    /// `X-Shoal-Signature`.
+    pub signature: &'a str,
+    /// The body that is signed.
+    pub body: &'a str,
+}
+
+/// Takes deliveries to their receivers. Passed in, so that a simulation can be the network (lock L10).
+#[async_trait]
+pub trait Carrier: Send + Sync {
+    /// The status of the answer; or why there is none, without the URL.
+    ///
+    /// # Errors
+    /// When nobody answered.
+    async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String>;
+}
+
+/// Carries over HTTP. It follows no redirect: what is signed for one place is not sent to another.
+pub(super) struct HttpCarrier(Client);
+
+impl HttpCarrier {
+    pub(super) fn new(tls: rustls::ClientConfig) -> reqwest::Result<Self> {
+        let client = Client::builder()
+            .tls_backend_preconfigured(tls)
+            .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(TIMEOUT)
+            .pool_max_idle_per_host(4)
+            .build()?;
+        Ok(Self(client))
+    }
+}
+
+#[async_trait]
+impl Carrier for HttpCarrier {
+    async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String> {
+        let lost = |error: reqwest::Error| chain(&error.without_url()).to_string();
+        let kind = HeaderValue::from_str(delivery.kind).unwrap_or(HeaderValue::from_static("other"));
+        let request = self
+            .0
+            .post(delivery.url)
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, concat!("shoal/", env!("CARGO_PKG_VERSION")))
+            .header("X-Shoal-Delivery", delivery.id)
+            .header("X-Shoal-Event", kind)
+            .header("X-Shoal-Signature", delivery.signature)
+            .body(delivery.body.to_owned());
+        let mut response = request.send().await.map_err(lost)?;
+        let status = response.status();
+        let mut read = 0;
+        while let Ok(Some(chunk)) = response.chunk().await {
+            read += chunk.len();
+            if read > MAX_ANSWER {
+                break;
+            }
+        }
+        Ok(status.as_u16())
+    }
 }
 
 /// Why a delivery was not taken.
@@ -53,7 +111,7 @@ pub(super) struct Refused {
 
 /// A webhook with its secret opened.
 pub(super) struct Post<'a> {
-    pub(super) client: &'a Client,
+    pub(super) carrier: &'a dyn Carrier,
     pub(super) webhook: &'a Webhook,
     pub(super) secret: &'a SecretString,
 }
@@ -61,34 +119,17 @@ pub(super) struct Post<'a> {
 impl Post<'_> {
     /// Sends a body once.
     pub(super) async fn send(&self, seq: i64, kind: &str, body: &str, now: Time) -> Result<(), Refused> {
-        let lost = |error: reqwest::Error| Refused {
-            why: cut(&chain(&error.without_url()).to_string()),
-            answered: false,
-        };
-        let kind = HeaderValue::from_str(kind).unwrap_or(HeaderValue::from_static("other"));
-        let request = self
-            .client
-            .post(&self.webhook.url)
-            .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, concat!("shoal/", env!("CARGO_PKG_VERSION")))
-            .header("X-Shoal-Delivery", self.webhook.id.delivery(seq))
-            .header("X-Shoal-Event", kind)
-            .header("X-Shoal-Signature", signature(self.secret, now.unix_seconds(), body))
-            .body(body.to_owned());
-        let mut response = request.send().await.map_err(lost)?;
-        let status = response.status();
-        let mut read = 0;
-        while let Ok(Some(chunk)) = response.chunk().await {
-            read += chunk.len();
-            if read > MAX_ANSWER {
-                break;
+        let id = self.webhook.id.delivery(seq);
+        let signature = signature(self.secret, now.unix_seconds(), body);
+        let delivery = Delivery { url: &self.webhook.url, id: &id, kind, signature: &signature, body };
+        match self.carrier.carry(delivery).await {
+            Ok(200..=299) => Ok(()),
+            Ok(status) => {
+                let more = if (300..=399).contains(&status) { "; redirects are not followed" } else { "" };
+                Err(Refused { why: format!("it answered {status}{more}"), answered: true })
             }
+            Err(why) => Err(Refused { why: cut(&why), answered: false }),
         }
-        if status.is_success() {
-            return Ok(());
-        }
-        let more = if status.is_redirection() { "; redirects are not followed" } else { "" };
-        Err(Refused { why: format!("it answered {}{more}", status.as_u16()), answered: true })
     }
 }
 

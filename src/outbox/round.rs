@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::pace;
 use super::post::{Post, body};
+use crate::model::mutant::{self, Mutant};
 use crate::model::{Clock, DeadLetter, LateStream, NewEvent, Outgoing, Time, Webhook};
 use crate::store::WebhookProgress;
 
@@ -120,8 +121,8 @@ pub(super) fn sum(webhook: &Webhook, rounds: Vec<Round>, now: Time) -> WebhookPr
         answered |= round.answered;
         progress.error = round.error.or(progress.error);
         match round.late {
-            Some(late) => progress.late.push(late),
-            None => progress.caught_up.push(round.stream),
+            Some(late) if !mutant::active(Mutant::ForgetsLate) => progress.late.push(late),
+            _ => progress.caught_up.push(round.stream),
         }
         progress.dead.extend(round.dead);
     }

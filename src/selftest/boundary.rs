@@ -9,12 +9,12 @@
 //! were told. A frozen controller (a stopped process, a suspended machine) goes on later, and finds that time has passed.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::dice::Dice;
@@ -35,7 +35,9 @@ pub(super) struct Boundary {
     pub(super) kinds: OnceLock<Kinds>,
     world: Arc<World>,
     dice: Dice,
-    frozen: watch::Sender<bool>,
+    frozen: AtomicBool,
+    /// Wakes in the order of arrival: a `watch` would choose one by chance.
+    thaw: Notify,
     /// Crossings until it dies by itself; below zero never.
     fuse: AtomicI64,
 }
@@ -48,7 +50,8 @@ impl Boundary {
             kinds: OnceLock::new(),
             dice: Dice::new(world.plan.seed, &format!("boundary {number}")),
             world: Arc::clone(world),
-            frozen: watch::Sender::new(false),
+            frozen: AtomicBool::new(false),
+            thaw: Notify::new(),
             fuse: AtomicI64::new(-1),
         })
     }
@@ -60,7 +63,8 @@ impl Boundary {
 
     /// Stops or goes on.
     pub(super) fn freeze(&self, frozen: bool) {
-        self.frozen.send_replace(frozen);
+        self.frozen.store(frozen, Ordering::Relaxed);
+        self.thaw.notify_waiters();
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -89,10 +93,8 @@ impl Boundary {
     }
 
     async fn thawed(&self) {
-        if *self.frozen.borrow() {
-            let mut frozen = self.frozen.subscribe();
-            // An error means that the boundary is gone, and with it whoever waits here.
-            let _gone = frozen.wait_for(|frozen| !frozen).await;
+        while self.frozen.load(Ordering::Relaxed) {
+            self.thaw.notified().await;
             self.alive();
         }
     }

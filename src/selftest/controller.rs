@@ -16,10 +16,12 @@ use super::boundary::Boundary;
 use super::clock::Wall;
 use super::dice::Dice;
 use super::network::BmcNetwork;
+use super::receiver::Mail;
 use super::world::{Trouble, World};
 use crate::app::{Controller, Given, Surroundings};
 use crate::config::{Settings, Sources};
 use crate::model::{Chance, Clock, SteadyClock};
+use crate::outbox::Outbox;
 use crate::provision::Addresses;
 use crate::secrets::MasterKey;
 use crate::store::{Store, TakeOver};
@@ -39,10 +41,18 @@ pub(super) struct Reign {
 /// A controller at work.
 struct Live {
     boundary: Arc<Boundary>,
+    clock: Arc<dyn Clock>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Live {
+    /// Whether its clock has caught up with the wall's. While it has not, its leases look older than they are to whoever
+    /// starts beside it with the wall's time: that is known, and not played.
+    fn on_time(&self, world: &World) -> bool {
+        let (ours, wall) = (self.clock.now(), Wall(Arc::clone(&world.clock)).now());
+        wall.since(ours).max(ours.since(wall)) < Duration::from_secs(30)
+    }
+
     /// It is gone, with everything it was doing.
     fn end(&self) {
         self.boundary.death.cancel();
@@ -109,7 +119,7 @@ impl Reign {
         self.world.note(&format!("{} stands still for {} s", live.boundary.owner, time.as_secs()));
         live.boundary.freeze(true);
         self.everybody_lost_sessions();
-        if self.dice.below(3) == 0 {
+        if self.dice.below(3) == 0 || !live.on_time(&self.world) {
             // Nobody notices.
             tokio::time::sleep(time).await;
             live.boundary.freeze(false);
@@ -200,16 +210,23 @@ impl Reign {
         };
         let stop = CancellationToken::new();
         let Controller { engine, api, feed } = Controller::assemble(given, &incarnation, stop.clone())?;
+        let outbox = world.plan.told.then(|| {
+            let carrier = Arc::new(Mail { boundary: Arc::clone(&boundary), world: Arc::clone(world) });
+            let (resolver, metrics) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
+            Outbox::over(store.clone(), Arc::clone(&clock), resolver, metrics, carrier)
+        });
         let _first = boundary.kinds.set(engine.kinds().clone());
         world.set_door(Some((crate::api::router(api, None), Arc::clone(&boundary))));
+        let (stopped, began) = (stop.clone(), clock.now());
         let work = tokio::spawn(async move {
-            if let Err(why) = store.begin_incarnation(incarnation, clock.now()).await {
+            if let Err(why) = store.begin_incarnation(incarnation, began).await {
                 tracing::debug!(%why, "the beginning was not written down");
             }
             engine.run(take_over, stop).await;
         });
         let feeding = tokio::spawn(async move { feed.run().await });
-        Ok(Live { boundary, tasks: vec![work, feeding] })
+        let posting = outbox.map(|outbox| tokio::spawn(outbox.run(stopped)));
+        Ok(Live { boundary, clock, tasks: [work, feeding].into_iter().chain(posting).collect() })
     }
 }
 
@@ -233,6 +250,7 @@ fn settings(world: &World) -> Settings {
         ("CONTROLLER_PUBLIC_URL", "http://10.0.0.1:8080".to_owned()),
         ("MEDIA_BASE_URL", "http://10.0.0.1:8080".to_owned()),
         ("MAINTENANCE_ISO_URL", format!("{folder}/maintenance.iso")),
+        ("ESXI_INSTALLER_URL", format!("{folder}/maintenance.iso")),
         ("ENABLE_REGISTRY", "false".to_owned()),
         ("AUTH_MODE", "none".to_owned()),
         ("WORKER_CONCURRENCY", world.plan.workers.to_string()),

@@ -40,6 +40,8 @@ struct Seen {
     media_boots: BTreeMap<String, u32>,
     /// Boots before the cleanup of each run.
     boots: BTreeMap<RunId, u32>,
+    /// The run that sent a server its last reset: a slow host may boot from it when the next job has begun.
+    resets: BTreeMap<Serial, RunId>,
     /// Jobs that were acknowledged, by the key they were asked for under.
     jobs: BTreeMap<String, RunId>,
     /// Jobs whose cancel was acknowledged.
@@ -90,7 +92,11 @@ impl Judge {
     /// A request that changes something reaches a BMC: allowed only to who holds the lease of the server's run.
     pub(super) fn effect(&self, world: &Arc<World>, serial: &Serial, sender: &str, what: &str) -> Effect {
         match world.observer().look_at_server(serial) {
-            Some((_, _, _, Some(holder))) if holder == sender => {}
+            Some((run, _, _, Some(holder))) if holder == sender => {
+                if what.ends_with("ComputerSystem.Reset") {
+                    self.seen().resets.insert(serial.clone(), run);
+                }
+            }
             Some((run, phase, step, holder)) => self.violation(format!(
                 "{sender} changes {serial} ({what}) while run {run} ({phase}, {}) is leased to {}",
                 step.unwrap_or_default(),
@@ -126,7 +132,8 @@ impl Judge {
         let Some((run, phase, step, _)) = world.observer().look_at_server(serial) else {
             return;
         };
-        if Phase::parse(&phase).is_some_and(Phase::is_forward) {
+        let ordered = self.seen().resets.get(serial) == Some(&run);
+        if ordered && Phase::parse(&phase).is_some_and(Phase::is_forward) {
             let times = {
                 let mut seen = self.seen();
                 let times = seen.boots.entry(run).or_default();

@@ -4,6 +4,8 @@
 //! ```text
 //!   boot from a medium -> job.json out of the real image -> minutes of work -> report, again until it is answered
 //!                              | not to be had: it hangs        | power lost: gone      | lost, doubled, an hour late
+//!                              |
+//!                              ks.cfg: an installer that cannot report -> restarts warm, twice
 //! ```
 
 use std::sync::{Arc, Weak};
@@ -17,7 +19,7 @@ use serde_json::{Value, json};
 use super::judge::Reported;
 use super::network::Asked;
 use super::world::World;
-use crate::model::RunId;
+use crate::model::{RunId, Serial};
 
 /// How often media are asked for before the machine gives up and hangs.
 const MEDIA_TRIES: u32 = 12;
@@ -25,6 +27,11 @@ const MEDIA_TRIES: u32 = 12;
 const REPORT_TRIES: u32 = 40;
 /// The largest job document.
 const MAX_DOCUMENT: u64 = 1 << 20;
+
+/// The restart of an installer into its second half.
+const FIRST: u32 = 1;
+/// Its restart into the system it has installed.
+const SECOND: u32 = 2;
 
 /// All machines of a world.
 pub(super) struct Machines(pub(super) Weak<World>);
@@ -46,8 +53,18 @@ impl Host for Machines {
             BootSource::Media { .. } => "medium",
         };
         world.note(&format!("{} boots from {from}", boot.serial));
-        if let Ok(serial) = boot.serial.parse() {
-            world.judge.booted(&world, &serial, &boot.boots_from);
+        let Ok(serial) = boot.serial.parse::<Serial>() else { return };
+        match world.restarted(&serial) {
+            // The system that was installed.
+            Some(SECOND) => return,
+            Some(_) => {
+                tokio::spawn(async move {
+                    let pause = world.machine_dice.seconds(60, 600);
+                    restart_after(&world, &boot, pause, SECOND).await;
+                });
+                return;
+            }
+            None => world.judge.booted(&world, &serial, &boot.boots_from),
         }
         if matches!(boot.boots_from, BootSource::Media { .. }) {
             tokio::spawn(async move {
@@ -67,9 +84,12 @@ impl Host for Machines {
 async fn install(world: &Arc<World>, boot: &BootContext) {
     let dice = &world.machine_dice;
     tokio::time::sleep(dice.seconds(5, 90)).await;
-    let Some(task) = find_task(world, boot).await else { return };
+    let Some((task, reports)) = find_task(world, boot).await else { return };
     if dice.in_thousand(world.plan.silent) {
         return world.note(&format!("{} hangs", boot.serial));
+    }
+    if !reports {
+        return restart_after(world, boot, dice.seconds(120, 1500), FIRST).await;
     }
     let minutes = dice.below(25);
     for done in 0..minutes {
@@ -139,17 +159,28 @@ async fn send(world: &Arc<World>, task: &Task, report: Value) -> Option<(u16, Va
     Some((answer.status, answer.body))
 }
 
-/// The task of this machine, from whichever medium holds it.
-async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<Task> {
+/// An installer that is done with its half restarts its machine; unless that was switched off before.
+async fn restart_after(world: &Arc<World>, boot: &BootContext, pause: Duration, time: u32) {
+    let Ok(serial) = boot.serial.parse() else { return };
+    tokio::select! {
+        biased;
+        () = boot.cancel.cancelled() => {}
+        () = tokio::time::sleep(pause) => world.restart(&serial, time),
+    }
+}
+
+/// The task of this machine, from whichever medium holds it, and whether its system can report.
+async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool)> {
     for _ in 0..MEDIA_TRIES {
         for medium in boot.media.iter().rev() {
             let Some(bytes) = world.image(medium.url.as_str()).await else { continue };
             let Ok(image) = iso9660::Image::open(bytes.to_vec()) else { continue };
-            for path in ["job.json", "task/job.json"] {
-                let task = image.read(path, MAX_DOCUMENT).ok();
+            for folder in ["", "task/"] {
+                let task = image.read(&format!("{folder}job.json"), MAX_DOCUMENT).ok();
                 let task = task.and_then(|bytes| serde_json::from_slice::<Task>(&bytes).ok());
                 if let Some(task) = task.filter(|task| task.server_serial == boot.serial) {
-                    return Some(task);
+                    let scripted = image.read(&format!("{folder}ks.cfg"), MAX_DOCUMENT).is_ok();
+                    return Some((task, !scripted));
                 }
             }
         }

@@ -7,7 +7,8 @@
 //!   |  people --orders, verbs--> controller --Redfish--> twins --power--> machines             |
 //!   |                            |  ^  media <--ranges--- twins, machines     |                |
 //!   |   mischief: faults,        |  +----------- reports: lost, doubled, late +                |
-//!   |   crashes, jumps           +-- database in memory, every transaction audited             |
+//!   |   crashes, jumps           |--events--> receiver of an outgoing webhook                  |
+//!   |   overseer: drains         +-- database in memory, every transaction audited             |
 //!   +------------------------------------------------------------------------------------------+
 //!                | judge: rules all the time, promises at the end
 //!             Report { violations, log, digest }
@@ -31,6 +32,8 @@ mod machine;
 mod mischief;
 mod network;
 mod operator;
+mod overseer;
+mod receiver;
 mod world;
 
 #[cfg(test)]
@@ -80,6 +83,10 @@ pub struct Plan {
     pub silent: u64,
     /// How many of a thousand installations fail.
     pub failing: u64,
+    /// How many of a thousand orders are for an installer that cannot report.
+    pub esxi: u64,
+    /// Somebody is told of all events, by an outgoing webhook.
+    pub told: bool,
 }
 
 impl Plan {
@@ -93,11 +100,12 @@ impl Plan {
             (level, _) => level,
         };
         let servers = usize::try_from(1 + dice.below(5)).unwrap_or(1);
+        let (jobs, chaos) = (1 + dice.below(3), dice.seconds(3600, 4 * 3600));
         Self {
             seed,
             servers,
-            jobs: 1 + dice.below(3),
-            chaos: dice.seconds(3600, 4 * 3600),
+            jobs,
+            chaos,
             pause: match level {
                 Level::None => None,
                 Level::Some => Some(Duration::from_secs(1800)),
@@ -106,6 +114,8 @@ impl Plan {
             workers: usize::try_from(1 + dice.below(6)).unwrap_or(1),
             silent: 40,
             failing: 100,
+            esxi: 120,
+            told: dice.below(6) == 0,
         }
     }
 

@@ -14,7 +14,7 @@ use crate::model::{RunId, Serial};
 const RECIPE: &str = include_str!("../../schemas/recipe-linux.example.json");
 
 /// Asks until somebody answers for good; `None` when the world is over before.
-async fn insist(
+pub(super) async fn insist(
     world: &Arc<World>,
     method: &Method,
     path: &str,
@@ -46,13 +46,27 @@ pub(super) async fn register(world: &Arc<World>, serial: &Serial, address: &str)
     }
 }
 
+/// Wants to be told of all events.
+pub(super) async fn subscribe(world: &Arc<World>) {
+    let body = json!({ "url": super::receiver::URL, "secret": super::receiver::SECRET });
+    let answer = insist(world, &Method::POST, "/api/v1/webhooks", None, &body).await;
+    if answer.as_ref().is_none_or(|answer| answer.status != 201) {
+        world.judge.violation(format!("a webhook was not made: {answer:?}"));
+    }
+}
+
 /// Orders the jobs of one server, one after another.
 pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
+    let mut changes = Vec::new();
     let recipe: Value = serde_json::from_str(RECIPE).unwrap_or(Value::Null);
     for number in 0..jobs {
         let share = world.plan.chaos / jobs.max(1);
         tokio::time::sleep(world.dice.time(Duration::from_secs(1), share)).await;
         let key = format!("{serial}-{number}");
+        let recipe = match world.dice.in_thousand(world.plan.esxi) {
+            true => json!({ "task_target": "install-esxi.target", "ks_cfg": "vmaccepteula\nreboot\n" }),
+            false => recipe.clone(),
+        };
         let body = json!({ "server_serial": serial, "recipe": recipe, "priority": world.dice.below(3) });
         let answer = insist(&world, &Method::POST, "/api/v1/jobs", Some(&key), &body).await;
         let job = match answer {
@@ -70,8 +84,12 @@ pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
         world.judge.acknowledged(&key, job);
         world.note(&format!("job {job} for {serial}"));
         if world.trouble(300) {
-            tokio::spawn(meddle(Arc::clone(&world), job));
+            changes.push(tokio::spawn(meddle(Arc::clone(&world), job)));
         }
+    }
+    // Who still wants something is not done: a retry is an order, too.
+    for change in changes {
+        let _over = change.await;
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use redfish::sim::{
-    AlreadyThere, EjectEmpty, Graceful, Host, IfMatch, MediaReader, SlotConfig, Twin, TwinConfig,
+    AlreadyThere, EjectEmpty, Graceful, Host, IfMatch, MediaReader, SlotConfig, Twin, TwinConfig, VENDORS,
 };
 use tokio::sync::Notify;
 
@@ -25,7 +25,8 @@ use super::dice::{Dice, SeededChance};
 use super::judge::Judge;
 use super::machine::Machines;
 use super::network::WorldMedia;
-use super::{Plan, controller, operator};
+use super::receiver::Receiver;
+use super::{Plan, controller, operator, overseer};
 use crate::model::{RunId, Serial, Time};
 use crate::store::{Around, Before, Broken, Memory, Store, StoreError};
 
@@ -57,6 +58,7 @@ pub(super) struct World {
     pub(super) judge: Judge,
     pub(super) dice: Dice,
     pub(super) machine_dice: Dice,
+    pub(super) receiver: Receiver,
     /// Looks at the database without taking part.
     observer: OnceLock<Store>,
     twins: OnceLock<BTreeMap<Serial, Twin>>,
@@ -69,6 +71,8 @@ pub(super) struct World {
     pub(super) effects: Notify,
     /// Sessions that no controller could close.
     lost_sessions: Mutex<BTreeSet<Serial>>,
+    /// Machines that restart by themselves, and which time it is.
+    restarts: Mutex<BTreeMap<Serial, u32>>,
     crossings: AtomicU64,
     notes: Mutex<Vec<String>>,
 }
@@ -89,6 +93,7 @@ impl World {
             judge: Judge::default(),
             dice: Dice::new(seed, "people"),
             machine_dice: Dice::new(seed, "machines"),
+            receiver: Receiver::new(seed),
             observer: OnceLock::new(),
             twins: OnceLock::new(),
             calm: AtomicBool::new(false),
@@ -98,6 +103,7 @@ impl World {
             troubled: Notify::new(),
             effects: Notify::new(),
             lost_sessions: Mutex::default(),
+            restarts: Mutex::default(),
             crossings: AtomicU64::new(0),
             notes: Mutex::default(),
             plan,
@@ -162,9 +168,14 @@ impl World {
         self.note("all is calm");
     }
 
+    /// Whether anything may go wrong now.
+    pub(super) fn has_trouble(&self) -> bool {
+        !self.is_calm() && self.plan.pause.is_some()
+    }
+
     /// Whether this one goes wrong, in so many of a thousand; nothing does when all is calm.
     pub(super) fn trouble(&self, in_thousand: u64) -> bool {
-        !self.is_calm() && self.plan.pause.is_some() && self.dice.in_thousand(in_thousand)
+        self.has_trouble() && self.dice.in_thousand(in_thousand)
     }
 
     pub(super) fn database(&self) -> Before {
@@ -200,6 +211,21 @@ impl World {
 
     pub(super) fn lost_sessions(&self, serial: &Serial) -> bool {
         lock(&self.lost_sessions).contains(serial)
+    }
+
+    /// An installer restarts its machine: warm, so that the power stays on. Which time it is comes back with the boot.
+    pub(super) fn restart(&self, serial: &Serial, time: u32) {
+        let Some(twin) = self.twins.get().and_then(|twins| twins.get(serial)) else { return };
+        lock(&self.restarts).insert(serial.clone(), time);
+        self.note(&format!("{serial} restarts by itself"));
+        if !twin.warm_reset() {
+            lock(&self.restarts).remove(serial);
+        }
+    }
+
+    /// Whether this boot is a restart by the machine itself, and which.
+    pub(super) fn restarted(&self, serial: &Serial) -> Option<u32> {
+        lock(&self.restarts).remove(serial)
     }
 
     /// One more crossing; a controller that crosses without end is stopped.
@@ -265,8 +291,17 @@ fn twin(serial: &Serial, dice: &Dice, start: Time) -> TwinConfig {
     if dice.below(4) == 0 {
         config.etag.if_match = IfMatch::Required;
     }
+    let vendor = dice.pick(VENDORS).filter(|_| dice.below(3) == 0);
+    if let Some(made) = vendor.and_then(|vendor| made_by(vendor.name, serial)) {
+        config = TwinConfig { starts_on: config.starts_on, started_at: config.started_at, ..made };
+    }
     config.journal_capacity = 64;
     config
+}
+
+/// A vendor's BMC.
+fn made_by(vendor: &str, serial: &Serial) -> Option<TwinConfig> {
+    TwinConfig::vendor(vendor, serial.as_str(), BMC_USER, BMC_PASSWORD).ok()
 }
 
 /// Lets a world happen from its beginning to its end.
@@ -320,7 +355,11 @@ async fn people(world: Arc<World>) {
     for (number, (serial, _)) in world.twins().collect::<Vec<_>>().into_iter().enumerate() {
         operator::register(&world, &serial, &World::address(number)).await;
     }
+    if world.plan.told {
+        operator::subscribe(&world).await;
+    }
     let mischief = tokio::spawn(super::mischief::make(Arc::clone(&world)));
+    let overseer = tokio::spawn(overseer::oversee(Arc::clone(&world)));
     let orders: Vec<_> = world
         .twins()
         .map(|(serial, _)| {
@@ -331,6 +370,8 @@ async fn people(world: Arc<World>) {
     for order in orders {
         let _over = order.await;
     }
+    // Whoever keeps jobs from beginning lets them begin again.
+    let _over = overseer.await;
     mischief.abort();
 }
 
@@ -340,6 +381,7 @@ async fn judge(world: &Arc<World>) -> Result<(), StoreError> {
     for broken in store.audit().await? {
         world.judge.violation(format!("{}: {}", broken.rule, broken.subject));
     }
+    world.receiver.judge(world).await?;
     let mut last: BTreeMap<Serial, (Time, Option<crate::model::Outcome>)> = BTreeMap::new();
     for id in world.judge.jobs() {
         match store.job(id).await? {

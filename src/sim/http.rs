@@ -28,7 +28,7 @@ pub enum HttpError {
     Tls(#[source] rustls::Error),
     /// The TLS set-up of the virtual CD was refused.
     #[error("preparing TLS for the virtual CD")]
-    AnyCertificate(#[source] redfish::TransportError),
+    AnyCertificate(#[source] redfish::sim::MediaReaderError),
     /// The PEM text holds no certificate.
     #[error("reading controller_ca of job.json: {reason}; put one or more PEM certificates there, or null")]
     CertificateAuthority {

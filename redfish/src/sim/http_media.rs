@@ -48,13 +48,13 @@ impl HttpMediaReader {
 }
 
 /// TLS of a virtual CD: any certificate will do, as long as the peer owns it. Most BMCs have no way to know ours.
-pub fn any_certificate() -> Result<rustls::ClientConfig, TransportError> {
-    client_config(&TlsMode::Insecure, Seen::default())
+pub fn any_certificate() -> Result<rustls::ClientConfig, MediaReaderError> {
+    client_config(&TlsMode::Insecure, Seen::default()).map_err(MediaReaderError::Tls)
 }
 
 fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
     Client::builder()
-        .tls_backend_preconfigured(any_certificate().map_err(MediaReaderError::Tls)?)
+        .tls_backend_preconfigured(any_certificate()?)
         .redirect(redirect::Policy::none())
         .no_proxy()
         .local_address(local)

@@ -45,7 +45,8 @@ pub(in crate::api) async fn create(
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let request: Request = body.read()?;
     let url = check(&request)?;
-    let id = WebhookId::new();
+    let now = api.now();
+    let id = WebhookId(api.engine.chance().id(now));
     let sealed = api
         .resolver
         .seal(&id.secret_context(), &request.secret)
@@ -56,7 +57,7 @@ pub(in crate::api) async fn create(
         secret: sealed.to_string(),
         filter: WebhookFilter { types: request.types, labels: request.labels },
         created_by: principal.name.clone(),
-        created_at: api.now(),
+        created_at: now,
         disabled: None,
         cursor: 0,
         delivered: 0,

@@ -32,7 +32,7 @@ use std::time::Duration;
 use iso9660::FileSource;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio::sync::{Notify, OnceCell, Semaphore};
 
 pub use self::error::{FetchFailure, ImportError, LibraryError};
 use self::fetch::{Fetched, Web};
@@ -109,7 +109,7 @@ struct Inner {
     limit: u64,
     web: Web,
     at_work: Semaphore,
-    imports: Mutex<HashMap<Source, watch::Receiver<State>>>,
+    imports: Mutex<HashMap<Source, Arc<Board>>>,
     known: Mutex<HashMap<Source, Known>>,
     /// Most recently used last.
     open: Mutex<Vec<(ImageDigest, Arc<OnceCell<MaintenanceImage>>)>>,
@@ -130,12 +130,41 @@ struct Known {
     image: ImportedImage,
 }
 
-/// Where an import says how far it is.
-struct Progress(watch::Sender<State>);
+/// Where an import says how far it is. Who waits is woken in the order of arrival: a `watch` would leave that to chance, and
+/// a simulation could not be played twice.
+#[derive(Default)]
+struct Board {
+    state: Mutex<State>,
+    moved: Notify,
+}
+
+impl Board {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut lock(&self.state));
+        self.moved.notify_waiters();
+    }
+
+    fn is_over(&self) -> bool {
+        lock(&self.state).outcome.is_some()
+    }
+}
+
+/// The import's own hand on its board.
+struct Progress(Arc<Board>);
 
 impl Progress {
     fn report(&self, done: u64, total: Option<u64>) {
-        self.0.send_modify(|state| (state.done, state.total) = (done, total));
+        self.0.change(|state| (state.done, state.total) = (done, total));
+    }
+}
+
+/// Ends an import that does not end itself.
+struct Ends(Arc<Board>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let interrupted = Some(Err(ImportError::Interrupted));
+        self.0.change(|state| state.outcome = state.outcome.take().or(interrupted));
     }
 }
 
@@ -187,16 +216,17 @@ impl Library {
         location: &str,
         progress: &(dyn Fn(u64, Option<u64>) + Send + Sync),
     ) -> Result<ImportedImage, ImportError> {
-        let mut updates = self.join(Source::parse(location)?)?;
+        let board = self.join(Source::parse(location)?)?;
         loop {
-            let state = updates.borrow_and_update().clone();
+            let mut moved = std::pin::pin!(board.moved.notified());
+            // In line before the look: nothing that moves between the two is missed.
+            moved.as_mut().enable();
+            let state = lock(&board.state).clone();
             progress(state.done, state.total);
             if let Some(outcome) = state.outcome {
                 return outcome;
             }
-            if updates.changed().await.is_err() {
-                return Err(ImportError::Interrupted);
-            }
+            moved.await;
         }
     }
 
@@ -207,26 +237,26 @@ impl Library {
     }
 
     /// The import of `source`, begun unless it is under way.
-    fn join(&self, source: Source) -> Result<watch::Receiver<State>, ImportError> {
+    fn join(&self, source: Source) -> Result<Arc<Board>, ImportError> {
         let mut imports = lock(&self.0.imports);
-        // The channel of an import that panicked is closed.
-        imports.retain(|_, updates| updates.has_changed().is_ok());
-        if let Some(updates) = imports.get(&source) {
-            return Ok(updates.clone());
+        // One that panicked did not take itself off the list.
+        imports.retain(|_, board| !board.is_over());
+        if let Some(board) = imports.get(&source) {
+            return Ok(Arc::clone(board));
         }
         if imports.len() >= IMPORTS_MAX {
             return Err(ImportError::Busy { waiting: imports.len() });
         }
-        let (sender, updates) = watch::channel(State::default());
-        imports.insert(source.clone(), updates.clone());
-        let library = self.clone();
+        let board = Arc::new(Board::default());
+        imports.insert(source.clone(), Arc::clone(&board));
+        let (library, ends) = (self.clone(), Ends(Arc::clone(&board)));
         tokio::spawn(async move {
-            let progress = Progress(sender);
+            let progress = Progress(Arc::clone(&ends.0));
             let outcome = library.perform(&source, &progress).await;
             lock(&library.0.imports).remove(&source);
-            progress.0.send_modify(|state| state.outcome = Some(outcome));
+            progress.0.change(|state| state.outcome = Some(outcome));
         });
-        Ok(updates)
+        Ok(board)
     }
 
     async fn perform(&self, source: &Source, progress: &Progress) -> Result<ImportedImage, ImportError> {
@@ -239,7 +269,7 @@ impl Library {
         let (image, validator) = match source {
             Source::File(path) => {
                 let (path, dir, limit) = (path.clone(), self.0.dir.clone(), self.0.limit);
-                let progress = Progress(progress.0.clone());
+                let progress = Progress(Arc::clone(&progress.0));
                 let copied = offload(move || copy_file(&path, known, &dir, limit, &progress));
                 let (image, validator) = copied.await.unwrap_or(Err(ImportError::Interrupted))?;
                 (image, Some(validator))

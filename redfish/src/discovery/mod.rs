@@ -9,8 +9,8 @@
 //!
 //! Several systems behind one BMC are normal (accelerator boards show up as systems). The host is the one whose
 //! serial or service tag was asked for, else the one the profile names, else the only one that can be reset,
-//! shows a boot override and has something that manages it. A host without a serial number has its chassis'. Slots that appear under the system and under the
-//! manager are read once. Reading is tolerant: what a BMC leaves out is absent, a slot that fails is left out, a
+//! shows a boot override and has something that manages it. A host without a serial number has its chassis'. Slots
+//! that appear under the system and under the manager are read once. Reading is tolerant: what a BMC leaves out is absent, a slot that fails is left out, a
 //! system that fails is left out if another one is the host. Nothing is changed. Specification: DSP0266 6.2
 //! (service root), DSP0268.
 

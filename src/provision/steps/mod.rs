@@ -22,6 +22,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use redfish::Bmc;
+use serde::Deserialize;
 
 pub(super) use await_report::AwaitReport;
 pub(super) use await_signs::AwaitSigns;
@@ -47,8 +48,6 @@ use super::fault::{failure, of_redfish, unavailable};
 use super::order::JobInput;
 use super::profiles;
 use super::site::Site;
-use serde::Deserialize;
-
 use crate::engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{Effect, Serial, Server};
 

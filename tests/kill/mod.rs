@@ -429,7 +429,7 @@ async fn killed_with_a_single_slot_the_end_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
+#[ignore = "minutes on an idle machine: its clock is fast, and three of its seconds are 45; run by .ci/long"]
 async fn killed_with_a_bmc_that_shows_its_power_late_the_end_is_the_same() {
     all_end_well(late(), 8, 5).await;
 }

@@ -114,7 +114,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the serial number of the chassis where the system shows none of its own that is the expected one.
+    /// Takes the serial number of the chassis where the system shows none of its own: the expected one if a chassis has it.
+    /// Another one proves nothing, since a chassis may be a shared enclosure, or made up by an emulator.
     pub(super) async fn complete_serial(
         &self,
         system: &Resource,
@@ -128,12 +129,12 @@ impl Core {
         }
         let links = json::member(&system.fields, "Links");
         let chassis = links.map(|links| json::links(links, "Chassis")).unwrap_or_default();
+        let fits = |serial: &String| expected.is_none_or(|it| serial.eq_ignore_ascii_case(it.trim()));
         for path in chassis.into_iter().take(MAX_CHASSIS) {
             let Some(chassis) = self.read_optional(&path).await? else { continue };
-            let shown = serial_of(&chassis);
-            let fits = |serial: &String| expected.is_some_and(|it| serial.eq_ignore_ascii_case(it.trim()));
-            if info.serial.is_none() || shown.as_ref().is_some_and(fits) {
-                info.serial = shown;
+            info.serial = serial_of(&chassis).filter(fits);
+            if info.serial.is_some() {
+                break;
             }
         }
         Ok(())

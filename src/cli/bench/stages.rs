@@ -31,6 +31,12 @@ const ROWS: usize = 10_000;
 
 const RECIPE: &str = include_str!("../../../schemas/recipe-linux.example.json");
 
+/// How far the log was read, and how many hosts it says were started.
+struct Log {
+    after: i64,
+    started: usize,
+}
+
 /// A run in progress.
 pub(super) struct Run<'a> {
     pub(super) options: Options,
@@ -127,11 +133,33 @@ impl Run<'_> {
         }
     }
 
+    /// Waits until so many hosts have been started: then their jobs wait for a report.
+    async fn started(&self, log: &mut Log, count: usize) -> anyhow::Result<()> {
+        let mut since = Instant::now();
+        while log.started < count {
+            let page = self.api().get(&format!("/api/v1/events?after={}&limit=1000", log.after)).await?;
+            let next = page["next"].as_i64().unwrap_or(log.after);
+            if next != log.after {
+                (log.after, since) = (next, Instant::now());
+            } else if since.elapsed() > STUCK {
+                bail!("{} of {count} hosts were started, and nothing happens", log.started);
+            } else {
+                tokio::time::sleep(LOOK).await;
+            }
+            let events = page["events"].as_array().into_iter().flatten();
+            log.started += events
+                .filter(|event| event["type"] == "redfish.power" && event["step"] == "redfish.power-on")
+                .count();
+        }
+        Ok(())
+    }
+
     /// What a job costs the controller beside so many finished ones.
     async fn curve(&self, finished: usize) -> anyhow::Result<()> {
         let before = self.cpu()?;
         let began = Instant::now();
         let complete = self.api().jobs_in("complete").await?;
+        let mut log = Log { after: self.last_event().await?, started: 0 };
         let sample = SAMPLE.min(self.fleet.bmcs.len());
         let jobs = Mutex::new(Vec::new());
         paced(self.fleet.bmcs.iter().take(sample).collect(), None, LANES, |bmc| async {
@@ -140,7 +168,7 @@ impl Run<'_> {
             Ok(())
         })
         .await?;
-        self.until("provisioning", sample).await?;
+        self.started(&mut log, sample).await?;
         let jobs = jobs.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         paced(jobs, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
         self.until("complete", complete + sample).await?;
@@ -174,8 +202,9 @@ impl Run<'_> {
         let servers = self.options.servers;
         let before = self.cpu()?;
         let began = Instant::now();
+        let mut log = Log { after: self.last_event().await?, started: 0 };
         self.drain(false).await?;
-        self.until("provisioning", servers / 4).await?;
+        self.started(&mut log, servers / 4).await?;
         let first = self.used(before)?;
 
         let last = self.last_event().await?;
@@ -184,7 +213,7 @@ impl Run<'_> {
         self.controller = self.place.start(self.iso).await?;
 
         let before = self.cpu()?;
-        self.until("provisioning", servers).await?;
+        self.started(&mut log, servers).await?;
         let rest = self.used(before)?;
         let took = began.elapsed();
         let back = milliseconds(self.controller.first_answer);

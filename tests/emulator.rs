@@ -150,7 +150,7 @@ async fn a_whole_job(secure: bool) {
     let emulator = Emulator::start(&folder, secure).await;
     let serial = "SUSHY-1";
     scene.admin.register_at(serial, &emulator.url).await;
-    // The emulator shows no serial number at all.
+    // The emulator's system shows no serial number, and its chassis a made-up one.
     let allow = json!({ "allow_unverified_serial": true });
     scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
 

@@ -1,7 +1,7 @@
 //! Where randomness comes from: ids and jitter. Keys and nonces are not made here; nobody may ever repeat those.
 //!
-//! Invariant: nothing below `app` asks the system for an id or for jitter; a [`Chance`] is handed in, so that a simulation can
-//! play the same game twice (lock L10).
+//! Invariant: nothing below `app` asks the system for jitter or for an id that is kept; a [`Chance`] is handed in, so that a
+//! simulation can play the same game twice (lock L10). A dry run's placeholder ids are nobody's.
 
 use std::sync::Arc;
 

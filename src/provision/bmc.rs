@@ -20,7 +20,7 @@ use redfish::{
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
 
-use super::gates::{Gate, Gates};
+use super::bmc_state::{BmcState, BmcStates};
 use super::profiles;
 use super::site::Unavailable;
 use crate::engine::LeaseGuard;
@@ -117,7 +117,7 @@ pub struct Bmcs {
     observer: Arc<dyn Observer>,
     network: Arc<dyn Network>,
     options: Options,
-    gates: Gates,
+    states: BmcStates,
     ca: Option<Vec<u8>>,
     changes: mpsc::Sender<Change>,
     pub(super) open: Mutex<HashMap<Serial, Open>>,
@@ -151,7 +151,7 @@ impl Bmcs {
             observer,
             network: Arc::new(Sockets),
             options,
-            gates: Gates::new(limits.each, limits.in_flight),
+            states: BmcStates::new(limits.each, limits.in_flight),
             ca,
             changes,
             open: Mutex::new(HashMap::new()),
@@ -173,11 +173,11 @@ impl Bmcs {
         if let Some(connected) = self.reuse(server, lease) {
             return Ok(connected);
         }
-        let gate = self.gates.of(server);
-        let _one_at_a_time = gate.connecting.lock().await;
+        let state = self.states.of(server);
+        let _one_at_a_time = state.connecting.lock().await;
         let shared = Arc::new(SharedLease(Mutex::new(Some(lease.clone()))));
         let fence = Arc::clone(&shared) as Arc<dyn Fence>;
-        let (bmc, learned_fingerprint) = self.handle(server, &gate, fence, None).await?;
+        let (bmc, learned_fingerprint) = self.handle(server, &state, fence, None).await?;
         self.close_kept(&server.serial, &bmc).await;
         let open = Open {
             revision: server.revision,
@@ -195,9 +195,9 @@ impl Bmcs {
         server: &Server,
         recorded: Option<&mut Option<Recorder>>,
     ) -> Result<Connected, ConnectError> {
-        let gate = self.gates.of(server);
-        let _one_at_a_time = gate.connecting.lock().await;
-        let (bmc, learned_fingerprint) = self.handle(server, &gate, Arc::new(ReadsOnly), recorded).await?;
+        let state = self.states.of(server);
+        let _one_at_a_time = state.connecting.lock().await;
+        let (bmc, learned_fingerprint) = self.handle(server, &state, Arc::new(ReadsOnly), recorded).await?;
         let job = self.open().get(&server.serial).map(|open| open.bmc.clone());
         match job {
             // A job is at work there: its session serves both, a BMC has few places.
@@ -230,14 +230,14 @@ impl Bmcs {
     async fn handle(
         &self,
         server: &Server,
-        gate: &Arc<Gate>,
+        state: &Arc<BmcState>,
         fence: Arc<dyn Fence>,
         recorded: Option<&mut Option<Recorder>>,
     ) -> Result<(Bmc, Option<String>), ConnectError> {
         let endpoint: Endpoint = server.bmc_address.parse().map_err(|why| {
             ConnectError::Record(format!("the BMC address of {} is unusable: {why}", server.serial))
         })?;
-        let (tls, learned_fingerprint) = self.tls(server, &endpoint, gate).await?;
+        let (tls, learned_fingerprint) = self.tls(server, &endpoint, state).await?;
         let password = self.password(server)?;
         let mut transport = self
             .network
@@ -251,12 +251,12 @@ impl Bmcs {
         let builder = Bmc::builder(endpoint, credentials, transport, profiles::first(server));
         let bmc = profiles::choose(builder, server)
             .options(self.options)
-            .limits(gate.limits.clone())
+            .limits(state.limits.clone())
             .observer(Arc::clone(&self.observer))
             .fence(fence)
             .session_keeper(Arc::new(Keeper {
                 server: server.serial.clone(),
-                gate: Arc::clone(gate),
+                state: Arc::clone(state),
                 key: Arc::clone(&self.key),
                 changes: self.changes.clone(),
             }))
@@ -296,7 +296,7 @@ impl Bmcs {
         &self,
         server: &Server,
         endpoint: &Endpoint,
-        gate: &Gate,
+        state: &BmcState,
     ) -> Result<(BmcTls, Option<String>), ConnectError> {
         if !endpoint.is_secure() {
             return Ok((BmcTls::Insecure, None));
@@ -317,9 +317,9 @@ impl Bmcs {
                 .map_err(|_| ConnectError::Record("the registered certificate fingerprint is unusable".to_owned())),
             (TlsMode::Pinned, None) => {
                 let bmc = |error| ConnectError::Bmc(Box::new(error));
-                let passed = gate.limits.pass(self.network.fingerprint(endpoint)).await;
+                let passed = state.limits.pass(self.network.fingerprint(endpoint)).await;
                 let read = passed.map_err(|resting| bmc(redfish::RedfishError::resting(resting)))?;
-                let seen = read.map_err(|why| match gate.limits.resting() {
+                let seen = read.map_err(|why| match state.limits.resting() {
                     Some(resting) => bmc(redfish::RedfishError::resting(resting)),
                     None => bmc(redfish::RedfishError::connecting(why)),
                 })?;
@@ -443,14 +443,14 @@ impl Fence for ReadsOnly {
 
 struct Keeper {
     server: Serial,
-    gate: Arc<Gate>,
+    state: Arc<BmcState>,
     key: Arc<Key>,
     changes: mpsc::Sender<Change>,
 }
 
 impl SessionKeeper for Keeper {
     fn opened(&self, session: &SessionHandle) {
-        self.gate.session_opened(&session.uri);
+        self.state.session_opened(&session.uri);
         let plain = format!("{}\n{}", session.uri, session.token.expose_secret());
         if let Ok(sealed) = seal(&self.key, &context(&self.server), plain.as_bytes()) {
             // A full backlog only means that this session is not closed after a crash.
@@ -459,7 +459,7 @@ impl SessionKeeper for Keeper {
     }
 
     fn closed(&self, uri: &str) {
-        if self.gate.session_closed(uri) {
+        if self.state.session_closed(uri) {
             let _dropped = self.changes.try_send(Change::Kept(self.server.clone(), None));
         }
     }

@@ -15,11 +15,12 @@
 //! - Cleanup undoes what the job's own intents record, and nothing else.
 
 mod bmc;
+mod bmc_state;
 mod checkup;
 mod completion;
 mod evidence;
 mod fault;
-mod gates;
+
 mod order;
 pub mod probe;
 mod profiles;

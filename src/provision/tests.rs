@@ -3,6 +3,7 @@
 
 mod bench;
 mod matrix;
+mod orphan;
 mod zombie;
 
 use std::sync::Arc;

@@ -291,9 +291,7 @@ impl Claimer {
                  ORDER BY next_run_at LIMIT ?5",
                 params![queue, lane, priority, self.now.to_string(), left(limit, claimed)],
             )?;
-            for id in due {
-                claimed.extend(self.one(connection, &id)?);
-            }
+            self.each(connection, &due, claimed)?;
         }
         Ok(())
     }
@@ -313,10 +311,7 @@ impl Claimer {
             ),
             params![queue, self.now.to_string(), left(limit, claimed)],
         )?;
-        for id in due {
-            claimed.extend(self.one(connection, &id)?);
-        }
-        Ok(())
+        self.each(connection, &due, claimed)
     }
 
     fn fresh(
@@ -351,6 +346,18 @@ impl Claimer {
                     firsts.swap_remove(next);
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn each(
+        &self,
+        connection: &Connection,
+        due: &[String],
+        claimed: &mut Vec<Claimed>,
+    ) -> Result<(), StoreError> {
+        for id in due {
+            claimed.extend(self.one(connection, id)?);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redfish::sim::{Effect, Fault, ResetType, TwinConfig, When};
 use secrecy::SecretString;
-use serde_json::json;
+use serde_json::{Value, json};
 use shoal::sim::{Farm, FarmConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -114,6 +114,14 @@ async fn a_first_handshake_that_fails() {
     again(scene).await.ended_well().await;
 }
 
+/// A job ended at its first request, and nothing was touched.
+fn unreached(job: &Value) {
+    assert_eq!(
+        (&job["failed_step"], &job["failure"]["class"]),
+        (&json!("redfish.discover"), &json!("bmc_unreachable"))
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_certificate_gets_no_credentials() {
     let scene = again(secure(|_| {}).await).await.well();
@@ -123,10 +131,7 @@ async fn another_certificate_gets_no_credentials() {
     let id = scene.admin.create_job(SERIAL).await;
     let job = scene.complete_skipping(&id).await;
     let failure = &job["failure"];
-    assert_eq!(
-        (&job["failed_step"], &failure["class"]),
-        (&json!("redfish.discover"), &json!("bmc_unreachable"))
-    );
+    unreached(&job);
     let next = failure["next_action"].as_str().unwrap();
     assert!(next.contains(&format!("shoal server update {SERIAL} --tls-fingerprint ")), "{next}");
     let after = twin.snapshot();
@@ -192,10 +197,7 @@ async fn a_bmc_that_offers_only_legacy_tls_is_told_of_in_job_explain_probe_and_d
         let id = scene.admin.create_job(SERIAL).await;
         let job = scene.complete_skipping(&id).await;
         let failure = &job["failure"];
-        assert_eq!(
-            (&job["failed_step"], &failure["class"]),
-            (&json!("redfish.discover"), &json!("bmc_unreachable"))
-        );
+        unreached(&job);
         assert!(failure["summary"].as_str().unwrap().contains(WORDS), "{what}: {failure:#}");
         assert!(failure["next_action"].as_str().unwrap().starts_with(NEXT), "{what}: {failure:#}");
         let explained = scene.admin.explain(&id).await.to_string();

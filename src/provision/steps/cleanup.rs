@@ -98,7 +98,8 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     let mut asked: PowerAsked = context.own().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
     let now = context.now();
-    let waited = asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
+    // What an owner wrote down and died over may never have left: no time since then is time the host was given.
+    let waited = !orphaned(context) && asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
     if !graceful || waited || asked.sent > 0 {
         return force_off(STEP, context, &host, system).await;
     }

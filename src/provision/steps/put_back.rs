@@ -34,7 +34,7 @@ pub(super) async fn before(
     told: bool,
 ) -> Result<Vec<NewEvent>, StepReport> {
     let failed = |error: redfish::RedfishError| of_redfish(step, &error);
-    let uris: Vec<String> = std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned().collect();
+    let uris = slots_of(found);
     let again = context.waited.is_some() || context.reentered || context.record.attempt > 1;
     let mut shown = Vec::new();
     match again {
@@ -72,7 +72,7 @@ pub(super) async fn after(
         Ok(_) => {}
         Err(error) => return unseen(error.to_string()),
     }
-    let uris: Vec<String> = std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned().collect();
+    let uris = slots_of(found);
     let shown = match host.bmc.slots(&found.discovery, &uris).await {
         Ok(shown) => shown,
         Err(error) => return unseen(error.to_string()),
@@ -89,6 +89,11 @@ pub(super) async fn after(
 pub(super) async fn lost(step: &str, host: &Host, found: &Discovered) -> Result<bool, StepReport> {
     let slot = host.bmc.slot(&found.boot_slot).await.map_err(|error| of_redfish(step, &error))?;
     Ok(slot.is_empty())
+}
+
+/// The slots of the job, the one it boots from first.
+fn slots_of(found: &Discovered) -> Vec<String> {
+    std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned().collect()
 }
 
 /// Inserts what should be in these slots into those that are empty.

@@ -239,6 +239,12 @@ impl Bmc {
         self.core.session.lock().await.adopt(session);
     }
 
+    /// Nothing is asked for a while: lets go of what was read and of what carries requests. The session stays open; thousands
+    /// of handles that rest while machines install are small.
+    pub fn rest(&self) {
+        self.core.rest();
+    }
+
     /// Deletes a session a former incarnation left behind, with its own token. Gone already is fine.
     pub async fn delete_session(&self, session: &SessionHandle) -> Result<(), RedfishError> {
         self.core.delete_session(session).await

@@ -86,7 +86,7 @@ impl Core {
         if self.no_expand.load(Ordering::Relaxed) || self.profile().expand == Expand::Never {
             return None;
         }
-        offered(&self.root.get()?.fields)
+        *self.expand.get()?
     }
 
     /// What a member holds: what came with the collection, else a read.

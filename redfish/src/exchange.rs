@@ -11,8 +11,8 @@
 //! any failure of its transport goes to the caller as it is. A refusal that is only worth another body is the
 //! business of the operation.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,8 +48,10 @@ pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     pub(crate) credentials: Credentials,
     pub(crate) choice: Choice,
-    /// The service root, which does not change.
-    pub(crate) root: OnceCell<Resource>,
+    /// The service root, until the handle rests.
+    pub(crate) root: std::sync::Mutex<Option<Resource>>,
+    /// How the service root offers collections with their members; known once it was seen.
+    pub(crate) expand: OnceCell<Option<&'static str>>,
     /// What was read a moment ago.
     pub(crate) recent: Recent,
     /// `$expand` was offered and does not work.
@@ -182,7 +184,8 @@ impl Core {
             endpoint,
             credentials,
             choice,
-            root: OnceCell::new(),
+            root: std::sync::Mutex::default(),
+            expand: OnceCell::new(),
             recent: Recent::default(),
             no_expand: AtomicBool::new(false),
             session: Mutex::default(),
@@ -200,6 +203,17 @@ impl Core {
     /// The profile in force now.
     pub(crate) fn profile(&self) -> Arc<Profile> {
         self.choice.profile()
+    }
+
+    /// Lets go of what can be had again: see [`crate::Bmc::rest`].
+    pub(crate) fn rest(&self) {
+        self.recent.forget(None);
+        self.root().take();
+        self.transport.rest();
+    }
+
+    pub(crate) fn root(&self) -> std::sync::MutexGuard<'_, Option<Resource>> {
+        self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What comes before an act: what was read a moment ago if it calls for the act, else a read. That there is

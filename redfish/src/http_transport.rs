@@ -6,9 +6,11 @@
 //! ```
 //!
 //! No proxy, no redirect, no compression, no HTTP/2. One idle connection is kept for a few seconds only: BMCs
-//! drop idle connections, and a request that meets such a drop has an unknown fate.
+//! drop idle connections, and a request that meets such a drop has an unknown fate. A transport that rests holds neither
+//! connection nor TLS configuration: both come back with the next request.
 
 use std::error::Error as StdError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -39,26 +41,44 @@ impl Default for HttpOptions {
 #[derive(Clone, Debug)]
 pub struct HttpTransport {
     base: String,
-    client: reqwest::Client,
+    tls: TlsMode,
+    options: HttpOptions,
+    /// None while it rests.
+    client: Arc<Mutex<Option<reqwest::Client>>>,
     seen: Seen,
 }
 
 impl HttpTransport {
     /// Prepares a transport; nothing is sent. `tls` is not looked at when the endpoint is plain HTTP.
     pub fn new(endpoint: &Endpoint, tls: &TlsMode, options: HttpOptions) -> Result<Self, TransportError> {
-        let seen = Seen::default();
+        let base = endpoint.to_string();
+        let (client, seen) = (Arc::default(), Seen::default());
+        let transport = HttpTransport { base, tls: tls.clone(), options, client, seen };
+        transport.client()?;
+        Ok(transport)
+    }
+
+    fn client(&self) -> Result<reqwest::Client, TransportError> {
+        let mut kept = self.kept();
+        if let Some(client) = &*kept {
+            return Ok(client.clone());
+        }
         let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(client_config(tls, seen.clone())?)
+            .tls_backend_preconfigured(client_config(&self.tls, self.seen.clone())?)
             .no_proxy()
             .http1_only()
             .redirect(reqwest::redirect::Policy::none())
             .referer(false)
-            .connect_timeout(options.connect_timeout)
+            .connect_timeout(self.options.connect_timeout)
             .pool_max_idle_per_host(1)
-            .pool_idle_timeout(options.idle_timeout)
+            .pool_idle_timeout(self.options.idle_timeout)
             .build()
             .map_err(|error| TransportError::not_sent(TransportErrorKind::Config, causes(&error)))?;
-        Ok(HttpTransport { base: endpoint.to_string(), client, seen })
+        Ok(kept.insert(client).clone())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<reqwest::Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fingerprint of the certificate seen at the newest handshake, also when it was refused.
@@ -68,7 +88,7 @@ impl HttpTransport {
 
     async fn exchange(&self, request: Request) -> Result<Response, TransportError> {
         let url = format!("{}{}", self.base, request.path);
-        let mut builder = self.client.request(request.method, url).headers(request.headers);
+        let mut builder = self.client()?.request(request.method, url).headers(request.headers);
         if let Some(body) = request.body {
             builder = builder.body(body);
         }
@@ -102,6 +122,10 @@ impl Transport for HttpTransport {
                 Err(TransportError::maybe_sent(TransportErrorKind::Timeout, detail))
             }
         }
+    }
+
+    fn rest(&self) {
+        self.kept().take();
     }
 }
 

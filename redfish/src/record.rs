@@ -113,4 +113,8 @@ impl Transport for Recorder {
         self.note(&method, &path, &sent, started.elapsed());
         sent
     }
+
+    fn rest(&self) {
+        self.inner.rest();
+    }
 }

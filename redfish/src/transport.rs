@@ -70,6 +70,9 @@ impl fmt::Debug for Response {
 pub trait Transport: Send + Sync {
     /// Sends the request and reads the whole answer, all within `deadline` from now.
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError>;
+
+    /// Nothing is sent for a while: lets go of what the next request can make anew.
+    fn rest(&self) {}
 }
 
 /// Why there is no response.

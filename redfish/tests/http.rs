@@ -67,6 +67,37 @@ async fn an_answer_is_handed_over_whole_and_redirects_are_not_followed() {
 }
 
 #[tokio::test]
+async fn a_transport_that_rested_lets_its_connection_go_and_makes_another() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let peer = async {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                stream.read_buf(&mut request).await.unwrap();
+            }
+            stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            assert_eq!(
+                stream.read_buf(&mut request).await.unwrap(),
+                0,
+                "kept open until the rest, closed by it"
+            );
+        }
+    };
+    let client = async {
+        let transport =
+            HttpTransport::new(&endpoint("http", address), &TlsMode::Insecure, HttpOptions::default())
+                .unwrap();
+        for _ in 0..2 {
+            assert_eq!(transport.send(get(), LIMIT).await.unwrap().status.as_u16(), 204);
+            transport.rest();
+        }
+    };
+    tokio::time::timeout(LIMIT, async { tokio::join!(peer, client) }).await.unwrap();
+}
+
+#[tokio::test]
 async fn every_bad_peer_has_its_kind_and_says_whether_the_request_may_have_arrived() {
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'a'; 5 << 20]].concat();
     for (answer, kind) in [

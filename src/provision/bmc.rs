@@ -273,6 +273,13 @@ impl Bmcs {
         Some(Connected { bmc: found.bmc.clone(), learned_fingerprint })
     }
 
+    /// Nothing is asked for a while: what is kept for the next request is let go, the session stays.
+    pub(super) fn rest(&self, server: &Serial) {
+        if let Some(found) = self.open().get(server) {
+            found.bmc.rest();
+        }
+    }
+
     /// Logs out and forgets the connection; best effort, a session also ends by itself. Without a connection there may be
     /// the session of a predecessor that died before it could log out: connecting closes it.
     pub(super) async fn close(&self, server: &Server, lease: &LeaseGuard) {

@@ -106,8 +106,8 @@ impl Store {
             .await
     }
 
-    /// Makes the leases of a dead predecessor due at once, and every parked run, so that each looks around once after a
-    /// start; answers how many there were.
+    /// Makes the leases of a dead predecessor due at once, and after them every parked run, so that each looks around once
+    /// after a start; answers how many there were.
     pub async fn take_over(&self, scope: TakeOver, now: Time) -> Result<usize, StoreError> {
         if scope == TakeOver::ExpiredOnly {
             return Ok(0);
@@ -117,9 +117,9 @@ impl Store {
                 execute(
                     connection,
                     "take over leases",
-                    "UPDATE runs SET next_run_at = ?1 WHERE lease_owner IS NOT NULL
+                    "UPDATE runs SET next_run_at = iif(lease_owner IS NULL, ?2, ?1) WHERE lease_owner IS NOT NULL
                          OR (phase = 'waiting' AND wait IS NOT NULL AND step IS NOT NULL)",
-                    &[&now.to_string()],
+                    &[&now.to_string(), &now.plus(Duration::from_millis(1)).to_string()],
                 )
             })
             .await

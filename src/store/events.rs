@@ -1,6 +1,6 @@
 //! Reading the one log, and appending to it outside of a run's commit.
 
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use super::rows::{Columns, all, append_events, first};
 use super::{Store, StoreError};
@@ -61,19 +61,7 @@ impl Store {
     /// The last events of a run, in the order of the log.
     pub async fn last_events(&self, run: RunId, limit: u32) -> Result<Vec<Event>, StoreError> {
         const OPERATION: &str = "read the last events of a run";
-        self.read(OPERATION, move |connection| {
-            let mut events = all(
-                connection,
-                OPERATION,
-                "SELECT seq, time, run, server, type, level, step, attempt, actor, message, data FROM events
-                 WHERE run = ?1 ORDER BY seq DESC LIMIT ?2",
-                params![run.to_string(), limit],
-                event,
-            )?;
-            events.reverse();
-            Ok(events)
-        })
-        .await
+        self.read(OPERATION, move |connection| last_events(connection, OPERATION, run, limit)).await
     }
 
     /// Appends to the log what belongs to no change of a run.
@@ -91,6 +79,25 @@ impl Store {
             })
             .await
     }
+}
+
+/// The last events of a run, in the order of the log.
+pub(super) fn last_events(
+    connection: &Connection,
+    operation: &'static str,
+    run: RunId,
+    limit: u32,
+) -> Result<Vec<Event>, StoreError> {
+    let mut events = all(
+        connection,
+        operation,
+        "SELECT seq, time, run, server, type, level, step, attempt, actor, message, data FROM events
+         WHERE run = ?1 ORDER BY seq DESC LIMIT ?2",
+        params![run.to_string(), limit],
+        event,
+    )?;
+    events.reverse();
+    Ok(events)
 }
 
 pub(super) fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {

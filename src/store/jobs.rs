@@ -2,9 +2,10 @@
 
 use rusqlite::{Connection, params};
 
+use super::events::last_events;
 use super::rows::{self, Columns, RUN, all, execute, first};
 use super::{Store, StoreError};
-use crate::model::{BatchId, Job, JobStatus, NewJob, Outcome, RunId, Serial, Time};
+use crate::model::{BatchId, Event, Job, JobStatus, NewJob, Outcome, RunId, Serial, StepRecord, Time};
 
 /// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
 const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
@@ -40,20 +41,39 @@ pub struct JobPage {
     pub next: Option<(Time, RunId)>,
 }
 
+/// A job with what happened to it, of one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobStory {
+    /// The job.
+    pub job: Job,
+    /// The records of its steps; none when they cannot be read.
+    pub steps: Vec<StepRecord>,
+    /// Its latest events, in the order of the log.
+    pub events: Vec<Event>,
+}
+
 impl Store {
+    /// One job with its steps and at most so many of its latest events.
+    pub async fn job_story(&self, id: RunId, events: u32) -> Result<Option<JobStory>, StoreError> {
+        const OPERATION: &str = "read a job and its events";
+        self.read(OPERATION, move |connection| {
+            let view =
+                connection.unchecked_transaction().map_err(|source| StoreError::sqlite(OPERATION, source))?;
+            let Some(job) = find(&view, OPERATION, id)? else { return Ok(None) };
+            let steps = match rows::steps(&view, OPERATION, &id.to_string()) {
+                // The job itself is shown all the same; `explain` says why.
+                Err(error) if error.is_corrupt() => Vec::new(),
+                other => other?,
+            };
+            Ok(Some(JobStory { job, steps, events: last_events(&view, OPERATION, id, events)? }))
+        })
+        .await
+    }
+
     /// One job.
     pub async fn job(&self, id: RunId) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "read a job";
-        self.read(OPERATION, move |connection| {
-            first(
-                connection,
-                OPERATION,
-                &format!("SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.id = ?1"),
-                &[&id.to_string()],
-                job,
-            )
-        })
-        .await
+        self.read(OPERATION, move |connection| find(connection, OPERATION, id)).await
     }
 
     /// The newest job of a server.
@@ -152,6 +172,16 @@ impl Store {
         })
         .await
     }
+}
+
+fn find(connection: &Connection, operation: &'static str, id: RunId) -> Result<Option<Job>, StoreError> {
+    first(
+        connection,
+        operation,
+        &format!("SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.id = ?1"),
+        &[&id.to_string()],
+        job,
+    )
 }
 
 fn job(columns: &Columns<'_>) -> Result<Job, StoreError> {

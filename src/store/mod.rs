@@ -47,7 +47,7 @@ pub use gates::MaintainedServer;
 pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
 pub use in_place::{Around, Before, Memory};
-pub use jobs::{JobFilter, JobPage};
+pub use jobs::{JobFilter, JobPage, JobStory};
 pub use locks::StandsInLine;
 pub use migrate::MigrateError;
 pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};

@@ -40,8 +40,9 @@ impl<'a> Columns<'a> {
     where
         E: std::fmt::Display,
     {
-        let text: String = self.get(column)?;
-        parse(&text).map_err(|why| self.corrupt(column, why.to_string()))
+        self.text(column)?
+            .ok_or_else(|| self.corrupt(column, "it is NULL".to_owned()))
+            .and_then(|text| parse(text).map_err(|why| self.corrupt(column, why.to_string())))
     }
 
     pub(super) fn parse_opt<T, E>(
@@ -52,8 +53,15 @@ impl<'a> Columns<'a> {
     where
         E: std::fmt::Display,
     {
-        let text: Option<String> = self.get(column)?;
-        text.map(|text| parse(&text).map_err(|why| self.corrupt(column, why.to_string()))).transpose()
+        self.text(column)?
+            .map(|text| parse(text).map_err(|why| self.corrupt(column, why.to_string())))
+            .transpose()
+    }
+
+    /// A text as it lies in the row.
+    fn text(&self, column: &'static str) -> Result<Option<&str>, StoreError> {
+        let value = self.row.get_ref(column).map_err(|source| StoreError::sqlite(self.operation, source))?;
+        value.as_str_or_null().map_err(|why| self.corrupt(column, why.to_string()))
     }
 
     pub(super) fn json<T: DeserializeOwned>(&self, column: &'static str) -> Result<T, StoreError> {
@@ -211,15 +219,24 @@ pub(super) fn snapshot(
         column: "run_inputs",
         detail: format!("run {id} has no inputs"),
     })?;
-    let steps = all(
+    let steps = steps(connection, operation, &id)?;
+    Ok(Snapshot { signals: signals(connection, operation, run.id)?, run, input, plan, steps })
+}
+
+/// The records of a run's steps, in the order of its plan.
+pub(super) fn steps(
+    connection: &Connection,
+    operation: &'static str,
+    run: &str,
+) -> Result<Vec<StepRecord>, StoreError> {
+    all(
         connection,
         operation,
         "SELECT stage, idx, step, key, attempt, epoch, phase, evidence, started_at, ended_at
          FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
-        &[&id],
+        &[&run],
         step_record,
-    )?;
-    Ok(Snapshot { signals: signals(connection, operation, run.id)?, run, input, plan, steps })
+    )
 }
 
 fn step_record(columns: &Columns<'_>) -> Result<StepRecord, StoreError> {

@@ -22,6 +22,7 @@ use serde_json::Map;
 
 use crate::bmc::Bmc;
 use crate::boot::BootOverride;
+use crate::collection;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Core;
 use crate::json::{self, Resource};
@@ -274,19 +275,21 @@ impl Core {
     /// The service root: what a login has read already, if that was the whole of it.
     async fn service_root(&self) -> Result<Resource, RedfishError> {
         self.proof().await?;
-        match self.root.get() {
-            Some(root) if root.fields.contains_key("Systems") => Ok(root.clone()),
+        let seen = self.root().clone();
+        match seen {
+            Some(root) if root.fields.contains_key("Systems") => Ok(root),
             _ => self.read(OPERATION, SERVICE_ROOT).await.map(|root| self.root_seen(root)),
         }
     }
 
     /// Keeps the service root and lets it choose a first profile, before anybody logs in.
     pub(crate) fn root_seen(&self, root: Resource) -> Resource {
-        if self.root.get().is_none() {
+        if self.expand.get().is_none() {
             self.choice.identify(&identity_of(&root));
             // Somebody else may have been first, with the same.
-            let _first = self.root.set(root.clone());
+            let _first = self.expand.set(collection::offered(&root.fields));
         }
+        self.root().get_or_insert_with(|| root.clone());
         root
     }
 }

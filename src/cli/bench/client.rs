@@ -77,6 +77,10 @@ impl Latencies {
         self.0.push(one);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The time that this share of all stays under, in milliseconds.
     pub(super) fn at(&mut self, share: f64) -> f64 {
         self.0.sort_unstable();

@@ -3,7 +3,7 @@
 //! ```text
 //!  this process: clients ---API, webhooks, streams---> controller (a process) ---Redfish---> BMCs (a process, idle hosts)
 //!
-//!  register -> queue at 500/s -> to the report, killed on the way -> reads, streams, reports -> end -> batches -> cost again
+//!  register -> queue at 500/s -> to the report -> reads, streams, killed, reports -> end -> batches -> cost again
 //! ```
 //!
 //! Hosts do nothing, since the controller is measured and not they: this process sends their reports. Nothing is judged;
@@ -64,7 +64,7 @@ async fn measure(options: Options, json: bool) -> anyhow::Result<()> {
     let mut place = Place::new(folder.path(), options.workers, random_password()?)?;
     let controller = place.start(&iso).await?;
     figures.show("start to the first answer", &milliseconds(controller.first_answer), "200 ms")?;
-    let fleet = Fleet::start(options.servers, folder.path(), &password)?;
+    let fleet = Fleet::start(options.servers + stages::KILLED, folder.path(), &password)?;
     Run { options, figures, folder: folder.path(), iso: &iso, place, controller, fleet, password }.all().await
 }
 

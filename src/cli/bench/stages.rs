@@ -13,13 +13,17 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::client::{Api, Latencies, paced};
-use super::processes::{Controller, Fleet, Place};
+use super::processes::{Bmc, Controller, Fleet, Place};
 use super::{Figures, Options, milliseconds};
 
 /// Requests of the measurement at a time.
 const LANES: usize = 16;
 /// Jobs for one point of the curve.
 const SAMPLE: usize = 200;
+/// How many times the hosts there are jobs that wait at once.
+const PARKED: usize = 5;
+/// Jobs in work when the controller is killed.
+pub(super) const KILLED: usize = 100;
 /// Event streams at once.
 const SUBSCRIBERS: usize = 1000;
 /// How often a state that takes its time is looked at.
@@ -58,9 +62,15 @@ impl Run<'_> {
         let provisioning = self.provision().await?;
         self.reads(&jobs).await?;
         self.streams().await?;
+        self.killed().await?;
         self.reports(jobs, provisioning).await?;
         self.curve(self.options.servers).await?;
         self.batches().await
+    }
+
+    /// The hosts that are provisioned; the rest is for when the controller is killed.
+    fn bmcs(&self) -> &[Bmc] {
+        &self.fleet.bmcs[..self.options.servers]
     }
 
     fn api(&self) -> &Api {
@@ -156,13 +166,13 @@ impl Run<'_> {
 
     /// What a job costs the controller beside so many finished ones.
     async fn curve(&self, finished: usize) -> anyhow::Result<()> {
+        let complete = self.api().jobs_in("complete").await?;
+        let mut log = Log { after: self.last_event(0).await?, started: 0 };
         let before = self.cpu()?;
         let began = Instant::now();
-        let complete = self.api().jobs_in("complete").await?;
-        let mut log = Log { after: self.last_event().await?, started: 0 };
-        let sample = SAMPLE.min(self.fleet.bmcs.len());
+        let sample = SAMPLE.min(self.options.servers);
         let jobs = Mutex::new(Vec::new());
-        paced(self.fleet.bmcs.iter().take(sample).collect(), None, LANES, |bmc| async {
+        paced(self.bmcs().iter().take(sample).collect(), None, LANES, |bmc| async {
             let job = self.create(&bmc.serial).await?;
             jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((bmc.serial.clone(), job));
             Ok(())
@@ -184,8 +194,8 @@ impl Run<'_> {
     /// One job for every server, at the rate of the aim, while none begins.
     async fn queue(&self) -> anyhow::Result<Vec<(String, String)>> {
         self.drain(true).await?;
-        let jobs = Mutex::new(Vec::with_capacity(self.fleet.bmcs.len()));
-        let mut waits = paced(self.fleet.bmcs.iter().collect(), Some(500.0), 256, |bmc| async {
+        let jobs = Mutex::new(Vec::with_capacity(self.options.servers));
+        let mut waits = paced(self.bmcs().iter().collect(), Some(500.0), 256, |bmc| async {
             let job = self.create(&bmc.serial).await?;
             jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((bmc.serial.clone(), job));
             Ok(())
@@ -197,46 +207,67 @@ impl Run<'_> {
         Ok(jobs.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// All jobs to the wait for their report; the controller is killed on the way. Answers the time it took.
-    async fn provision(&mut self) -> anyhow::Result<Duration> {
+    /// All jobs to the wait for their report. Answers the time it took.
+    async fn provision(&self) -> anyhow::Result<Duration> {
         let servers = self.options.servers;
+        let mut log = Log { after: self.last_event(0).await?, started: 0 };
         let before = self.cpu()?;
         let began = Instant::now();
-        let mut log = Log { after: self.last_event().await?, started: 0 };
         self.drain(false).await?;
-        self.started(&mut log, servers / 4).await?;
-        let first = self.used(before)?;
-
-        let last = self.last_event().await?;
-        let killed = Timestamp::now();
-        self.controller.kill();
-        self.controller = self.place.start(self.iso).await?;
-
-        let before = self.cpu()?;
         self.started(&mut log, servers).await?;
-        let rest = self.used(before)?;
         let took = began.elapsed();
-        let back = milliseconds(self.controller.first_answer);
-        let taken = self.taken_over(last, killed).await?;
-        self.figures.show(
-            "killed and started",
-            &format!("answers after {back}; {taken}"),
-            "all re-owned: 1 s",
-        )?;
+        let (controller, fleet) = self.used(before)?;
         let each = |time: Duration| time.as_secs_f64() * 1e3 / servers as f64;
         let found = format!(
             "{:.1} s; processor {:.2} ms a job, BMCs {:.2} ms",
             took.as_secs_f64(),
-            each(first.0 + rest.0),
-            each(first.1 + rest.1)
+            each(controller),
+            each(fleet)
         );
         self.figures.show(&format!("{servers} jobs to the report"), &found, "")?;
         self.figures.show(&format!("memory, {servers} active jobs"), &self.memory()?, "10,000: 120 MB")?;
         Ok(took)
     }
 
-    async fn last_event(&self) -> anyhow::Result<i64> {
-        let mut after = 0;
+    /// The controller is killed in the midst of its work, beside all jobs that wait; the jobs in work then end as all others.
+    async fn killed(&mut self) -> anyhow::Result<()> {
+        let mut log = Log { after: self.last_event(0).await?, started: 0 };
+        let complete = self.api().jobs_in("complete").await?;
+        let mut jobs = Vec::new();
+        for bmc in &self.fleet.bmcs[self.options.servers..] {
+            jobs.push((bmc.serial.clone(), self.create(&bmc.serial).await?));
+        }
+        self.started(&mut log, jobs.len() / 4).await?;
+        let last = self.last_event(log.after).await?;
+        let killed = Timestamp::now();
+        self.controller.kill();
+        self.controller = self.place.start(self.iso).await?;
+
+        self.started(&mut log, jobs.len()).await?;
+        let back = milliseconds(self.controller.first_answer);
+        let taken = self.taken_over(last, killed).await?;
+        let found = format!("answers after {back}; {taken}");
+        self.figures.show("killed and started", &found, "all re-owned: 1 s")?;
+        let (count, run) = (jobs.len(), &*self);
+        paced(jobs, None, LANES, |(serial, job)| async move { run.report(&serial, &job).await }).await?;
+        self.until("complete", complete + count).await?;
+        self.quiet(log.after).await
+    }
+
+    /// Waits until nothing is told for a while: after a start every job that waits looks at its machine once.
+    async fn quiet(&self, mut after: i64) -> anyhow::Result<()> {
+        loop {
+            let last = self.last_event(after).await?;
+            if last == after {
+                return Ok(());
+            }
+            after = last;
+            tokio::time::sleep(LOOK * 20).await;
+        }
+    }
+
+    /// The place of the newest event; all after `after` are read for it.
+    async fn last_event(&self, mut after: i64) -> anyhow::Result<i64> {
         loop {
             let page = self.api().get(&format!("/api/v1/events?after={after}&limit=1000")).await?;
             let next = page["next"].as_i64().unwrap_or(after);
@@ -280,7 +311,7 @@ impl Run<'_> {
 
     /// The same news to a thousand listeners.
     async fn streams(&self) -> anyhow::Result<()> {
-        let after = self.last_event().await?;
+        let after = self.last_event(0).await?;
         let mut listening: FuturesUnordered<_> = FuturesUnordered::new();
         let (ready, mut all) = tokio::sync::mpsc::channel::<()>(SUBSCRIBERS);
         for _ in 0..SUBSCRIBERS {
@@ -308,7 +339,7 @@ impl Run<'_> {
             for _ in 0..SUBSCRIBERS {
                 all.recv().await.context("an event stream did not open")?;
             }
-            let serial = &self.fleet.bmcs[0].serial;
+            let serial = &self.bmcs()[0].serial;
             let said = Instant::now();
             let body = json!({ "reason": "the news of a measurement" });
             self.api().post(&format!("/api/v1/servers/{serial}/maintenance"), &body).await?;
@@ -324,7 +355,7 @@ impl Run<'_> {
         let (said, heard) = tokio::try_join!(news, heard)?;
         let mut waits = Latencies::default();
         heard.iter().for_each(|heard| waits.add(heard.saturating_duration_since(said)));
-        let serial = &self.fleet.bmcs[0].serial;
+        let serial = &self.bmcs()[0].serial;
         let over = self.api().request(Method::DELETE, &format!("/api/v1/servers/{serial}/maintenance"));
         self.api().send(over.json(&json!({}))).await?;
         self.figures.show("an event to 1,000 streams, from its request on", &waits.shown(), "p99 50 ms")
@@ -332,6 +363,7 @@ impl Run<'_> {
 
     /// The reports of all hosts, the first of them one by one; then the end of all jobs.
     async fn reports(&self, mut jobs: Vec<(String, String)>, provisioning: Duration) -> anyhow::Result<()> {
+        let complete = self.api().jobs_in("complete").await?;
         let rest = jobs.split_off(SAMPLE.min(jobs.len()));
         let mut visible = paced(jobs, Some(50.0), LANES, |(serial, job)| async move {
             self.report(&serial, &job).await?;
@@ -354,7 +386,7 @@ impl Run<'_> {
         let mut waits =
             paced(rest, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
         self.figures.show("reports, all at once", &waits.shown(), "")?;
-        self.until("complete", self.options.servers + SAMPLE.min(self.options.servers)).await?;
+        self.until("complete", complete + self.options.servers).await?;
         let (controller, fleet) = self.used(before)?;
         let took = began.elapsed();
         let servers = self.options.servers as f64;
@@ -374,22 +406,59 @@ impl Run<'_> {
         self.figures.show(&format!("{} jobs in all", self.options.servers), &found, "10,000: 60 s")
     }
 
+    async fn batch(&self, serials: impl Iterator<Item = &String>) -> anyhow::Result<String> {
+        let rows: Vec<Value> = serials.map(|serial| json!({ "server_serial": serial })).collect();
+        let body = json!({ "rows": rows, "recipe": recipe()? });
+        let answer = self.api().post("/api/v1/batches", &body).await?;
+        answer["batch_id"].as_str().map(str::to_owned).context("the answer has no batch_id")
+    }
+
+    async fn cancel(&self, batch: &str) -> anyhow::Result<()> {
+        self.api().post(&format!("/api/v1/batches/{batch}/cancel"), &json!({})).await.map(drop)
+    }
+
+    /// Five times as many jobs as there are hosts, none of which may begin: what they take, and how fast they end.
+    async fn parked(&self) -> anyhow::Result<()> {
+        let complete = self.api().jobs_in("complete").await?;
+        let count = PARKED * self.options.servers;
+        let serials: Vec<String> = (0..count).map(|number| format!("PARKED-{number}")).collect();
+        paced(serials.clone(), None, LANES, |serial| async move {
+            // Nobody is there, and nobody is asked.
+            let body = json!({
+                "serial": serial, "bmc_address": "https://192.0.2.1", "bmc_username": "admin",
+                "bmc_password": self.password.expose_secret(),
+            });
+            self.api().post("/api/v1/servers", &body).await.map(drop)
+        })
+        .await?;
+        self.drain(true).await?;
+        let mut batches = Vec::new();
+        for some in serials.chunks(ROWS) {
+            batches.push(self.batch(some.iter()).await?);
+        }
+        self.figures.show(&format!("memory, {count} parked jobs"), &self.memory()?, "")?;
+        let began = Instant::now();
+        for batch in &batches {
+            self.cancel(batch).await?;
+        }
+        self.until("complete", complete + count).await?;
+        let rate = count as f64 / began.elapsed().as_secs_f64();
+        self.figures.show("parked jobs, all cancelled", &format!("{rate:.0} jobs/s to the end"), "")?;
+        self.drain(false).await
+    }
+
     /// Batches of all servers, until the database holds as many finished jobs as it is to hold.
     async fn batches(&self) -> anyhow::Result<()> {
-        let mut finished = self.options.servers + 2 * SAMPLE;
+        let mut finished = self.api().jobs_in("complete").await?;
         let mut waits = Latencies::default();
         let mut next = finished * 2;
         self.drain(true).await?;
-        while finished < self.options.finished.max(self.options.servers + 2 * SAMPLE + 1) {
-            let rows: Vec<Value> =
-                self.fleet.bmcs.iter().take(ROWS).map(|bmc| json!({ "server_serial": bmc.serial })).collect();
-            let count = rows.len();
+        while waits.is_empty() || finished < self.options.finished {
+            let count = self.options.servers.min(ROWS);
             let began = Instant::now();
-            let body = json!({ "rows": rows, "recipe": recipe()? });
-            let answer = self.api().post("/api/v1/batches", &body).await?;
+            let batch = self.batch(self.bmcs().iter().map(|bmc| &bmc.serial).take(ROWS)).await?;
             waits.add(began.elapsed());
-            let batch = answer["batch_id"].as_str().context("the answer has no batch_id")?.to_owned();
-            self.api().post(&format!("/api/v1/batches/{batch}/cancel"), &json!({})).await?;
+            self.cancel(&batch).await?;
             finished += count;
             self.until("complete", finished).await?;
             if finished >= next || finished >= self.options.finished {
@@ -406,6 +475,7 @@ impl Run<'_> {
             &waits.shown(),
             "3 s",
         )?;
+        self.parked().await?;
         let size = std::fs::metadata(self.folder.join("data/provisioner.db"))?.len();
         let each = size as f64 / finished as f64;
         self.figures.show("the database", &format!("{:.1} MB, {each:.0} bytes a job", size as f64 / 1e6), "")

@@ -36,6 +36,8 @@ impl Step for AwaitReport {
             Some(_) => self.observe(context).await,
             None => Vec::new(),
         };
+        // Thousands may wait at once, for an hour.
+        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.rest(server));
         let settling = self.settling(context);
         let mut report = StepReport::new(Verdict::Wait(WaitRequest {
             reason: &waits::REPORT,

@@ -45,6 +45,7 @@ impl Step for AwaitSigns {
             last: None,
         });
         let (look, events) = self.look(context).await;
+        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.rest(server));
         let mut report = match watch.judge(&look) {
             Some(sign) => {
                 let message = format!("the installation is taken as finished: {}", sign.told());

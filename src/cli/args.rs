@@ -75,7 +75,7 @@ pub struct SimArgs {
 }
 
 /// More simulated servers than this are a mistake on one machine.
-const MAX_SERVERS: usize = 10_000;
+const MAX_SERVERS: usize = 20_000;
 
 fn servers(text: &str) -> Result<usize, String> {
     text.parse()

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  body of an answer            hyper                            Wire                          socket
-//!  stand_in(file, 0, 256 Ki) -> queues the slice, uncopied  ->   the slice is a stand-in:  ->  sendfile(file, 0, 256 Ki)
-//!        |                      counts what was taken       <-   as much as was taken      <-
+//!  stand_in(file, 0, 2 Mi) -> queues the slice, uncopied    ->   the slice is a stand-in:  ->  sendfile(file, 0, 2 Mi)
+//!        |                    counts what was taken         <-   as much as was taken      <-
 //!        |                                                        ^
 //!        `--- the part itself: file, offset, length --- owed -----'     one queue for each connection
 //! ```
@@ -45,8 +45,9 @@ use tokio::task::JoinHandle;
 
 use self::kernel::{Kernel, System};
 
-/// The longest stand-in.
-const LONGEST: usize = 256 << 10;
+/// The longest stand-in. Each `sendfile` wakes the client at its end: in parts of 256 KiB that cost half as much again as the
+/// sending itself.
+const LONGEST: usize = 2 << 20;
 /// Stand-ins that may be on their way at once. An HTTP/1 server holds fewer before it writes.
 const OPEN: usize = 32;
 const TEXT: [u8; 64] = *b"[this stands for a part of a file and must never have been sent]";

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
 
-const SIZE: usize = (3 << 20) + 4321;
+const SIZE: usize = (5 << 20) + 4321;
 
 fn content() -> Vec<u8> {
     (0..SIZE as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 23) as u8).collect()

@@ -29,7 +29,7 @@ pub enum TlsMode {
     /// Only the certificate with this fingerprint, whatever its name and dates.
     Pin(Fingerprint),
     /// Certificates for this name or address, issued by one of these CAs (PEM, one or more certificates).
-    Ca(Vec<u8>),
+    Ca(Arc<[u8]>),
     /// Any certificate. For laboratories and for reading a fingerprint before the first pin.
     Insecure,
 }
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_ca_file_without_certificates_is_a_configuration_error() {
-        let error = client_config(&TlsMode::Ca(b"nothing".to_vec()), Seen::default()).unwrap_err();
+        let error = client_config(&TlsMode::Ca(b"nothing".as_slice().into()), Seen::default()).unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Config);
     }
 }

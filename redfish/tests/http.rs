@@ -207,7 +207,7 @@ fn pem(der: &[u8]) -> String {
 #[tokio::test]
 async fn the_pinned_certificate_its_ca_or_anything_are_accepted_as_asked() {
     let peer = TlsPeer::start();
-    for mode in [TlsMode::Pin(peer.leaf), TlsMode::Ca(peer.ca.clone().into_bytes()), TlsMode::Insecure] {
+    for mode in [TlsMode::Pin(peer.leaf), TlsMode::Ca(peer.ca.as_bytes().into()), TlsMode::Insecure] {
         assert_eq!(peer.ask(&mode).await.unwrap().body, Bytes::from_static(b"{}"), "{mode:?}");
     }
 }
@@ -217,7 +217,7 @@ async fn a_wrong_certificate_sees_no_byte_of_the_request() {
     let (peer, other) = (TlsPeer::start(), TlsPeer::start());
     for (mode, kind) in [
         (TlsMode::Pin(other.leaf), TransportErrorKind::PinMismatch),
-        (TlsMode::Ca(other.ca.clone().into_bytes()), TransportErrorKind::Untrusted),
+        (TlsMode::Ca(other.ca.as_bytes().into()), TransportErrorKind::Untrusted),
     ] {
         let error = peer.ask(&mode).await.unwrap_err();
         assert_eq!((error.kind, error.maybe_sent), (kind, false), "{error}");

@@ -118,7 +118,7 @@ pub struct Bmcs {
     network: Arc<dyn Network>,
     options: Options,
     states: BmcStates,
-    ca: Option<Vec<u8>>,
+    ca: Option<Arc<[u8]>>,
     changes: mpsc::Sender<Change>,
     pub(super) open: Mutex<HashMap<Serial, Open>>,
 }
@@ -152,7 +152,7 @@ impl Bmcs {
             network: Arc::new(Sockets),
             options,
             states: BmcStates::new(limits.each, limits.in_flight),
-            ca,
+            ca: ca.map(Arc::from),
             changes,
             open: Mutex::new(HashMap::new()),
         }

@@ -191,9 +191,14 @@ impl Lane {
             }
             tokio::time::sleep(LOOK).await;
         }
+        let id = id.unwrap();
         controller::withdraw(self.data.path());
+        // A point behind the job's end may have been passed in this very moment.
+        if died.is_none() && shown(&self.client(), &id).await.is_none() {
+            died = Some(self.succeed(&between).await);
+        }
         self.twin().clear_faults();
-        let end = self.end(&id.unwrap(), seen).await;
+        let end = self.end(&id, seen).await;
         if self.unknown > 0 {
             // They would time out; nobody waits for that here.
             self.twin().reset_bmc();

@@ -406,3 +406,6 @@ pub(in crate::provision) async fn take_out(
         tokio::time::sleep(LOOK).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

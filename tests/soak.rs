@@ -123,8 +123,9 @@ async fn client(client: Client, server: usize, ledger: Ledger, over: Cancellatio
                 assert!((200..300).contains(&status), "a cancel is refused: {status} {answer}");
             }
             Fate::Succeeds | Fate::Fails => {
-                reached(&client, &id, "the wait for the report", |job| job["wait"]["reason"] == "report")
-                    .await;
+                let waits =
+                    reached(&client, &id, "the wait for the report", |job| job["wait"]["reason"] == "report")
+                        .await;
                 let report = match fate {
                     Fate::Fails => {
                         json!({ "status": "failed", "failed_step": "partition.service", "job_id": id })
@@ -136,7 +137,7 @@ async fn client(client: Client, server: usize, ledger: Ledger, over: Cancellatio
                     client.request(Method::POST, &webhook).header("X-Webhook-Secret", SECRET).json(&report)
                 })
                 .await;
-                assert_eq!(status, 200, "a report is refused: {answer}");
+                assert_eq!(status, 200, "a report is refused: {answer}; the job was seen as {waits:#}");
                 ledger.lock().unwrap()[place].reported = true;
             }
         }

@@ -20,7 +20,6 @@ mod checkup;
 mod completion;
 mod evidence;
 mod fault;
-
 mod order;
 pub mod probe;
 mod profiles;

@@ -114,7 +114,7 @@ async fn a_first_handshake_that_fails() {
     again(scene).await.ended_well().await;
 }
 
-/// A job ended at its first request, and nothing was touched.
+/// The job failed where it first asks its BMC, because that was not reached.
 fn unreached(job: &Value) {
     assert_eq!(
         (&job["failed_step"], &job["failure"]["class"]),

@@ -112,8 +112,12 @@ pub(super) struct Mounted {
 /// Left by steps that ask for a power change.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct PowerAsked {
-    /// When the graceful request was sent.
+    /// When the graceful request was written down to be sent.
     pub(super) graceful_at: Option<Time>,
+    /// Whether whoever sent it lived to see an answer, or none: without that it may never have left, and no time since
+    /// then is time the host was given.
+    #[serde(default)]
+    pub(super) graceful_over: bool,
     /// When the (forced) request was sent.
     pub(super) sent_at: Option<Time>,
     /// How often it was sent.

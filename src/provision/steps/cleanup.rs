@@ -20,7 +20,7 @@ use super::super::waits;
 use super::eject::empty;
 use super::iso_build::Use;
 use super::mount::lost;
-use super::power::{ask, due, force_off, granted, is_up, orphaned, power_state};
+use super::power::{ask, due, force_off, granted, is_up, power_state};
 use super::replan::{replans, uses};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
@@ -98,8 +98,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     let mut asked: PowerAsked = context.own().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
     let now = context.now();
-    // What an owner wrote down and died over may never have left: no time since then is time the host was given.
-    let waited = !orphaned(context) && asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
+    let waited = asked.graceful_over && asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
     if !graceful || waited || asked.sent > 0 {
         return force_off(STEP, context, &host, system).await;
     }
@@ -114,10 +113,12 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     }
     let again = asked.graceful_at.is_some();
     // One that may never have left is sent again: the alternative is to cut the power of a system that would have gone down.
-    if !again || orphaned(context) {
+    if !asked.graceful_over {
         asked.graceful_at = Some(now);
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
-        match host.bmc.reset(system, ResetType::GracefulShutdown).await {
+        let sent = host.bmc.reset(system, ResetType::GracefulShutdown).await;
+        asked.graceful_over = true;
+        match sent {
             Ok(reset) if reset.confirmed => {
                 let event = NewEvent::info("redfish.power", "host shut down gracefully, read back");
                 return Ok(StepReport::done().leaving(json!(asked)).event(event));
@@ -129,10 +130,10 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
             Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
             // Not now, and certainly not done: the next try asks again.
             Err(error) if !error.maybe_applied() => {
-                asked.graceful_at = None;
+                (asked.graceful_at, asked.graceful_over) = (None, false);
                 return Err(unless_busy(STEP, &error).leaving(json!(asked)));
             }
-            Err(error) => return Err(of_redfish(STEP, &error)),
+            Err(error) => return Err(of_redfish(STEP, &error).leaving(json!(asked))),
         }
     }
     Ok(settling(&waits::SHUTDOWN, POWER_WITHIN, "the host was asked to shut down and has not yet")

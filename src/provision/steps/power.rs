@@ -57,7 +57,7 @@ async fn off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
 }
 
 /// Whether the owner before died in this step, between writing down what it is about to do and what came of it.
-pub(super) fn orphaned(context: &StepContext) -> bool {
+fn orphaned(context: &StepContext) -> bool {
     context.reentered && context.waited.is_none()
 }
 

@@ -26,7 +26,8 @@ use super::header::{self, Presented};
 use super::jwt::{self, JwtKey};
 use super::limit::{Limited, RateLimit, RateLimiter};
 use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
-use super::store::{CredentialStore, StoreUnavailable};
+use super::recent::RecentTokens;
+use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
 use super::verify::{Busy, Claim, PasswordVerifier, Turn};
 use super::{AuthFailure, AuthMode, Grants, JOB_USERNAME, Method, Principal, Role};
@@ -61,6 +62,7 @@ pub struct Authenticator {
     config: AuthConfig,
     store: Arc<dyn CredentialStore>,
     failures: RateLimiter,
+    recent: RecentTokens,
     passwords: PasswordVerifier,
 }
 
@@ -81,7 +83,8 @@ impl Authenticator {
             password_hash_usable(hash).map_err(AuthConfigError::BasicPassHash)?;
         }
         let failures = RateLimiter::new(config.failures);
-        Ok(Self { config, store, failures, passwords: PasswordVerifier::new()? })
+        let recent = RecentTokens::default();
+        Ok(Self { config, store, failures, recent, passwords: PasswordVerifier::new()? })
     }
 
     /// Who sends this `Authorization` header from `peer`.
@@ -126,7 +129,7 @@ impl Authenticator {
     /// An API token, or a JWT where these count; `None` when the text is neither.
     async fn by_token(&self, text: &str, now: Timestamp) -> Result<Option<Principal>, Refusal> {
         if is_api_token(text) {
-            let record = self.store.api_token(&token_hash(text)).await?;
+            let record = self.api_token(token_hash(text), now).await?;
             let record = record.ok_or(Refusal::Wrong("the API token is unknown"))?;
             if record.expires_at.is_some_and(|end| end <= now) {
                 return Err(Refusal::Wrong("the API token has expired"));
@@ -142,6 +145,18 @@ impl Authenticator {
         }
         let bearer = key.verify(text, now).map_err(Refusal::Jwt)?;
         Ok(Some(Principal { name: bearer.name, grants: Grants::Role(bearer.role), method: Method::Jwt }))
+    }
+
+    /// The API token with this hash, as it is or was a moment ago.
+    async fn api_token(&self, hash: String, now: Timestamp) -> Result<Option<TokenRecord>, StoreUnavailable> {
+        if let Some(recent) = self.recent.get(&hash, now) {
+            return Ok(Some(recent));
+        }
+        let record = self.store.api_token(&hash).await?;
+        if let Some(record) = &record {
+            self.recent.put(hash, record.clone(), now);
+        }
+        Ok(record)
     }
 
     async fn by_pull_password(&self, password: &str) -> Result<Principal, Refusal> {

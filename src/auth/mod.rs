@@ -30,6 +30,7 @@ mod header;
 mod jwt;
 mod limit;
 mod password;
+mod recent;
 mod store;
 mod token;
 mod verify;

@@ -19,7 +19,7 @@ pub trait CredentialStore: Send + Sync {
     /// The user of this name.
     async fn user(&self, name: &str) -> Result<Option<UserRecord>, StoreUnavailable>;
 
-    /// The API token with this hex SHA-256, expired or not; a revoked one is absent.
+    /// The API token with this hex SHA-256, expired or not; a revoked one is absent. Asked once a second for each token.
     async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable>;
 
     /// The job whose pull password has this hex SHA-256, as long as its grant has not ended.

@@ -8,10 +8,13 @@ use super::kind::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
 use super::verbs::{self, Verb, VerbError};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{Change, NewEvent, Phase, Run, RunId, Signal, Snapshot, Time};
-use crate::store::{Committed, Delivered, StoreError, UNREADABLE};
+use crate::store::{Committed, Delivered, Message, StoreError, UNREADABLE};
 
 /// How often a delivery is computed again because the run moved meanwhile.
 const MOVES: u32 = 64;
+
+/// Runs that are cancelled in one transaction: what another writer waits for in between is some ten milliseconds.
+const TOGETHER: usize = 64;
 
 /// What became of a delivery.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +140,44 @@ impl Engine {
         Err(VerbFailure::Busy)
     }
 
+    /// Cancels these runs; answers how many it was: one that has ended meanwhile is none. They share transactions, so that a
+    /// batch of thousands is told while its author waits; broken off in the middle, those told stay told.
+    pub async fn cancel_all(&self, runs: &[RunId], actor: &str, reason: &str) -> Result<u64, VerbFailure> {
+        let mut cancelled = 0;
+        for together in runs.chunks(TOGETHER) {
+            let now = self.clock().now();
+            let (mut messages, mut alone) = (Vec::new(), Vec::new());
+            for (run, found) in together.iter().zip(self.store().snapshots(together.to_vec()).await?) {
+                match found {
+                    Some(snapshot) if !snapshot.run.phase.is_forward() => {}
+                    Some(mut snapshot) if snapshot.run.hold.is_none() => {
+                        messages.push(self.cancelling(&mut snapshot, actor, reason, now));
+                    }
+                    // Held, perhaps because it cannot be read; or it cannot be read just now.
+                    Some(_) | None => alone.push(*run),
+                }
+            }
+            let told: Vec<RunId> = messages.iter().map(|message| message.run).collect();
+            for (run, delivered) in told.iter().zip(self.store().deliver_all(messages, now).await?) {
+                self.worker().interrupts.ask(*run);
+                match delivered {
+                    Delivered::Stored(_) => cancelled += 1,
+                    Delivered::Duplicate(_) | Delivered::Moved(_) | Delivered::NoRun => alone.push(*run),
+                }
+            }
+            self.worker().interrupt_children(&told).await;
+            self.nudge();
+            for run in alone {
+                match self.verb(run, Verb::Cancel, actor, reason).await {
+                    Ok(()) => cancelled += 1,
+                    Err(VerbFailure::Verb(_)) => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+        Ok(cancelled)
+    }
+
     /// The verbs of a run that is held because its record cannot be read.
     async fn unreadable_verb(&self, run: RunId, verb: Verb, actor: &str) -> Result<(), VerbFailure> {
         let now = self.clock().now();
@@ -162,24 +203,10 @@ impl Engine {
         let id = snapshot.run.id;
         let expected = (snapshot.run.epoch, snapshot.run.revision);
         if verb == Verb::Cancel {
-            let signal = verbs::cancel_signal(actor, reason, now);
-            let event = NewEvent::warn("verb.cancel", format!("cancel asked for by {actor}")).by(actor);
-            let change = snapshot.run.lease.is_none().then(|| {
-                if !verbs::cancel_pending(&snapshot) {
-                    snapshot.signals.push(signal.clone());
-                }
-                let circumstances = Circumstances {
-                    kind: self.kinds().get(&snapshot.run.kind).map_or(&Foreign as &dyn Kind, |kind| &**kind),
-                    policy: StepPolicy::default(),
-                    now,
-                    chance: 0.0,
-                    queues: &[],
-                };
-                (verbs::cancelled(&snapshot, &circumstances), expected)
-            });
-            let delivered = self.store().deliver(id, signal, vec![event], change.clone(), now).await?;
+            let Message { signal, events, change, .. } = self.cancelling(&mut snapshot, actor, reason, now);
+            let delivered = self.store().deliver(id, signal, events, change.clone(), now).await?;
             self.worker().interrupts.ask(id);
-            self.worker().interrupt_children(id).await;
+            self.worker().interrupt_children(&[id]).await;
             return Ok(match (delivered, change) {
                 (Delivered::Stored(run), _) => Some(*run),
                 // Asked for before, but nobody was at work to carry it out.
@@ -196,6 +223,27 @@ impl Engine {
             _ => verbs::resumed(&snapshot, actor, now),
         };
         self.applied(change, expected, now).await
+    }
+
+    /// What tells a run that it is cancelled, with the change that makes of it when nobody is at work on it.
+    fn cancelling(&self, snapshot: &mut Snapshot, actor: &str, reason: &str, now: Time) -> Message {
+        let signal = verbs::cancel_signal(actor, reason, now);
+        let event = NewEvent::warn("verb.cancel", format!("cancel asked for by {actor}")).by(actor);
+        let change = snapshot.run.lease.is_none().then(|| {
+            if !verbs::cancel_pending(snapshot) {
+                snapshot.signals.push(signal.clone());
+            }
+            let circumstances = Circumstances {
+                kind: self.kinds().get(&snapshot.run.kind).map_or(&Foreign as &dyn Kind, |kind| &**kind),
+                policy: StepPolicy::default(),
+                now,
+                chance: 0.0,
+                queues: &[],
+            };
+            let expected = (snapshot.run.epoch, snapshot.run.revision);
+            (verbs::cancelled(snapshot, &circumstances), expected)
+        });
+        Message { run: snapshot.run.id, signal, events: vec![event], change }
     }
 
     async fn applied(

@@ -391,7 +391,7 @@ impl Worker {
                 }
                 Committed::Applied(run) => {
                     if run.outcome == Some(Outcome::Cancelled) && snapshot.run.phase.is_forward() {
-                        self.interrupt_children(run.id).await;
+                        self.interrupt_children(&[run.id]).await;
                     }
                     return Ok(Then::Over);
                 }
@@ -407,13 +407,14 @@ impl Worker {
         Ok(Then::Lost)
     }
 
-    /// Interrupts what a cancelled run has started, as far as this engine works on it; the store has told all of them.
-    pub(super) async fn interrupt_children(&self, run: RunId) {
-        match self.store.cancelled_children(run).await {
+    /// Interrupts what cancelled runs have started, as far as this engine works on it; the store has told all of them.
+    pub(super) async fn interrupt_children(&self, runs: &[RunId]) {
+        match self.store.cancelled_children(runs).await {
             Ok(children) => children.into_iter().for_each(|child| self.interrupts.ask(child)),
             // They notice at their next commit.
             Err(error) => {
-                tracing::warn!(%run, error = %crate::model::chain(&error), "children were not interrupted")
+                let error = crate::model::chain(&error);
+                tracing::warn!(?runs, %error, "children were not interrupted");
             }
         }
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ids::{RunId, Serial};
+use super::json_text::JsonText;
 use super::time::Time;
 
 /// How much an event matters.
@@ -98,7 +99,7 @@ impl NewEvent {
 }
 
 /// An event as it was written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// Its place in the one log; grows, never reused.
     pub seq: i64,
@@ -126,5 +127,5 @@ pub struct Event {
     pub message: String,
     /// Facts for machines.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<Value>,
+    pub data: Option<JsonText>,
 }

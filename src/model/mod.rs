@@ -8,6 +8,7 @@ pub mod event;
 pub mod gate;
 pub mod ids;
 pub mod job;
+pub mod json_text;
 pub(crate) mod mutant;
 pub mod recipe;
 pub mod run;
@@ -27,9 +28,10 @@ pub use event::{Event, Level, NewEvent};
 pub use gate::{Closed, Gate, Pressure};
 pub use ids::{RunId, Serial};
 pub use job::{Job, JobStatus};
+pub use json_text::JsonText;
 pub use run::{
     Change, Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Plan, Position, Run, Signal,
-    Snapshot, Stage, StepInstance, StepPhase, StepRecord, Wait,
+    Snapshot, Stage, StepInstance, StepPhase, StepRecord, StepStory, Wait,
 };
 pub use server::{Server, TlsMode};
 pub use steady::SteadyClock;

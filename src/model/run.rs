@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::effect::Effect;
 use super::event::NewEvent;
 use super::ids::{RunId, Serial};
+use super::json_text::JsonText;
 use super::time::Time;
 use super::transition::Phase;
 
@@ -209,6 +210,23 @@ pub struct StepRecord {
     pub started_at: Time,
     /// When it ended.
     pub ended_at: Option<Time>,
+}
+
+/// A step as a job's page tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepStory {
+    /// The step's name.
+    pub name: String,
+    /// How far it got.
+    pub phase: StepPhase,
+    /// Tries so far.
+    pub attempt: u32,
+    /// When its first intent was written.
+    pub started_at: Time,
+    /// When it ended.
+    pub ended_at: Option<Time>,
+    /// What it left.
+    pub evidence: JsonText,
 }
 
 /// A durable message to a run.

@@ -18,7 +18,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use crate::model::{Event, Time, Webhook, WebhookId, chain};
+use crate::model::{Event, JsonText, Time, Webhook, WebhookId, chain};
 use crate::secrets::hmac_sha256;
 
 /// How long one delivery may take, answer included.
@@ -151,7 +151,7 @@ pub(super) fn body(webhook: WebhookId, event: &Event) -> String {
     }
     let data = json!({ "omitted": "too long for a delivery; ask the controller" });
     let message = event.message.chars().take(MAX_BODY / 8).collect();
-    whole(&Event { data: Some(data), message, ..event.clone() })
+    whole(&Event { data: Some(JsonText::from(&data)), message, ..event.clone() })
 }
 
 fn cut(text: &str) -> String {
@@ -187,11 +187,11 @@ mod tests {
             attempt: None,
             actor: "engine".to_owned(),
             message: "short".to_owned(),
-            data: Some(json!({ "a": 1 })),
+            data: Some(JsonText::from(&json!({ "a": 1 }))),
         };
         assert_eq!(body(id, &event), body(id, &event));
         assert!(body(id, &event).contains(r#""a":1"#));
-        event.data = Some(json!({ "long": "x".repeat(MAX_BODY) }));
+        event.data = Some(JsonText::from(&json!({ "long": "x".repeat(MAX_BODY) })));
         event.message = "y".repeat(MAX_BODY * 2);
         let bounded = body(id, &event);
         assert!(bounded.len() <= MAX_BODY && bounded.contains("omitted"), "{}", bounded.len());

@@ -48,7 +48,7 @@ use sha2::{Digest, Sha256};
 
 use self::dice::Dice;
 use self::world::World;
-use crate::model::{Outcome, chain};
+use crate::model::{JsonText, Outcome, chain};
 use crate::store::{EventFilter, StoreError};
 
 /// How much goes wrong.
@@ -214,7 +214,7 @@ async fn report(world: &World) -> Result<Report, WorldError> {
         for event in &page {
             let run = event.run.map_or_else(String::new, |run| run.to_string());
             let step = event.step.as_deref().unwrap_or("");
-            let data = event.data.as_ref().map_or_else(String::new, ToString::to_string);
+            let data = event.data.as_ref().map_or("", JsonText::as_str);
             let _ = writeln!(
                 log,
                 "{} {} {run} {} {step} {} {}: {} {data}",

@@ -147,8 +147,8 @@ impl Receiver {
                 after = last.event.seq;
                 for out in &page {
                     let event = &out.event;
-                    let about = event.data.as_ref().map(|data| &data["webhook_id"]);
-                    if event.kind == "webhook.created" && about == Some(&Value::from(made.as_str())) {
+                    let about = event.data.as_ref().map(|data| data.value()["webhook_id"].take());
+                    if event.kind == "webhook.created" && about == Some(Value::from(made.as_str())) {
                         since = Some(event.seq);
                     }
                     let wanted = since.is_some() && webhook.filter.wants(&event.kind, &out.labels);

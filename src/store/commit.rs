@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 
 use super::create::{Created, create};
 use super::locks;
-use super::rows::{append_events, execute, find_run, snapshot, to_json};
+use super::rows::{Moment, append_events, execute, find_run, snapshot, to_json};
 use super::{Store, StoreError};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{
@@ -88,10 +88,28 @@ impl Store {
     pub async fn snapshot(&self, id: RunId) -> Result<Option<Snapshot>, StoreError> {
         const OPERATION: &str = "read a run";
         self.read(OPERATION, move |connection| {
-            // One transaction, so that row, records and signals are of the same moment.
-            let view =
-                connection.unchecked_transaction().map_err(|source| StoreError::sqlite(OPERATION, source))?;
-            find_run(&view, OPERATION, id)?.map(|run| snapshot(&view, OPERATION, run)).transpose()
+            let _moment = Moment::begin(connection, OPERATION)?;
+            find_run(connection, OPERATION, id)?.map(|run| snapshot(connection, OPERATION, run)).transpose()
+        })
+        .await
+    }
+
+    /// Many runs of one moment, in the order asked for; `None` for one that is not there or cannot be read.
+    pub async fn snapshots(&self, ids: Vec<RunId>) -> Result<Vec<Option<Snapshot>>, StoreError> {
+        const OPERATION: &str = "read some runs";
+        self.read(OPERATION, move |connection| {
+            let _moment = Moment::begin(connection, OPERATION)?;
+            let read = |id: &RunId| -> Result<Option<Snapshot>, StoreError> {
+                find_run(connection, OPERATION, *id)?
+                    .map(|run| snapshot(connection, OPERATION, run))
+                    .transpose()
+            };
+            ids.iter()
+                .map(|id| match read(id) {
+                    Err(error) if error.is_corrupt() => Ok(None),
+                    other => other,
+                })
+                .collect()
         })
         .await
     }

@@ -12,8 +12,12 @@ use super::migrate::{self, MigrateError};
 use super::writer::Writer;
 use crate::model::{Time, Turns};
 
-/// Connections that may read at once.
-const READERS: usize = 4;
+/// Connections that may read at once. More than there are processors only take them from each other: what is read lies in
+/// memory nearly always.
+pub(super) fn readers() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4)
+}
+
 /// Prepared statements each connection keeps.
 const STATEMENTS: usize = 96;
 
@@ -144,7 +148,8 @@ impl Store {
             .map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
-        let readers = (0..READERS)
+        let many = readers();
+        let readers = (0..many)
             .map(|_| {
                 let reader = Connection::open_with_flags(
                     path,
@@ -163,7 +168,7 @@ impl Store {
             turns: Arc::default(),
             readers: Source::Pool(Arc::new(Readers {
                 idle: Mutex::new(readers),
-                permits: Arc::new(Semaphore::new(READERS)),
+                permits: Arc::new(Semaphore::new(many)),
             })),
         })
     }

@@ -1,10 +1,12 @@
 //! Reading the one log, and appending to it outside of a run's commit.
 
 use rusqlite::{Connection, params};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::rows::{Columns, all, append_events, first};
 use super::{Store, StoreError};
-use crate::model::{Event, Level, NewEvent, RunId, Serial, Time};
+use crate::model::{Event, JsonText, Level, NewEvent, RunId, Serial, Time};
 
 /// Which events to read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +18,11 @@ pub struct EventFilter {
     /// At most this many.
     pub limit: u32,
 }
+
+/// The newest events of a run, the newest first.
+const LAST: &str =
+    "SELECT seq, time, run, server, type, level, step, attempt, actor, message, data FROM events
+     WHERE run = ?1 ORDER BY seq DESC LIMIT ?2";
 
 impl Store {
     /// Events in the order of the log.
@@ -82,24 +89,71 @@ impl Store {
 }
 
 /// The last events of a run, in the order of the log.
-pub(super) fn last_events(
+fn last_events(
     connection: &Connection,
     operation: &'static str,
     run: RunId,
     limit: u32,
 ) -> Result<Vec<Event>, StoreError> {
-    let mut events = all(
-        connection,
-        operation,
-        "SELECT seq, time, run, server, type, level, step, attempt, actor, message, data FROM events
-         WHERE run = ?1 ORDER BY seq DESC LIMIT ?2",
-        params![run.to_string(), limit],
-        event,
-    )?;
+    let mut events = all(connection, operation, LAST, params![run.to_string(), limit], event)?;
     events.reverse();
     Ok(events)
 }
 
+/// The same as they are told: what is only passed on is not taken apart and put together again.
+pub(super) fn last_events_told(
+    connection: &Connection,
+    operation: &'static str,
+    run: RunId,
+    limit: u32,
+) -> Result<Vec<JsonText>, StoreError> {
+    let mut events = all(connection, operation, LAST, params![run.to_string(), limit], told)?;
+    events.reverse();
+    Ok(events)
+}
+
+/// An [`Event`] as it is told, straight from its row.
+fn told(columns: &Columns<'_>) -> Result<JsonText, StoreError> {
+    let row = EventRow {
+        seq: columns.get("seq")?,
+        time: columns.text("time")?,
+        run: columns.text_opt("run")?,
+        server: columns.text_opt("server")?,
+        kind: columns.text("type")?,
+        level: columns.text("level")?,
+        step: columns.text_opt("step")?,
+        attempt: columns.get("attempt")?,
+        actor: columns.text("actor")?,
+        message: columns.text("message")?,
+        data: columns
+            .text_opt("data")?
+            .map(serde_json::from_str)
+            .transpose()
+            .map_err(|why| columns.corrupt("data", why.to_string()))?,
+    };
+    JsonText::of(&row).map_err(|why| columns.corrupt("data", why.to_string()))
+}
+
+/// An [`Event`] as it lies in its row, written as an [`Event`] is.
+#[derive(Serialize)]
+struct EventRow<'a> {
+    seq: i64,
+    time: &'a str,
+    #[serde(rename = "job_id", skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
+    #[serde(rename = "server_serial", skip_serializing_if = "Option::is_none")]
+    server: Option<&'a str>,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    level: &'a str,
+    step: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    actor: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+}
 pub(super) fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
     Ok(Event {
         seq: columns.get("seq")?,
@@ -117,6 +171,6 @@ pub(super) fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
         attempt: columns.get("attempt")?,
         actor: columns.get("actor")?,
         message: columns.get("message")?,
-        data: columns.json_opt("data")?,
+        data: columns.parse_opt("data", JsonText::parse)?,
     })
 }

@@ -2,10 +2,12 @@
 
 use rusqlite::{Connection, params};
 
-use super::events::last_events;
-use super::rows::{self, Columns, RUN, all, execute, first};
+use super::events::last_events_told;
+use super::rows::{self, Columns, Moment, RUN, all, execute, first};
 use super::{Store, StoreError};
-use crate::model::{BatchId, Event, Job, JobStatus, NewJob, Outcome, RunId, Serial, StepRecord, Time};
+use crate::model::{
+    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, RunId, Serial, StepPhase, StepStory, Time,
+};
 
 /// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
 const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
@@ -46,10 +48,10 @@ pub struct JobPage {
 pub struct JobStory {
     /// The job.
     pub job: Job,
-    /// The records of its steps; none when they cannot be read.
-    pub steps: Vec<StepRecord>,
-    /// Its latest events, in the order of the log.
-    pub events: Vec<Event>,
+    /// Its steps, in the order of its plan; none when they cannot be read.
+    pub steps: Vec<StepStory>,
+    /// Its latest events, in the order of the log, each the JSON of an [`Event`](crate::model::Event).
+    pub events: Vec<JsonText>,
 }
 
 impl Store {
@@ -57,15 +59,14 @@ impl Store {
     pub async fn job_story(&self, id: RunId, events: u32) -> Result<Option<JobStory>, StoreError> {
         const OPERATION: &str = "read a job and its events";
         self.read(OPERATION, move |connection| {
-            let view =
-                connection.unchecked_transaction().map_err(|source| StoreError::sqlite(OPERATION, source))?;
-            let Some(job) = find(&view, OPERATION, id)? else { return Ok(None) };
-            let steps = match rows::steps(&view, OPERATION, &id.to_string()) {
+            let _moment = Moment::begin(connection, OPERATION)?;
+            let Some(job) = find(connection, OPERATION, id)? else { return Ok(None) };
+            let steps = match steps(connection, OPERATION, id) {
                 // The job itself is shown all the same; `explain` says why.
                 Err(error) if error.is_corrupt() => Vec::new(),
                 other => other?,
             };
-            Ok(Some(JobStory { job, steps, events: last_events(&view, OPERATION, id, events)? }))
+            Ok(Some(JobStory { job, steps, events: last_events_told(connection, OPERATION, id, events)? }))
         })
         .await
     }
@@ -181,6 +182,27 @@ fn find(connection: &Connection, operation: &'static str, id: RunId) -> Result<O
         &format!("SELECT {RUN}, {JOB} FROM jobs JOIN runs ON runs.id = jobs.id WHERE jobs.id = ?1"),
         &[&id.to_string()],
         job,
+    )
+}
+
+/// What is told of a job's steps, in the order of its plan.
+fn steps(connection: &Connection, operation: &'static str, id: RunId) -> Result<Vec<StepStory>, StoreError> {
+    all(
+        connection,
+        operation,
+        "SELECT step, attempt, phase, evidence, started_at, ended_at
+         FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
+        &[&id.to_string()],
+        |columns| {
+            Ok(StepStory {
+                name: columns.get("step")?,
+                phase: columns.parse("phase", rows::named(StepPhase::parse))?,
+                attempt: columns.get("attempt")?,
+                started_at: columns.time("started_at")?,
+                ended_at: columns.time_opt("ended_at")?,
+                evidence: columns.parse("evidence", JsonText::parse)?,
+            })
+        },
     )
 }
 

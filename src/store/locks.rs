@@ -88,9 +88,10 @@ const TURNS: &str = "resource >= 'turn/' AND resource < 'turn0'";
 /// How far a line is looked through for somebody who can take all that it waits for.
 const LOOKED_AT: u32 = 2048;
 
-/// A run and everything below it, found through the index on `parent`.
+/// A run and everything below it, found through the index on `parent`. Always joined from the family to its runs (`CROSS
+/// JOIN` keeps the order): left to itself SQLite goes through all runs that wait, where there are many of them.
 const FAMILY: &str = "WITH RECURSIVE family (id) AS
-         (VALUES (?1) UNION SELECT runs.id FROM runs JOIN family ON runs.parent = family.id)";
+         (VALUES (?1) UNION SELECT runs.id FROM family CROSS JOIN runs ON runs.parent = family.id)";
 
 /// Runs that have not begun to work: what a missing lock keeps from being claimed.
 const NOT_BEGUN: &str = "lease_owner IS NULL AND lease_epoch = 0 AND phase IN ('queued', 'waiting', 'held')";
@@ -168,36 +169,42 @@ pub(super) fn sleep_until_deadline(
     .map(drop)
 }
 
+/// Takes a family out of the lines it stands in, unless somebody of it is left to begin.
+fn leave_lines() -> String {
+    format!(
+        "{FAMILY} DELETE FROM locks WHERE root = ?1 AND held = 0
+         AND NOT EXISTS (SELECT 1 FROM family CROSS JOIN runs ON runs.id = family.id WHERE {NOT_BEGUN})"
+    )
+}
+
+/// Whether anybody of a family has not ended.
+fn at_work() -> String {
+    format!(
+        "{FAMILY} SELECT 1 AS working FROM family CROSS JOIN runs ON runs.id = family.id WHERE phase <> 'ended' LIMIT 1"
+    )
+}
+
+/// Makes due what a family has left to begin.
+fn may_begin() -> String {
+    format!(
+        "{FAMILY} UPDATE runs SET next_run_at = ?2, revision = revision + 1
+         WHERE id IN (SELECT id FROM family) AND {NOT_BEGUN} AND phase <> 'held'"
+    )
+}
+
 /// A run has left the way to its goal: if nobody of its family is left to begin, the family leaves the lines it stands in.
 pub(super) fn withdraw(connection: &Connection, run: &Run) -> Result<(), StoreError> {
     if !in_line(connection, run.root)? {
         return Ok(());
     }
-    execute(
-        connection,
-        "leave the line for a lock",
-        &format!(
-            "{FAMILY} DELETE FROM locks WHERE root = ?1 AND held = 0
-             AND NOT EXISTS (SELECT 1 FROM runs JOIN family ON family.id = runs.id WHERE {NOT_BEGUN})"
-        ),
-        &[&run.root.to_string()],
-    )
-    .map(drop)
+    execute(connection, "leave the line for a lock", &leave_lines(), &[&run.root.to_string()]).map(drop)
 }
 
 /// A run has ended: if it was the last of its family, the family's locks go to the next in line, by priority and then age.
 pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result<(), StoreError> {
     const OPERATION: &str = "release locks";
     let root = root.to_string();
-    let working = first(
-        connection,
-        OPERATION,
-        &format!(
-            "{FAMILY} SELECT 1 AS working FROM runs JOIN family ON family.id = runs.id WHERE phase <> 'ended' LIMIT 1"
-        ),
-        &[&root],
-        |_| Ok(()),
-    )?;
+    let working = first(connection, OPERATION, &at_work(), &[&root], |_| Ok(()))?;
     if working.is_some() || mutant::active(Mutant::KeepsLock) {
         return Ok(());
     }
@@ -402,16 +409,7 @@ fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreErro
     for (resource, asker) in turns {
         super::signals::tell(connection, asker, TURN, &resource, now)?;
     }
-    execute(
-        connection,
-        OPERATION,
-        &format!(
-            "{FAMILY} UPDATE runs SET next_run_at = ?2, revision = revision + 1
-             WHERE id IN (SELECT id FROM family) AND {NOT_BEGUN} AND phase <> 'held'"
-        ),
-        params![root, now.to_string()],
-    )
-    .map(drop)
+    execute(connection, OPERATION, &may_begin(), params![root, now.to_string()]).map(drop)
 }
 
 /// Whether a family may not begin because it stands in line.
@@ -424,4 +422,44 @@ pub(super) fn in_line(connection: &Connection, root: RunId) -> Result<bool, Stor
         |_| Ok(()),
     )
     .map(|found| found.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::migrate;
+    use super::*;
+
+    /// A regression: with thousands of runs in line every one that left it went through all of them.
+    #[test]
+    fn a_family_is_found_without_going_through_all_runs_however_many_wait() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let now: Time = "2026-11-20T08:00:00Z".parse().unwrap();
+        migrate::run(&mut connection, Path::new("memory"), now).unwrap();
+        connection
+            .execute_batch(
+                "WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < 3000)
+                 INSERT INTO runs (id, kind, kind_version, root, phase, queue, priority, next_run_at, deadline_at,
+                                   progress_at, created_by, created_at, updated_at)
+                 SELECT 'run-' || n, 'drill', 1, 'run-' || n, 'queued', 'q', 0, '2026', '2027', '2026', 'ann', '2026', '2026'
+                 FROM numbers;
+                 INSERT INTO locks (resource, root, held, priority, since, capacity, batch, rank)
+                 SELECT 'rack', id, 0, 0, '2026', 1, '', 0 FROM runs;
+                 ANALYZE;",
+            )
+            .unwrap();
+        for statement in [leave_lines(), at_work(), may_begin()] {
+            let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
+            let parameters: &[&str] = if statement.contains("?2") { &["run-7", "2026"] } else { &["run-7"] };
+            let rows = explained
+                .query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>("detail"));
+            let plan: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
+            let all_runs = |line: &&String| {
+                line.starts_with("SCAN runs")
+                    || line.contains("INDEX idx_runs_") && !line.contains("(parent=?)")
+            };
+            assert_eq!(plan.iter().find(all_runs), None, "{statement}: {plan:#?}");
+        }
+    }
 }

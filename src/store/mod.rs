@@ -51,6 +51,6 @@ pub use jobs::{JobFilter, JobPage, JobStory};
 pub use locks::StandsInLine;
 pub use migrate::MigrateError;
 pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};
-pub use signals::{CANCEL, Delivered};
+pub use signals::{CANCEL, Delivered, Message};
 pub use unreadable::{UNREADABLE, Unreadable};
 pub use webhooks::{WebhookCounts, WebhookProgress};

@@ -1,5 +1,7 @@
 //! Rows to values and back, once for all files of this room.
 
+use std::cell::{Cell, RefCell};
+
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row, ToSql, params};
 use serde::Serialize;
@@ -17,19 +19,46 @@ pub(super) const RUN: &str = "runs.id, runs.kind, runs.kind_version, runs.server
      runs.deadline_at, runs.progress_at, runs.lease_owner, runs.lease_expires_at, runs.lease_epoch, \
      runs.cancel_requested_at, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
 
+/// Where the columns of a query are. Every row is read by the same names in the same order, so that a name is searched for
+/// once in a query and not once in a row: a search asks SQLite for the name of one column after the other.
+#[derive(Default)]
+struct Places {
+    found: RefCell<Vec<(&'static str, usize)>>,
+    next: Cell<usize>,
+}
+
 /// Reads columns by name and names the column when it cannot be read.
 pub(super) struct Columns<'a> {
     row: &'a Row<'a>,
     operation: &'static str,
+    places: &'a Places,
 }
 
 impl<'a> Columns<'a> {
-    pub(super) fn new(row: &'a Row<'a>, operation: &'static str) -> Self {
-        Self { row, operation }
+    fn new(row: &'a Row<'a>, operation: &'static str, places: &'a Places) -> Self {
+        places.next.set(0);
+        Self { row, operation, places }
     }
 
     pub(super) fn get<T: FromSql>(&self, column: &'static str) -> Result<T, StoreError> {
-        self.row.get(column).map_err(|source| StoreError::sqlite(self.operation, source))
+        let place = self.place(column)?;
+        self.row.get(place).map_err(|source| StoreError::sqlite(self.operation, source))
+    }
+
+    fn place(&self, column: &'static str) -> Result<usize, StoreError> {
+        let next = self.places.next.get();
+        self.places.next.set(next + 1);
+        let mut found = self.places.found.borrow_mut();
+        if let Some((name, place)) = found.get(next)
+            && *name == column
+        {
+            return Ok(*place);
+        }
+        let place = self.row.as_ref().column_index(column);
+        let place = place.map_err(|source| StoreError::sqlite(self.operation, source))?;
+        found.truncate(next);
+        found.push((column, place));
+        Ok(place)
     }
 
     pub(super) fn parse<T, E>(
@@ -40,9 +69,7 @@ impl<'a> Columns<'a> {
     where
         E: std::fmt::Display,
     {
-        self.text(column)?
-            .ok_or_else(|| self.corrupt(column, "it is NULL".to_owned()))
-            .and_then(|text| parse(text).map_err(|why| self.corrupt(column, why.to_string())))
+        parse(self.text(column)?).map_err(|why| self.corrupt(column, why.to_string()))
     }
 
     pub(super) fn parse_opt<T, E>(
@@ -53,14 +80,20 @@ impl<'a> Columns<'a> {
     where
         E: std::fmt::Display,
     {
-        self.text(column)?
+        self.text_opt(column)?
             .map(|text| parse(text).map_err(|why| self.corrupt(column, why.to_string())))
             .transpose()
     }
 
     /// A text as it lies in the row.
-    fn text(&self, column: &'static str) -> Result<Option<&str>, StoreError> {
-        let value = self.row.get_ref(column).map_err(|source| StoreError::sqlite(self.operation, source))?;
+    pub(super) fn text(&self, column: &'static str) -> Result<&'a str, StoreError> {
+        self.text_opt(column)?.ok_or_else(|| self.corrupt(column, "it is NULL".to_owned()))
+    }
+
+    /// The same where there may be none.
+    pub(super) fn text_opt(&self, column: &'static str) -> Result<Option<&'a str>, StoreError> {
+        let place = self.place(column)?;
+        let value = self.row.get_ref(place).map_err(|source| StoreError::sqlite(self.operation, source))?;
         value.as_str_or_null().map_err(|why| self.corrupt(column, why.to_string()))
     }
 
@@ -89,8 +122,25 @@ impl<'a> Columns<'a> {
         self.parse_opt(column, str::parse)
     }
 
-    fn corrupt(&self, column: &'static str, detail: String) -> StoreError {
+    /// A column that does not mean what it should.
+    pub(super) fn corrupt(&self, column: &'static str, detail: String) -> StoreError {
         StoreError::Corrupt { operation: self.operation, column, detail }
+    }
+}
+
+/// A moment of the database: what is read before this goes belongs together.
+pub(super) struct Moment<'a>(&'a Connection);
+
+impl<'a> Moment<'a> {
+    pub(super) fn begin(connection: &'a Connection, operation: &'static str) -> Result<Self, StoreError> {
+        execute(connection, operation, "BEGIN", &[]).map(|_begun| Self(connection))
+    }
+}
+
+impl Drop for Moment<'_> {
+    fn drop(&mut self) {
+        // Nothing was written that could be lost by it.
+        let _over = execute(self.0, "end a read", "ROLLBACK", &[]);
     }
 }
 
@@ -105,9 +155,9 @@ pub(super) fn all<T>(
     let failed = |source| StoreError::sqlite(operation, source);
     let mut statement = connection.prepare_cached(sql).map_err(failed)?;
     let mut rows = statement.query(parameters).map_err(failed)?;
-    let mut values = Vec::new();
+    let (mut values, places) = (Vec::new(), Places::default());
     while let Some(row) = rows.next().map_err(failed)? {
-        values.push(read(&Columns::new(row, operation))?);
+        values.push(read(&Columns::new(row, operation, &places))?);
     }
     Ok(values)
 }
@@ -146,7 +196,8 @@ pub(super) fn to_json<T: Serialize + ?Sized>(
     })
 }
 
-fn named<T>(parse: impl Fn(&str) -> Option<T>) -> impl Fn(&str) -> Result<T, String> {
+/// Reads a name of a closed set.
+pub(super) fn named<T>(parse: impl Fn(&str) -> Option<T>) -> impl Fn(&str) -> Result<T, String> {
     move |text| parse(text).ok_or_else(|| format!("unknown name {text:?}"))
 }
 
@@ -316,4 +367,24 @@ pub(super) fn append_events(
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_found_by_name_in_whatever_order_a_row_asks_for_them() {
+        let connection = Connection::open_in_memory().unwrap();
+        let sql =
+            "SELECT column1 AS a, column2 AS b, column3 AS c FROM (VALUES (1, 2, 3), (4, 5, 6), (7, 8, 9))";
+        let rows = all(&connection, "test", sql, &[], |columns| {
+            let a: i64 = columns.get("a")?;
+            let order = if a == 4 { ["c", "b"] } else { ["b", "c"] };
+            let [one, two] = order.map(|name| columns.get::<i64>(name).unwrap());
+            assert!(columns.get::<i64>("d").is_err());
+            Ok((a, one, two))
+        });
+        assert_eq!(rows.unwrap(), [(1, 2, 3), (4, 6, 5), (7, 8, 9)]);
+    }
 }

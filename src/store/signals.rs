@@ -26,6 +26,19 @@ pub enum Delivered {
     NoRun,
 }
 
+/// A signal to a run, with what it causes.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Whom it is for.
+    pub run: RunId,
+    /// What it says.
+    pub signal: Signal,
+    /// What the log says of it.
+    pub events: Vec<NewEvent>,
+    /// The change it causes in a parked run, and the epoch and revision that was computed from.
+    pub change: Option<(Change, (i64, i64))>,
+}
+
 impl Store {
     /// Stores a signal and, with it, the change it causes in a parked run (computed from that epoch and revision).
     pub async fn deliver(
@@ -36,22 +49,30 @@ impl Store {
         change: Option<(Change, (i64, i64))>,
         now: Time,
     ) -> Result<Delivered, StoreError> {
+        let mut delivered = self.deliver_all(vec![Message { run, signal, events, change }], now).await?;
+        delivered.pop().ok_or(StoreError::Panicked { operation: OPERATION })
+    }
+
+    /// The same for many runs in one transaction, each as if it were alone; answers in the order of the messages.
+    pub async fn deliver_all(&self, messages: Vec<Message>, now: Time) -> Result<Vec<Delivered>, StoreError> {
         self.writer
             .write(OPERATION, move |connection| {
-                deliver(connection, run, &signal, &events, change.as_ref(), now)
+                messages.iter().map(|message| deliver(connection, message, now)).collect()
             })
             .await
     }
 
-    /// The children of a run that were asked to end with it and have not yet turned to their finish lists.
-    pub async fn cancelled_children(&self, parent: RunId) -> Result<Vec<RunId>, StoreError> {
+    /// The children of these runs that were asked to end with them and have not yet turned to their finish lists.
+    pub async fn cancelled_children(&self, parents: &[RunId]) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find the cancelled children of a run";
+        let parents = to_json(OPERATION, parents)?;
         self.read(OPERATION, move |connection| {
             all(
                 connection,
                 OPERATION,
-                "SELECT id FROM runs WHERE parent = ?1 AND cancel_requested_at IS NOT NULL AND phase = 'running'",
-                &[&parent.to_string()],
+                "SELECT runs.id AS id FROM json_each(?1) AS parents CROSS JOIN runs ON runs.parent = parents.value
+                 WHERE runs.cancel_requested_at IS NOT NULL AND runs.phase = 'running'",
+                &[&parents],
                 |columns| columns.parse("id", str::parse::<RunId>),
             )
         })
@@ -64,14 +85,9 @@ impl Store {
     }
 }
 
-fn deliver(
-    connection: &Connection,
-    id: RunId,
-    signal: &Signal,
-    events: &[NewEvent],
-    change: Option<&(Change, (i64, i64))>,
-    now: Time,
-) -> Result<Delivered, StoreError> {
+fn deliver(connection: &Connection, message: &Message, now: Time) -> Result<Delivered, StoreError> {
+    let Message { run: id, signal, events, change } = message;
+    let (id, change) = (*id, change.as_ref());
     let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(Delivered::NoRun) };
     let earlier = signals(connection, OPERATION, id)?
         .into_iter()

@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,11 +11,6 @@ use super::super::error::ApiError;
 use super::super::extract::{Body, Writer};
 use super::show::find;
 use super::view;
-use crate::engine::{Verb, VerbFailure};
-use crate::model::RunId;
-
-/// Cancels asked for at once: they share transactions.
-const AT_ONCE: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,20 +33,7 @@ pub(in crate::api) async fn cancel(
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();
     let batch = find(&api, &id).await?;
     let jobs = api.store().open_jobs_of_batch(batch.id, !request.all).await?;
-    let asked = |job: RunId| {
-        let (engine, name, reason) = (&api.engine, &principal.name, &reason);
-        async move { engine.verb(job, Verb::Cancel, name, reason).await }
-    };
-    let mut cancelled = 0_u64;
-    let mut answers = stream::iter(jobs).map(asked).buffer_unordered(AT_ONCE);
-    while let Some(answer) = answers.next().await {
-        match answer {
-            Ok(_) => cancelled += 1,
-            // It ended by itself meanwhile.
-            Err(VerbFailure::Verb(_)) => {}
-            Err(failure) => return Err(failure.into()),
-        }
-    }
+    let cancelled = api.engine.cancel_all(&jobs, &principal.name, &reason).await?;
     let mut answer = view::batch(&batch, &api.store().batch_counts(batch.id).await?);
     answer["cancelled_now"] = json!(cancelled);
     Ok((StatusCode::ACCEPTED, Json(answer)))

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::extract::{Reader, page_size};
-use super::view;
+use super::view::JobView;
 use crate::model::{JobStatus, Outcome, RunId, Time};
 use crate::store::JobFilter;
 
@@ -20,7 +20,7 @@ pub(in crate::api) async fn list(
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, ApiError> {
     let page = api.store().jobs(filter(&query)?).await?;
-    let jobs: Vec<Value> = page.jobs.iter().map(view::job).collect();
+    let jobs: Vec<JobView<'_>> = page.jobs.iter().map(JobView::of).collect();
     let next = page.next.map(|(time, id)| format!("{time}_{id}"));
     Ok(Json(json!({ "jobs": jobs, "next": next })))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{Body, JobId, Writer, unknown_job};
-use super::view;
+use super::view::{self, JobView};
 use crate::auth::Principal;
 use crate::engine::Verb;
 use crate::model::{Job, RunId};
@@ -70,7 +70,7 @@ async fn ask(
     expect_unchanged(&job, headers)?;
     api.engine.verb(id, verb, &principal.name, &reason).await?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
-    let mut answer = view::job(&job);
+    let mut answer = json!(JobView::of(&job));
     if let Some(snapshot) = api.store().snapshot(id).await? {
         // What follows now, and what it may have to wait for.
         answer["explain"] = json!(api.engine.explain(&snapshot).await?);

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use axum::body::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -42,13 +43,19 @@ impl Api {
 
     /// Sends a request and reads the whole answer, which must be a success.
     pub(super) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let body = self.bytes(request).await?;
+        if body.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&body)?) }
+    }
+
+    /// The same, whatever it says: what a client makes of an answer is not the controller's time.
+    pub(super) async fn bytes(&self, request: RequestBuilder) -> anyhow::Result<Bytes> {
         let answer = request.send().await.context("ask the controller")?;
         let status = answer.status();
         let body = answer.bytes().await.context("read the controller's answer")?;
         if !status.is_success() {
             bail!("the controller answered {status}: {}", String::from_utf8_lossy(&body));
         }
-        if body.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&body)?) }
+        Ok(body)
     }
 
     pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
@@ -67,6 +74,10 @@ impl Api {
         Ok(line.and_then(|count| count.trim().parse::<f64>().ok()).map_or(0, |count| count as usize))
     }
 }
+
+/// How much later than asked for a timer of this program may ring, because it counts in milliseconds: that is no wait for the
+/// controller. What is beyond it is.
+const TICK: Duration = Duration::from_millis(1);
 
 /// Waiting times.
 #[derive(Default)]
@@ -115,7 +126,7 @@ where
                 if let Some(due) = due {
                     tokio::time::sleep_until(due).await;
                 }
-                let since = due.unwrap_or_else(Instant::now);
+                let since = due.map_or_else(Instant::now, |due| Instant::now().min(due + TICK));
                 act(item).await.map(|()| since.elapsed())
             }
         })

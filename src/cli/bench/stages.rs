@@ -303,7 +303,8 @@ impl Run<'_> {
         let seconds = if self.options.servers < 10_000 { 2 } else { 5 };
         let asked = jobs.iter().take(few).cycle().take(5000 * seconds).collect();
         let mut waits = paced(asked, Some(5000.0), 64, |(_, job)| async move {
-            self.api().get(&format!("/api/v1/jobs/{job}")).await.map(drop)
+            let page = self.api().request(Method::GET, &format!("/api/v1/jobs/{job}"));
+            self.api().bytes(page).await.map(drop)
         })
         .await?;
         self.figures.show("GET of a job, 5,000/s", &waits.shown(), "p99 2 ms")
@@ -425,7 +426,8 @@ impl Run<'_> {
         self.api().post(&format!("/api/v1/batches/{batch}/cancel"), &json!({})).await.map(drop)
     }
 
-    /// Five times as many jobs as there are hosts, none of which may begin: what they take.
+    /// Five times as many jobs as there are hosts, none of which may begin: what they take, and how long it is until those of
+    /// one batch are told that they are cancelled.
     async fn parked(&self) -> anyhow::Result<()> {
         let count = PARKED * self.options.servers;
         let serials: Vec<String> = (0..count).map(|number| format!("PARKED-{number}")).collect();
@@ -439,10 +441,15 @@ impl Run<'_> {
         })
         .await?;
         self.drain(true).await?;
+        let mut last = String::new();
         for some in serials.chunks(ROWS) {
-            self.batch(some.iter()).await?;
+            last = self.batch(some.iter()).await?;
         }
-        self.figures.show(&format!("memory, {count} parked jobs"), &self.memory()?, "")
+        self.figures.show(&format!("memory, {count} parked jobs"), &self.memory()?, "")?;
+        let began = Instant::now();
+        self.cancel(&last).await?;
+        let rows = (count - 1) % ROWS + 1;
+        self.figures.show(&format!("cancel of {rows} of them"), &milliseconds(began.elapsed()), "30 s")
     }
 
     /// Batches of all servers, until the database holds as many finished jobs as it is to hold.

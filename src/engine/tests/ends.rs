@@ -70,6 +70,44 @@ async fn cancel_of_a_waiting_a_retrying_and_a_held_run_takes_effect_at_once() {
 }
 
 #[tokio::test]
+async fn cancel_of_many_ends_each_in_its_state_and_counts_those_that_had_not_ended() {
+    let kit = Kit::new();
+    kit.script("told", [Act::Await("report")]);
+    kit.script("held", [Act::Hold]);
+    kit.script("work", [Act::WorkThenStall]);
+    let ended = kit.start("drill", &["a"]).await;
+    let (waiting, held) = (kit.start("drill", &["told"]).await, kit.start("drill", &["held"]).await);
+    kit.settle().await;
+    let at_work = kit.start("undoing", &["work"]).await;
+    let many = async {
+        kit.world.stalled.notified().await;
+        // More than share a transaction, some of them nobody's.
+        let mut runs = vec![ended, waiting, held, at_work, RunId::new()];
+        for _ in 0..150 {
+            runs.push(kit.start("drill", &["b"]).await);
+        }
+        assert_eq!(kit.engine.cancel_all(&runs, "ann", "wrong machine").await.unwrap(), 153);
+        for run in [waiting, held] {
+            assert_eq!(kit.run(run).await.outcome, Some(Outcome::Cancelled), "before any worker looked");
+        }
+        runs
+    };
+    let ((), runs) = tokio::join!(
+        async {
+            kit.settle().await;
+        },
+        many
+    );
+    kit.settle().await;
+    for run in runs[1..4].iter().chain(&runs[5..]) {
+        was_cancelled(&kit, *run).await;
+    }
+    assert_eq!(kit.ended(ended).await, Some(Outcome::Succeeded));
+    assert!(!kit.calls().contains(" b "), "one that never began was begun: {}", kit.calls());
+    assert_eq!(kit.engine.cancel_all(&runs, "ann", "again").await.unwrap(), 0);
+}
+
+#[tokio::test]
 async fn cancel_interrupts_a_step_at_work_and_its_finish_list_is_not_interrupted() {
     let kit = Kit::new();
     kit.script("b", [Act::WorkThenStall]);

@@ -15,10 +15,9 @@
 use std::sync::Arc;
 
 use redfish::{ErrorKind, RedfishError};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::evidence::{Discovered, Mounted, Replanned, Validated};
+use super::super::evidence::{Discovered, Mounted, Planned, Replanned, Validated};
 use super::super::fault::failure;
 use super::super::site::Site;
 use super::super::slots::{self, Capabilities, Learned, NoPlan, Plans, Refusal, SlotPlan};
@@ -26,7 +25,7 @@ use super::iso_build::{Use, grant, task_of};
 use super::{Host, class, left};
 use crate::engine::{StepContext, StepReport};
 use crate::media::{self, FrozenSplice, ImageDigest};
-use crate::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepRecord, chain};
+use crate::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepStory, chain};
 use crate::provision::QUEUE;
 
 /// The steps of a further plan.
@@ -36,16 +35,18 @@ const OCCUPIED: [&str; 3] = ["resourceinuse", "connectionoccupied", "sys446"];
 
 /// Every time a slot refused, in order.
 pub(super) fn replans(snapshot: &Snapshot) -> Vec<Replanned> {
-    replans_in(&snapshot.steps)
+    let evidence = snapshot.steps.iter().filter(|record| mounts(&record.name));
+    in_order(evidence.filter_map(|record| serde_json::from_value(record.evidence.clone()).ok()))
 }
 
-fn replans_in(steps: &[StepRecord]) -> Vec<Replanned> {
-    let mut all: Vec<Replanned> = steps
-        .iter()
-        .filter(|record| AGAIN[1..].contains(&record.name.as_str()))
-        .filter_map(|record| serde_json::from_value::<Mounted>(record.evidence.clone()).ok())
-        .filter_map(|mounted| mounted.replanned.map(|replanned| *replanned))
-        .collect();
+/// Whether this step inserts a medium.
+fn mounts(step: &str) -> bool {
+    AGAIN[1..].contains(&step)
+}
+
+fn in_order(mounted: impl Iterator<Item = Mounted>) -> Vec<Replanned> {
+    let mut all: Vec<Replanned> =
+        mounted.filter_map(|mounted| mounted.replanned.map(|replanned| *replanned)).collect();
     all.sort_by_key(|replanned| replanned.attempt);
     all
 }
@@ -56,15 +57,22 @@ pub(super) fn in_force(snapshot: &Snapshot, found: Discovered) -> Discovered {
 }
 
 /// The slot plan of a job as its steps have left it: which, with which slots, why, and what refused before.
-pub fn slot_plan(steps: &[StepRecord]) -> Option<Value> {
-    let discovered = steps.iter().rfind(|record| record.name == "redfish.discover")?;
-    let found: Discovered = Discovered::deserialize(&discovered.evidence).ok()?;
-    let replans = replans_in(steps);
+pub fn slot_plan(steps: &[StepStory]) -> Option<Value> {
+    let discovered = steps.iter().rfind(|step| step.name == "redfish.discover")?;
+    let mut found: Planned = discovered.evidence.read().ok()?;
+    let replans =
+        in_order(steps.iter().filter(|step| mounts(&step.name)).filter_map(|step| step.evidence.read().ok()));
     let refused: Vec<Value> = replans
         .iter()
         .map(|replanned| json!({ "slot": replanned.refusal.slot_id, "words": replanned.refusal.words }))
         .collect();
-    let found = with_replans(replans, found);
+    if let Some(newest) = replans.into_iter().next_back() {
+        found.attempt = newest.attempt;
+        found.plan = newest.choice.plan;
+        found.reason = newest.choice.reason;
+        found.boot_slot = newest.choice.boot;
+        found.task_slots = newest.choice.task.into_iter().collect();
+    }
     let id = |uri: &String| found.discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| &slot.id);
     let slots: Vec<&String> =
         std::iter::once(&found.boot_slot).chain(&found.task_slots).filter_map(id).collect();

@@ -1,7 +1,7 @@
 //! Signals, children, projections, grants and the log.
 
 use super::*;
-use crate::model::{Artifact, Failure, Grant, GrantReads, JobStatus};
+use crate::model::{Artifact, Failure, Grant, GrantReads, JobStatus, JsonText};
 use crate::store::{CANCEL, Delivered, EventFilter, JobFilter};
 
 #[tokio::test]
@@ -239,6 +239,26 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
     let ended = kit.store.grants(id).await.unwrap().remove(0);
     assert_eq!((ended.ended_at, ended.grant.frozen), (Some(at(20)), None));
     assert_eq!(kit.store.pull_grant("p").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_job_tells_its_events_as_the_log_does() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let plain = NewEvent::info("tick", "said \"so\"\n").by("maintenance-os");
+    let full = NewEvent::error("tick", "ü")
+        .with(json!({ "b": [1.5, null], "a": { "c": "\u{1f980}" } }))
+        .of_step("one", 2);
+    kit.store.append(Some(id), Some(serial("A")), vec![plain, full], at(1)).await.unwrap();
+    let log = kit.store.last_events(id, 9).await.unwrap();
+    let story = kit.store.job_story(id, 9).await.unwrap().unwrap();
+    let log: Vec<String> = log.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
+    let told: Vec<&str> = story.events.iter().map(JsonText::as_str).collect();
+    assert_eq!(told.len(), 3);
+    assert_eq!(told, log);
+    let latest = kit.store.job_story(id, 1).await.unwrap().unwrap().events;
+    assert_eq!(latest, story.events[2..]);
 }
 
 #[tokio::test]

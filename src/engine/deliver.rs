@@ -7,7 +7,7 @@ use super::dispatcher::Engine;
 use super::kind::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
 use super::verbs::{self, Verb, VerbError};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{Change, NewEvent, Phase, Run, RunId, Signal, Snapshot, Time};
+use crate::model::{Change, NewEvent, Outcome, Phase, Run, RunId, Signal, Snapshot, Time};
 use crate::store::{Committed, Delivered, Message, StoreError, UNREADABLE};
 
 /// How often a delivery is computed again because the run moved meanwhile.
@@ -116,7 +116,7 @@ impl Engine {
         Some((decide::after(&told, record, &report, &circumstances), report))
     }
 
-    /// Carries out an operator's verb; durable when it answers.
+    /// Carries out an operator's verb; durable when it answers. A cancel of what is cancelled already changes nothing.
     pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<(), VerbFailure> {
         for _ in 0..MOVES {
             let snapshot = match self.store().snapshot(run).await {
@@ -129,6 +129,10 @@ impl Engine {
                 return self.unreadable_verb(run, verb, actor).await;
             }
             let phase = snapshot.run.phase;
+            // Asked again by somebody who did not hear the answer, or wants the same.
+            if verb == Verb::Cancel && snapshot.run.outcome == Some(Outcome::Cancelled) {
+                return Ok(());
+            }
             if !verb.allowed(phase) {
                 return Err(VerbError::NotNow { verb, phase }.into());
             }

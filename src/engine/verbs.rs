@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!             queued  running  waiting  held  unwinding  finishing  ended
-//!   cancel      yes     yes      yes     yes     no          no       no     (already ending: nothing to cancel)
+//!   cancel      yes     yes      yes     yes     no          no       no     (already ending: nothing to cancel, unless
+//!                                                                             it was cancelled: then asking again is fine)
 //!   hold        yes     no       yes      no     no          no       no
 //!   resume      no      no       no      yes     no          no       no
 //! ```

@@ -153,3 +153,92 @@ pub(super) fn unavailable(step: &str, why: &impl std::fmt::Display) -> StepRepor
         "see /readyz for what is wrong with the controller",
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use redfish::Operation;
+
+    use super::*;
+
+    fn error(kind: ErrorKind, maybe_applied: bool) -> RedfishError {
+        RedfishError { operation: Operation::Insert, request: None, kind, maybe_applied }
+    }
+
+    fn class_of(report: &StepReport) -> (&'static str, String) {
+        match &report.verdict {
+            Verdict::Retry(failure) => ("retry", failure.class.clone()),
+            Verdict::Fail(failure) => ("fail", failure.class.clone()),
+            Verdict::Wait(wait) => ("wait", wait.reason.name.to_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn busy(retry_after: Option<u64>) -> ErrorKind {
+        let retry_after = retry_after.map(Duration::from_secs);
+        ErrorKind::Busy { status: 503, message_id: None, message: "in POST".to_owned(), retry_after }
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_again_and_a_definite_no_is_the_end() {
+        let text = String::new;
+        let tls = |problem| ErrorKind::Tls { problem, detail: text() };
+        let denied = |denial| ErrorKind::Unauthorized { denial, message: text() };
+        let unreachable = |problem| ErrorKind::Unreachable { problem, detail: text() };
+        let table = [
+            (unreachable(TransportErrorKind::Refused), "retry", class::BMC_UNREACHABLE),
+            (ErrorKind::Timeout { detail: text() }, "retry", class::BMC_UNREACHABLE),
+            (tls(TransportErrorKind::PinMismatch), "fail", class::BMC_UNREACHABLE),
+            (ErrorKind::NotSupported { what: text() }, "fail", class::UNSUPPORTED),
+            (ErrorKind::License { message: text() }, "fail", class::UNSUPPORTED),
+            (ErrorKind::NoVirtualMedia { detail: text() }, "fail", class::UNSUPPORTED),
+            (denied(Denial::Credentials), "fail", class::INPUT),
+            (ErrorKind::Config { detail: text() }, "fail", class::INPUT),
+            (busy(None), "retry", class::TRANSIENT),
+            (ErrorKind::Server { status: 500, message_id: None, message: text() }, "retry", class::TRANSIENT),
+            (ErrorKind::Fenced, "retry", class::TRANSIENT),
+            (ErrorKind::NotFound { message: text() }, "retry", class::BMC_REFUSED),
+            (
+                ErrorKind::Refused { status: 400, message_id: None, message: text() },
+                "fail",
+                class::BMC_REFUSED,
+            ),
+        ];
+        for (kind, verdict, class) in table {
+            let shown = format!("{kind:?}");
+            assert_eq!(
+                class_of(&of_redfish("step", &error(kind, false))),
+                (verdict, class.to_owned()),
+                "{shown}"
+            );
+        }
+        let refused = ErrorKind::Refused { status: 400, message_id: None, message: text() };
+        assert_eq!(class_of(&of_redfish("step", &error(refused, true))).0, "retry", "its fate is unknown");
+    }
+
+    #[test]
+    fn a_change_that_comes_too_early_is_waited_for_as_long_as_the_bmc_says() {
+        for (asked, paused) in [(Some(7), Duration::from_secs(7)), (None, BUSY_AGAIN)] {
+            let report = unless_busy("step", &error(busy(asked), false));
+            let Verdict::Wait(wait) = report.verdict else { panic!("{report:?}") };
+            assert_eq!((wait.reason.name, wait.poll), (waits::BMC_BUSY.name, Some(paused)));
+        }
+    }
+
+    #[test]
+    fn the_next_action_names_the_command_and_the_server() {
+        let action = |kind| about(&next_action(&error(kind, false)), "XF-7");
+        let tls = |problem, detail: &str| ErrorKind::Tls { problem, detail: detail.to_owned() };
+        let pinned = action(tls(TransportErrorKind::PinMismatch, "pinned ab, shown cd:ef"));
+        assert!(pinned.ends_with("`shoal server update XF-7 --tls-fingerprint cd:ef`"), "{pinned}");
+        let untrusted = action(tls(TransportErrorKind::Untrusted, ""));
+        assert!(
+            untrusted.ends_with("`shoal server update XF-7 --tls pinned`, or REDFISH_CA_FILE"),
+            "{untrusted}"
+        );
+        let denied = action(ErrorKind::Unauthorized { denial: Denial::Credentials, message: String::new() });
+        assert!(denied.ends_with("`shoal server update XF-7 --bmc-password-stdin`"), "{denied}");
+        let nowhere =
+            action(ErrorKind::Unreachable { problem: TransportErrorKind::Resolve, detail: String::new() });
+        assert!(nowhere.ends_with("`shoal server update XF-7 --bmc-address …`"), "{nowhere}");
+    }
+}

@@ -34,6 +34,27 @@ async fn cancel_of_a_queued_run_never_starts_it() {
     was_cancelled(&kit, id).await;
 }
 
+/// A regression of the soak: the answer to the first was lost with its controller, and the second was told that it is too late.
+#[tokio::test]
+async fn cancel_asked_for_again_is_no_conflict_and_changes_nothing() {
+    let kit = Kit::new();
+    kit.script("a", [Act::Await("report")]);
+    let id = kit.start("drill", &["a"]).await;
+    kit.settle().await;
+    cancel(&kit, id).await;
+    let finishing = kit.run(id).await;
+    assert_eq!(finishing.phase, Phase::Finishing);
+    cancel(&kit, id).await;
+    assert_eq!(kit.run(id).await, finishing);
+    kit.settle().await;
+    cancel(&kit, id).await;
+    was_cancelled(&kit, id).await;
+    let succeeded = kit.start("drill", &["b"]).await;
+    kit.settle().await;
+    let late = kit.engine.verb(succeeded, Verb::Cancel, "ann", "").await;
+    assert!(matches!(late, Err(VerbFailure::Verb(VerbError::NotNow { .. }))), "{late:?}");
+}
+
 #[tokio::test]
 async fn cancel_of_a_run_in_line_for_a_lock_ends_it_while_the_holder_works_on() {
     let kit = Kit::new();

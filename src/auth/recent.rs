@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::store::TokenRecord;
 
 /// How long a look-up is believed.
-pub(super) const BELIEVED: Duration = Duration::from_secs(1);
+const BELIEVED: Duration = Duration::from_secs(1);
 /// Tokens remembered at most.
 const MOST: usize = 256;
 

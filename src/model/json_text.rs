@@ -25,7 +25,7 @@ impl JsonText {
         self.0.get()
     }
 
-    /// What it says.
+    /// What it says; nothing (`null`) when it is nested more deeply than is read.
     pub fn value(&self) -> Value {
         self.read().unwrap_or_default()
     }

@@ -50,6 +50,7 @@ impl Store {
         now: Time,
     ) -> Result<Delivered, StoreError> {
         let mut delivered = self.deliver_all(vec![Message { run, signal, events, change }], now).await?;
+        // One message, one answer.
         delivered.pop().ok_or(StoreError::Panicked { operation: OPERATION })
     }
 

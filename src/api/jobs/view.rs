@@ -113,8 +113,8 @@ impl<'a> StoryView<'a> {
 fn completion(steps: &[StepStory]) -> Option<Value> {
     // Most evidence says nothing about it, and is not read for that.
     let may_say = |step: &&StepStory| step.evidence.as_str().contains("\"completion\"");
-    let evidence = steps.iter().rev().filter(may_say).map(|step| step.evidence.value());
-    let said = { evidence }.find(|evidence| evidence["completion"].is_string())?;
+    let mut evidence = steps.iter().rev().filter(may_say).map(|step| step.evidence.value());
+    let said = evidence.find(|evidence| evidence["completion"].is_string())?;
     Some(json!({ "by": said["completion"], "sign": said.get("sign"), "at": said["at"] }))
 }
 

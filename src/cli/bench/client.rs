@@ -123,10 +123,15 @@ where
             let due = rate.map(|rate| began + Duration::from_secs_f64(number as f64 / rate));
             let act = &act;
             async move {
-                if let Some(due) = due {
-                    tokio::time::sleep_until(due).await;
-                }
-                let since = due.map_or_else(Instant::now, |due| Instant::now().min(due + TICK));
+                let since = match due {
+                    Some(due) if due > Instant::now() => {
+                        tokio::time::sleep_until(due).await;
+                        Instant::now().min(due + TICK)
+                    }
+                    // No lane was free when it was due: all of that is a wait for the controller.
+                    Some(due) => due,
+                    None => Instant::now(),
+                };
                 act(item).await.map(|()| since.elapsed())
             }
         })

@@ -484,7 +484,7 @@ pub(crate) fn classify(
     secrets: &[&str],
 ) -> ErrorKind {
     let message = body.sentence(secrets);
-    let message_id = body.id();
+    let message_id = body.id(secrets);
     let code = status.as_u16();
     if body.has_key(&PASSWORD_KEYS) {
         return ErrorKind::Unauthorized { denial: Denial::PasswordChangeRequired, message };

@@ -311,7 +311,7 @@ impl Core {
         };
         match json::object(&answer.body) {
             Ok(fields) if fields.contains_key("error") && !fields.contains_key("@odata.id") => {
-                let said = self.shown(&ErrorBody::from_fields(&fields), &[]);
+                let said = ErrorBody::from_fields(&fields).sentence(&self.secrets_of(answer, &[]));
                 unusable(format!("an error with status {}: {said}", answer.status.as_u16()), false)
             }
             Ok(fields) => Ok(Resource::new(&answer.path, &answer.headers, fields)),
@@ -321,15 +321,7 @@ impl Core {
 
     /// The error an answer outside 2xx stands for. `secrets` are texts of the request that must not be shown.
     pub(crate) fn refusal(&self, operation: Operation, answer: &Answer, secrets: &[&str]) -> RedfishError {
-        let mut secrets = secrets.to_vec();
-        secrets.push(self.credentials.password.expose_secret());
-        match &answer.proof {
-            Some(Proof::Token(handle)) => secrets.push(handle.token.expose_secret()),
-            Some(Proof::Basic(value)) => {
-                secrets.extend(value.to_str().iter().flat_map(|value| value.split(' ').nth(1)))
-            }
-            None => {}
-        }
+        let secrets = self.secrets_of(answer, secrets);
         let body = answer.error();
         let mut kind = classify(answer.status, &body, answer.retry_after(), &secrets);
         let profile = self.profile();
@@ -337,7 +329,7 @@ impl Core {
         if body.has_key(&busy) {
             kind = ErrorKind::Busy {
                 status: answer.status.as_u16(),
-                message_id: body.id(),
+                message_id: body.id(&secrets),
                 message: body.sentence(&secrets),
                 retry_after: answer.retry_after(),
             };
@@ -364,11 +356,18 @@ impl Core {
         ErrorKind::BadAnswer { detail, lasting: true }
     }
 
-    /// What a BMC said in a body, without the password and the texts given.
-    pub(crate) fn shown(&self, body: &ErrorBody, secrets: &[&str]) -> String {
-        let mut secrets = secrets.to_vec();
+    /// What must not be shown of an answer: the password, what the request proved itself with, and the texts given.
+    pub(crate) fn secrets_of<'a>(&'a self, answer: &'a Answer, given: &[&'a str]) -> Vec<&'a str> {
+        let mut secrets = given.to_vec();
         secrets.push(self.credentials.password.expose_secret());
-        body.sentence(&secrets)
+        match &answer.proof {
+            Some(Proof::Token(handle)) => secrets.push(handle.token.expose_secret()),
+            Some(Proof::Basic(value)) => {
+                secrets.extend(value.to_str().iter().flat_map(|value| value.split(' ').nth(1)))
+            }
+            None => {}
+        }
+        secrets
     }
 
     /// Sends a call with credentials, once more with new ones after a 401 of a session token.

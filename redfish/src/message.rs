@@ -74,10 +74,10 @@ impl ErrorBody {
             .max_by_key(|message| message.severity)
     }
 
-    /// The message id, as the BMC wrote it.
-    pub(crate) fn id(&self) -> Option<String> {
-        let code = || Some(self.code.clone()).filter(|code| !code.is_empty());
-        self.main().map(|message| message.id.clone()).or_else(code)
+    /// The message id, as the BMC wrote it. Only the standard says that it is a word; it is as foreign as any text.
+    pub(crate) fn id(&self, secrets: &[&str]) -> Option<String> {
+        let id = self.main().map_or(&self.code, |message| &message.id);
+        Some(redact(id, secrets)).filter(|id| !id.is_empty())
     }
 
     /// What the BMC said, for people.
@@ -191,7 +191,7 @@ mod tests {
             {"MessageId": "IDRAC.2.4.SYS518", "Message": "not ready", "Severity": "Critical"},
             {"MessageId": "Base.1.8.Other", "Message": "other", "Severity": "Critical"},
         ]}}));
-        assert_eq!(body.id().as_deref(), Some("IDRAC.2.4.SYS518"));
+        assert_eq!(body.id(&[]).as_deref(), Some("IDRAC.2.4.SYS518"));
         assert_eq!(body.sentence(&[]), "not ready");
         assert!(body.has_key(&["sys518"]));
         assert!(body.has_key(&["generalerror"]));

@@ -131,8 +131,8 @@ impl Core {
             return match state.to_ascii_lowercase().as_str() {
                 "completed" => Verdict::Ended,
                 "exception" | "killed" | "cancelled" | "canceled" | "interrupted" | "failed" => {
-                    let body = ErrorBody::from_fields(&fields);
-                    let (message_id, message) = (body.id(), self.shown(&body, secrets));
+                    let (body, secrets) = (ErrorBody::from_fields(&fields), self.secrets_of(answer, secrets));
+                    let (message_id, message) = (body.id(&secrets), body.sentence(&secrets));
                     let kind = ErrorKind::TaskFailed { state, message_id, message };
                     Verdict::Failed(RedfishError::new(operation, kind))
                 }

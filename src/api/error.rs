@@ -138,11 +138,14 @@ impl From<StoreError> for ApiError {
             )
             .header(header::RETRY_AFTER, "5");
         }
-        Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal",
-            "something went wrong here; see the log for this request",
-        )
+        internal()
+    }
+}
+
+impl From<serde_json::Error> for ApiError {
+    fn from(error: serde_json::Error) -> Self {
+        tracing::error!(%error, "an answer could not be written as JSON");
+        internal()
     }
 }
 
@@ -163,6 +166,14 @@ impl From<VerbFailure> for ApiError {
             VerbFailure::Busy => busy(),
         }
     }
+}
+
+fn internal() -> ApiError {
+    ApiError::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "something went wrong here; see the log for this request",
+    )
 }
 
 fn busy() -> ApiError {

@@ -18,8 +18,8 @@
 //! - An unknown user costs as much time as a wrong password.
 //! - Passwords are verified on few threads with a short queue; what does not fit is refused with "unavailable",
 //!   because each verification takes tens of milliseconds and megabytes on purpose.
-//! - Removing a user, a role or a token in the store takes effect with the next request: only "this password matches
-//!   this hash" is remembered.
+//! - Removing a user or a role in the store takes effect with the next request: only "this password matches this hash"
+//!   is remembered. An API token that is removed is refused a second later at the latest ([`recent`]).
 //!
 //! Answers and status codes are the API's business; this room knows no HTTP beyond the text of one header.
 //!

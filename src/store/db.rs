@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::in_place::{Around, InPlace, Memory};
 use super::migrate::{self, MigrateError};
+use super::pages::Pages;
 use super::writer::Writer;
 use crate::model::{Time, Turns};
 
@@ -161,7 +162,8 @@ impl Store {
             })
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
-        let writer = Writer::start(connection)
+        let pages = Pages::watching(&connection).map_err(failed)?;
+        let writer = Writer::start(connection, pages)
             .map_err(|_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the writer"))))?;
         Ok(Self {
             writer,
@@ -182,9 +184,10 @@ impl Store {
         configure(&connection).map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, &path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
+        let pages = Pages::watching(&connection).map_err(failed)?;
         let place = Arc::new(InPlace::new(connection, around));
         Ok(Self {
-            writer: Writer::in_place(Arc::clone(&place)),
+            writer: Writer::in_place(Arc::clone(&place), pages),
             turns: Arc::default(),
             readers: Source::InPlace(place),
         })

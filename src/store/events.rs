@@ -19,28 +19,25 @@ pub struct EventFilter {
     pub limit: u32,
 }
 
-/// The newest events of a run, the newest first.
-const LAST: &str =
-    "SELECT seq, time, run, server, type, level, step, attempt, actor, message, data FROM events
-     WHERE run = ?1 ORDER BY seq DESC LIMIT ?2";
+/// The columns [`event`] and [`told`] read.
+const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor, message, data";
 
 impl Store {
     /// Events in the order of the log.
     pub async fn events(&self, filter: EventFilter) -> Result<Vec<Event>, StoreError> {
         const OPERATION: &str = "read events";
-        const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor, message, data FROM events WHERE seq > ?1";
         self.read(OPERATION, move |connection| match filter.run {
             Some(run) => all(
                 connection,
                 OPERATION,
-                &format!("SELECT {COLUMNS} AND run = ?3 ORDER BY seq LIMIT ?2"),
+                &format!("SELECT {COLUMNS} FROM events WHERE seq > ?1 AND run = ?3 ORDER BY seq LIMIT ?2"),
                 params![filter.after, filter.limit, run.to_string()],
                 event,
             ),
             None => all(
                 connection,
                 OPERATION,
-                &format!("SELECT {COLUMNS} ORDER BY seq LIMIT ?2"),
+                &format!("SELECT {COLUMNS} FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2"),
                 params![filter.after, filter.limit],
                 event,
             ),
@@ -88,6 +85,11 @@ impl Store {
     }
 }
 
+/// The newest events of a run, the newest first.
+fn newest() -> String {
+    format!("SELECT {COLUMNS} FROM events WHERE run = ?1 ORDER BY seq DESC LIMIT ?2")
+}
+
 /// The last events of a run, in the order of the log.
 fn last_events(
     connection: &Connection,
@@ -95,7 +97,7 @@ fn last_events(
     run: RunId,
     limit: u32,
 ) -> Result<Vec<Event>, StoreError> {
-    let mut events = all(connection, operation, LAST, params![run.to_string(), limit], event)?;
+    let mut events = all(connection, operation, &newest(), params![run.to_string(), limit], event)?;
     events.reverse();
     Ok(events)
 }
@@ -107,7 +109,7 @@ pub(super) fn last_events_told(
     run: RunId,
     limit: u32,
 ) -> Result<Vec<JsonText>, StoreError> {
-    let mut events = all(connection, operation, LAST, params![run.to_string(), limit], told)?;
+    let mut events = all(connection, operation, &newest(), params![run.to_string(), limit], told)?;
     events.reverse();
     Ok(events)
 }
@@ -154,6 +156,7 @@ struct EventRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<&'a RawValue>,
 }
+
 pub(super) fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
     Ok(Event {
         seq: columns.get("seq")?,

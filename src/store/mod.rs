@@ -3,12 +3,14 @@
 //! ```text
 //!   callers --(typed methods)--> Store --+--> writer thread: [job job job] one transaction, one fsync, then the answers
 //!                                        +--> reader pool:   query_only connections on the blocking pool
+//!                                        +--> pages of jobs, kept until the writer touches a row of theirs
 //! ```
 //!
 //! Invariants
 //! - An answer to a write is sent after its transaction is on disk (`synchronous=FULL`, lock L9); many share one fsync.
 //! - A failed job of a batch rolls back alone (savepoint); a failed commit fails the whole batch, and every caller hears it.
 //! - Every change of a run names the epoch and revision it was computed from (lock L7); otherwise nothing is written.
+//! - A page of a job that is kept ([`Page`]) is what the rows would give, from before a write can be seen.
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
 mod audit;
@@ -25,6 +27,7 @@ mod in_place;
 mod jobs;
 mod locks;
 mod migrate;
+mod pages;
 mod retention;
 mod rows;
 mod servers;
@@ -50,6 +53,7 @@ pub use in_place::{Around, Before, Memory};
 pub use jobs::{JobFilter, JobPage, JobStory};
 pub use locks::StandsInLine;
 pub use migrate::MigrateError;
+pub use pages::{Blank, Page};
 pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};
 pub use signals::{CANCEL, Delivered, Message};
 pub use unreadable::{UNREADABLE, Unreadable};

@@ -22,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::db::StoreError;
 use super::in_place::InPlace;
+use super::pages::Pages;
 use crate::model::witness;
 
 /// Jobs that share one transaction at most.
@@ -74,6 +75,7 @@ where
 pub(super) struct Writer {
     hands: Hands,
     commits: watch::Receiver<u64>,
+    pages: Arc<Pages>,
 }
 
 /// Who carries out the transactions.
@@ -85,23 +87,29 @@ enum Hands {
 
 impl Writer {
     /// Starts the thread that owns `connection`.
-    pub(super) fn start(connection: Connection) -> std::io::Result<Self> {
+    pub(super) fn start(connection: Connection, pages: Arc<Pages>) -> std::io::Result<Self> {
         let (queue, work) = mpsc::channel(QUEUE);
         let (committed, commits) = watch::channel(0);
+        let kept = Arc::clone(&pages);
         std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || run(connection, work, &committed))?;
-        Ok(Self { hands: Hands::Thread(queue), commits })
+            .spawn(move || run(connection, work, &committed, &kept))?;
+        Ok(Self { hands: Hands::Thread(queue), commits, pages })
     }
 
     /// A writer whose callers do the work themselves.
-    pub(super) fn in_place(place: Arc<InPlace>) -> Self {
-        Self { commits: place.commits(), hands: Hands::InPlace(place) }
+    pub(super) fn in_place(place: Arc<InPlace>, pages: Arc<Pages>) -> Self {
+        Self { commits: place.commits(), hands: Hands::InPlace(place), pages }
     }
 
     /// Counts the committed transactions.
     pub(super) fn commits(&self) -> watch::Receiver<u64> {
         self.commits.clone()
+    }
+
+    /// The pages that are kept of what was written.
+    pub(super) fn pages(&self) -> &Arc<Pages> {
+        &self.pages
     }
 
     /// How many jobs wait for the writer.
@@ -124,21 +132,28 @@ impl Writer {
         match &self.hands {
             Hands::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
             Hands::InPlace(place) => {
-                place.write(operation, |connection| commit_batch(connection, &mut vec![job])).await?;
+                place
+                    .write(operation, |connection| commit_batch(connection, &mut vec![job], &self.pages))
+                    .await?;
             }
         }
         receive.await.map_err(|_| StoreError::Closed)?
     }
 }
 
-fn run(connection: Connection, mut queue: mpsc::Receiver<Box<dyn Job>>, committed: &watch::Sender<u64>) {
+fn run(
+    connection: Connection,
+    mut queue: mpsc::Receiver<Box<dyn Job>>,
+    committed: &watch::Sender<u64>,
+    pages: &Pages,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut last = 1;
     while let Some(first) = queue.blocking_recv() {
         batch.push(first);
         collect(&mut queue, &mut batch, last);
         last = batch.len();
-        commit_batch(&connection, &mut batch);
+        commit_batch(&connection, &mut batch, pages);
         committed.send_modify(|count| *count += 1);
     }
     let _best_effort = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);");
@@ -163,7 +178,7 @@ fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
+fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &Pages) {
     if let Err(source) = step(connection, "BEGIN IMMEDIATE") {
         let why = StoreError::sqlite("begin a transaction", source);
         batch.drain(..).for_each(|job| job.refuse(why.clone()));
@@ -183,6 +198,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
     if writes {
         witness::passing("commit");
     }
+    pages.close(connection);
     let committed = match broken {
         Some(why) => Err(why),
         None => {
@@ -192,6 +208,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>) {
     if committed.is_err() && !connection.is_autocommit() {
         let _best_effort = connection.execute_batch("ROLLBACK");
     }
+    pages.open();
     if writes {
         witness::passing("committed");
     }

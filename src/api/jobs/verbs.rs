@@ -87,7 +87,7 @@ pub(in crate::api) fn reason(body: &Body) -> Result<String, ApiError> {
 /// Holds a request to the state its author saw: `If-Match` with the `ETag` of `GET`.
 pub(super) fn expect_unchanged(job: &Job, headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(expected) = headers.get(header::IF_MATCH) else { return Ok(()) };
-    let current = view::etag(job);
+    let current = view::etag(job.run.revision);
     let listed = |text: &str| text.split(',').map(str::trim).any(|tag| tag == "*" || tag == current);
     if expected.to_str().is_ok_and(listed) {
         return Ok(());

@@ -119,8 +119,8 @@ fn completion(steps: &[StepStory]) -> Option<Value> {
 }
 
 /// The version of a job a client has seen.
-pub(super) fn etag(job: &Job) -> String {
-    format!("\"{}\"", job.run.revision)
+pub(super) fn etag(revision: i64) -> String {
+    format!("\"{revision}\"")
 }
 
 fn cleanup(job: &Job) -> &'static str {

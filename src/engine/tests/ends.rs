@@ -144,7 +144,8 @@ async fn cancel_interrupts_a_step_at_work_and_its_finish_list_is_not_interrupted
             drop(kit.engine.verb(id, Verb::Cancel, "bob", "me too").await);
         }
     );
-    assert_eq!(kit.calls(), "a b undo b+ undo a clean");
+    // Whether the second one still interrupted the worker, who then begins anew, is chance; what is done is not.
+    assert_eq!(kit.calls().replace('+', ""), "a b undo b undo a clean");
     was_cancelled(&kit, id).await;
 }
 

@@ -4,6 +4,7 @@ mod admission;
 mod creation;
 mod leases;
 mod lines;
+mod pages;
 mod records;
 mod webhooks;
 mod writing;
@@ -15,7 +16,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{Claimed, Committed, Created, Creation, ServerChange, Store};
+use super::{Claimed, Committed, Created, Creation, ServerChange, Store, StoreError};
 use crate::model::{
     Change, Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, Phase, Plan, Run, RunId,
     Serial, Server, Signal, Snapshot, StepInstance, Time, TlsMode, Wait,

@@ -64,32 +64,6 @@ pub(super) struct Discovered {
     pub(super) grants: Vec<String>,
 }
 
-/// What a job's page tells of a [`Discovered`], read without the rest of it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Planned {
-    pub(super) discovery: SlotNames,
-    pub(super) plan: SlotPlan,
-    #[serde(default)]
-    pub(super) reason: String,
-    pub(super) boot_slot: String,
-    pub(super) task_slots: Vec<String>,
-    #[serde(default = "first")]
-    pub(super) attempt: u32,
-}
-
-/// The slots of a [`Discovery`].
-#[derive(Debug, Deserialize)]
-pub(super) struct SlotNames {
-    pub(super) slots: Vec<SlotName>,
-}
-
-/// A slot and what people call it.
-#[derive(Debug, Deserialize)]
-pub(super) struct SlotName {
-    pub(super) uri: String,
-    pub(super) id: String,
-}
-
 fn first() -> u32 {
     1
 }

@@ -17,7 +17,9 @@
 //! Nothing here is a copy of what it tests: a controller is put together by [`crate::app::Controller`] as for `serve`, only its
 //! surroundings (clock, chance, network, database in place) are the world's.
 //!
-//! Invariants
+//! [`commits`] stands beside it and measures the store on a real disk.
+//!
+//! Invariants of the simulation
 //! - One seed, one story: the same seed gives the same log, byte for byte. No thread, no socket, no wall clock; what the
 //!   file system does (the library of maintenance images) has no part in any order.
 //! - A crash loses everything but what was committed and what the BMCs were told.
@@ -25,6 +27,7 @@
 
 mod boundary;
 mod clock;
+mod commits;
 mod controller;
 mod dice;
 mod judge;
@@ -46,6 +49,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+pub use self::commits::commits;
 use self::dice::Dice;
 use self::world::World;
 use crate::model::{JsonText, Outcome, chain};

@@ -115,15 +115,14 @@ impl Slot {
 }
 
 impl Pages {
-    /// Pages that hear of everything this connection writes; no other may write.
+    /// Pages that hear of everything this connection, the writer's, writes.
     pub(super) fn watching(connection: &Connection) -> rusqlite::Result<Arc<Self>> {
         let written = Arc::new(Mutex::new(HashSet::new()));
         let noted = Arc::clone(&written);
         connection.create_scalar_function("written", 1, FunctionFlags::SQLITE_UTF8, move |call| {
-            // Events of servers belong to no job, and an id that is none has no page.
-            if let Some(run) = call.get_raw(0).as_str_or_null()?.and_then(|id| id.parse().ok()) {
-                lock(&noted).insert(run);
-            }
+            // Events of servers belong to no job, and what is no id has no page; no write fails for that.
+            let id = call.get_raw(0).as_str_or_null().ok().flatten();
+            lock(&noted).extend(id.and_then(|id| id.parse::<RunId>().ok()));
             Ok(rusqlite::types::Null)
         })?;
         connection.execute_batch(TRIGGERS)?;

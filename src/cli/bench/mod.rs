@@ -3,7 +3,7 @@
 //! ```text
 //!  this process: clients ---API, webhooks, streams---> controller (a process) ---Redfish---> BMCs (a process, idle hosts)
 //!
-//!  register -> queue at 500/s -> to the report -> reads, streams, killed, reports -> end -> batches -> cost again
+//!  the disk -> register -> queue at 500/s -> to the report -> reads, streams, killed, reports -> end -> batches -> cost again
 //! ```
 //!
 //! Hosts do nothing, since the controller is measured and not they: this process sends their reports. Nothing is judged;
@@ -23,9 +23,12 @@ use serde_json::json;
 
 use super::exit::Exit;
 use super::sim::{random_password, write_maintenance_iso};
-use crate::telemetry;
+use crate::{selftest, telemetry};
 use processes::{Fleet, Place};
 use stages::Run;
+
+/// Callers that commit at once.
+const CALLERS: u32 = 64;
 
 /// What a measurement is told.
 #[derive(Clone, Copy, Debug)]
@@ -54,11 +57,7 @@ async fn measure(options: Options, json: bool) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let figures = Figures { json };
     let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;
-    figures.show(
-        "this disk, 4 KiB appended and synced",
-        &floor(folder.path())?,
-        "the floor of every answer",
-    )?;
+    disk(figures, folder.path()).await?;
 
     let password = random_password()?;
     let mut place = Place::new(folder.path(), options.workers, random_password()?)?;
@@ -90,16 +89,23 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// What the disk takes for the least that can be made durable.
-fn floor(folder: &Path) -> anyhow::Result<String> {
+/// What the disk takes for the least that can be made durable, and how far the store gets beside that.
+async fn disk(figures: Figures, folder: &Path) -> anyhow::Result<()> {
     let mut file = std::fs::File::create(folder.join("floor"))?;
     let mut waits = client::Latencies::default();
-    let began = Instant::now();
+    let (began, mut done) = (Instant::now(), 0_u32);
     while began.elapsed() < Duration::from_millis(500) {
         let one = Instant::now();
         file.write_all(&[0; 4096])?;
         file.sync_data()?;
         waits.add(one.elapsed());
+        done += 1;
     }
-    Ok(waits.shown())
+    let bare = f64::from(done) / began.elapsed().as_secs_f64();
+    figures.show("this disk, 4 KiB appended and synced", &waits.shown(), "the floor of every answer")?;
+    let one = selftest::commits(folder, 1).await?;
+    let many = selftest::commits(folder, CALLERS).await?;
+    let found = format!("1 caller {one:.0}/s, {:.2} of bare; {CALLERS} callers {many:.0}/s", one / bare);
+    figures.show("durable commits of the store", &found, "")?;
+    figures.show("a sync shared by 64 callers", &format!("{:.1} times one caller", many / one), "12 times")
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use redfish::{ErrorKind, RedfishError};
 use serde_json::{Value, json};
 
-use super::super::evidence::{Discovered, Mounted, Planned, Replanned, Validated};
+use super::super::evidence::{Discovered, Mounted, Replanned, Validated};
 use super::super::fault::failure;
 use super::super::site::Site;
 use super::super::slots::{self, Capabilities, Learned, NoPlan, Plans, Refusal, SlotPlan};
@@ -59,20 +59,14 @@ pub(super) fn in_force(snapshot: &Snapshot, found: Discovered) -> Discovered {
 /// The slot plan of a job as its steps have left it: which, with which slots, why, and what refused before.
 pub fn slot_plan(steps: &[StepStory]) -> Option<Value> {
     let discovered = steps.iter().rfind(|step| step.name == "redfish.discover")?;
-    let mut found: Planned = discovered.evidence.read().ok()?;
+    let found: Discovered = discovered.evidence.read().ok()?;
     let replans =
         in_order(steps.iter().filter(|step| mounts(&step.name)).filter_map(|step| step.evidence.read().ok()));
     let refused: Vec<Value> = replans
         .iter()
         .map(|replanned| json!({ "slot": replanned.refusal.slot_id, "words": replanned.refusal.words }))
         .collect();
-    if let Some(newest) = replans.into_iter().next_back() {
-        found.attempt = newest.attempt;
-        found.plan = newest.choice.plan;
-        found.reason = newest.choice.reason;
-        found.boot_slot = newest.choice.boot;
-        found.task_slots = newest.choice.task.into_iter().collect();
-    }
+    let found = with_replans(replans, found);
     let id = |uri: &String| found.discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| &slot.id);
     let slots: Vec<&String> =
         std::iter::once(&found.boot_slot).chain(&found.task_slots).filter_map(id).collect();

@@ -83,6 +83,12 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, code, message)
     }
 
+    /// 500: an answer that could not be written as JSON; the log says why.
+    pub(super) fn unwritable(error: &serde_json::Error) -> Self {
+        tracing::error!(%error, "an answer could not be written as JSON");
+        internal()
+    }
+
     /// The same error with a header.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: &str) -> Self {
@@ -138,13 +144,6 @@ impl From<StoreError> for ApiError {
             )
             .header(header::RETRY_AFTER, "5");
         }
-        internal()
-    }
-}
-
-impl From<serde_json::Error> for ApiError {
-    fn from(error: serde_json::Error) -> Self {
-        tracing::error!(%error, "an answer could not be written as JSON");
         internal()
     }
 }

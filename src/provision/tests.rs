@@ -2,6 +2,7 @@
 //! and breaks off once; a worker of it that was paused for too long wakes up.
 
 mod bench;
+mod examined;
 mod matrix;
 mod orphan;
 mod zombie;

@@ -41,7 +41,8 @@ pub(in crate::api) async fn show(
 /// The job as it is in the database now.
 async fn tell(api: &Api, id: RunId) -> Result<Page, ApiError> {
     let JobStory { job, steps, events } = api.store().job_story(id, EVENTS).await?.ok_or_else(unknown_job)?;
-    let body = serde_json::to_vec(&StoryView::of(&job, &steps, &events))?;
+    let body = serde_json::to_vec(&StoryView::of(&job, &steps, &events))
+        .map_err(|error| ApiError::unwritable(&error))?;
     Ok(Page { revision: job.run.revision, body: Bytes::from(body) })
 }
 

@@ -118,7 +118,10 @@ impl Bench {
             lease: LEASE,
             grace: GRACE,
         };
-        let kinds = Kinds::default().with(spoil(Arc::new(Provision::new(self.site()))));
+        let site = self.site();
+        let kinds = Kinds::default()
+            .with(spoil(Arc::new(Provision::new(Arc::clone(&site)))))
+            .with(Arc::new(Checkup::new(site)));
         Engine::new(self.store.clone(), kinds, Arc::clone(clock) as Arc<dyn Clock>, config)
     }
 

@@ -176,8 +176,11 @@ impl Pages {
 
     fn keep(&self, run: RunId, number: u64, page: Page) {
         let mut state = lock(&self.state);
-        if matches!(state.slots.peek(&run), Some(Slot::Blank(open)) if *open == number) {
-            state.put(run, Slot::Kept(page));
+        let slot = Slot::Kept(page);
+        // One that would push out all others is not worth it.
+        let fits = slot.bytes() <= ROOM;
+        if fits && matches!(state.slots.peek(&run), Some(Slot::Blank(open)) if *open == number) {
+            state.put(run, slot);
         }
     }
 }
@@ -271,10 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_larger_than_all_the_room_is_not_kept() {
+    fn a_page_larger_than_all_the_room_is_not_kept_and_pushes_no_other_out() {
         let (pages, _connection) = pages();
+        keep(&pages, run(2), page(1));
         keep(&pages, run(1), page(ROOM + 1));
         assert!(pages.look(run(1)).is_err());
+        assert!(pages.look(run(2)).is_ok());
         assert!(lock(&pages.state).bytes <= ROOM);
     }
 }

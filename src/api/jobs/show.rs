@@ -33,9 +33,8 @@ pub(in crate::api) async fn show(
             page
         }
     };
-    let headers =
-        [(header::CONTENT_TYPE, "application/json".to_owned()), (header::ETAG, view::etag(revision))];
-    Ok((headers, body).into_response())
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    Ok((kind, [(header::ETAG, view::etag(revision))], body).into_response())
 }
 
 /// The job as it is in the database now.

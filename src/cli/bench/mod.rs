@@ -107,5 +107,9 @@ async fn disk(figures: Figures, folder: &Path) -> anyhow::Result<()> {
     let many = selftest::commits(folder, CALLERS).await?;
     let found = format!("1 caller {one:.0}/s, {:.2} of bare; {CALLERS} callers {many:.0}/s", one / bare);
     figures.show("durable commits of the store", &found, "")?;
-    figures.show("a sync shared by 64 callers", &format!("{:.1} times one caller", many / one), "12 times")
+    figures.show(
+        &format!("a sync shared by {CALLERS} callers"),
+        &format!("{:.1} times one caller", many / one),
+        "12 times",
+    )
 }

@@ -138,6 +138,24 @@ async fn what_another_connection_writes_is_noticed_with_the_next_transaction() {
 }
 
 #[tokio::test]
+async fn readers_and_checkpoints_take_no_page_away() {
+    let kit = Kit::new();
+    kit.server("A").await;
+    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    keep(&kit.store, id);
+    // More pages of the file than are written back at a time.
+    let long = "x".repeat(4096);
+    for round in 0..30 {
+        let events = (0..100).map(|_| NewEvent::info("tick", long.clone())).collect();
+        let (written, read) =
+            tokio::join!(kit.store.append(None, None, events, at(round)), kit.store.job_story(id, 10));
+        written.unwrap();
+        assert!(read.unwrap().is_some());
+        assert!(kit.store.page(id).is_ok(), "round {round}");
+    }
+}
+
+#[tokio::test]
 async fn a_transaction_that_is_taken_back_leaves_what_can_be_read() {
     let kit = Kit::new();
     kit.server("A").await;

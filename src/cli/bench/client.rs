@@ -2,7 +2,7 @@
 //! request was due, so that a controller that stalls does not hide its stall by being asked less.
 
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use axum::body::Bytes;
@@ -11,8 +11,8 @@ use futures_util::stream;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tokio::time::Instant;
 
+use super::stills::{self, Stills};
 use crate::sim::http::api_client;
 
 /// The API of a controller.
@@ -79,13 +79,13 @@ impl Api {
 /// controller. What is beyond it is.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Waiting times.
+/// Waiting times, each with when it began.
 #[derive(Default)]
-pub(super) struct Latencies(Vec<Duration>);
+pub(super) struct Latencies(Vec<(Instant, Duration)>);
 
 impl Latencies {
-    pub(super) fn add(&mut self, one: Duration) {
-        self.0.push(one);
+    pub(super) fn add(&mut self, since: Instant, waited: Duration) {
+        self.0.push((since, waited));
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -94,15 +94,37 @@ impl Latencies {
 
     /// The time that this share of all stays under, in milliseconds.
     pub(super) fn at(&mut self, share: f64) -> f64 {
-        self.0.sort_unstable();
+        self.0.sort_unstable_by_key(|(_, waited)| *waited);
         let last = self.0.len().saturating_sub(1);
         let place = ((last as f64) * share).ceil() as usize;
-        self.0.get(place).copied().unwrap_or_default().as_secs_f64() * 1e3
+        self.0.get(place).map_or(0.0, |(_, waited)| waited.as_secs_f64() * 1e3)
     }
 
     /// Half, nearly all and the longest.
     pub(super) fn shown(&mut self) -> String {
         format!("p50 {:.2}, p99 {:.2}, longest {:.1} ms", self.at(0.5), self.at(0.99), self.at(1.0))
+    }
+
+    /// What the machine's own stills made of it: nothing, when there were none.
+    pub(super) fn beside(&self, stills: &Stills) -> String {
+        let from = self.0.iter().map(|(since, _)| *since).min();
+        let to = self.0.iter().map(|(since, waited)| *since + *waited).max();
+        let (Some(from), Some(to)) = (from, to) else { return String::new() };
+        let stills = stills.during(from, to);
+        if stills.is_empty() {
+            return String::new();
+        }
+        let held_up = |(since, waited): &&(Instant, Duration)| {
+            stills.iter().any(|still| still.held_up(*since, *waited))
+        };
+        let (held, others): (Vec<_>, Vec<_>) = self.0.iter().partition(held_up);
+        let still = format!("the machine stood still for {} ms", stills::total(&stills).as_millis());
+        match others.is_empty() {
+            true => still,
+            false => {
+                format!("{still}: without the {} it held up p99 {:.2}", held.len(), Self(others).at(0.99))
+            }
+        }
     }
 }
 
@@ -125,19 +147,20 @@ where
             async move {
                 let since = match due {
                     Some(due) if due > Instant::now() => {
-                        tokio::time::sleep_until(due).await;
+                        tokio::time::sleep_until(due.into()).await;
                         Instant::now().min(due + TICK)
                     }
                     // No lane was free when it was due: all of that is a wait for the controller.
                     Some(due) => due,
                     None => Instant::now(),
                 };
-                act(item).await.map(|()| since.elapsed())
+                act(item).await.map(|()| (since, since.elapsed()))
             }
         })
         .buffer_unordered(lanes);
     while let Some(waited) = running.next().await {
-        waits.add(waited?);
+        let (since, waited) = waited?;
+        waits.add(since, waited);
     }
     Ok(waits)
 }

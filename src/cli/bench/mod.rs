@@ -12,6 +12,7 @@
 mod client;
 mod processes;
 mod stages;
+mod stills;
 
 use std::io::Write;
 use std::path::Path;
@@ -24,8 +25,10 @@ use serde_json::json;
 use super::exit::Exit;
 use super::sim::{random_password, write_maintenance_iso};
 use crate::{selftest, telemetry};
+use client::Latencies;
 use processes::{Fleet, Place};
 use stages::Run;
+use stills::Stills;
 
 /// Callers that commit at once.
 const CALLERS: u32 = 64;
@@ -55,9 +58,9 @@ pub(super) async fn run(options: Options, json: bool) -> ExitCode {
 async fn measure(options: Options, json: bool) -> anyhow::Result<()> {
     telemetry::init("warn", crate::config::LogFormat::Text)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
-    let figures = Figures { json };
+    let figures = Figures { json, stills: Stills::watch() };
     let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;
-    disk(figures, folder.path()).await?;
+    disk(&figures, folder.path()).await?;
 
     let password = random_password()?;
     let mut place = Place::new(folder.path(), options.workers, random_password()?)?;
@@ -68,18 +71,29 @@ async fn measure(options: Options, json: bool) -> anyhow::Result<()> {
 }
 
 /// Where figures go.
-#[derive(Clone, Copy)]
 struct Figures {
     json: bool,
+    stills: Stills,
 }
 
 impl Figures {
     /// One figure, and what is aimed at.
-    fn show(self, what: &str, found: &str, aim: &str) -> anyhow::Result<()> {
+    fn show(&self, what: &str, found: &str, aim: &str) -> anyhow::Result<()> {
+        self.line(what, found, aim, "")
+    }
+
+    /// Waiting times, and what is aimed at; and whether the machine itself made anybody wait.
+    fn waits(&self, what: &str, waits: &mut Latencies, aim: &str) -> anyhow::Result<()> {
+        self.line(what, &waits.shown(), aim, &waits.beside(&self.stills))
+    }
+
+    fn line(&self, what: &str, found: &str, aim: &str, beside: &str) -> anyhow::Result<()> {
         let mut out = std::io::stdout();
         match self.json {
-            true => writeln!(out, "{}", json!({ "what": what, "found": found, "aim": aim }))?,
-            false => writeln!(out, "{what:<48} {found:<58} {aim}")?,
+            true => {
+                writeln!(out, "{}", json!({ "what": what, "found": found, "aim": aim, "beside": beside }))?
+            }
+            false => writeln!(out, "{}", format!("{what:<48} {found:<58} {aim:<15} {beside}").trim_end())?,
         }
         Ok(out.flush()?)
     }
@@ -90,19 +104,19 @@ fn milliseconds(time: Duration) -> String {
 }
 
 /// What the disk takes for the least that can be made durable, and how far the store gets beside that.
-async fn disk(figures: Figures, folder: &Path) -> anyhow::Result<()> {
+async fn disk(figures: &Figures, folder: &Path) -> anyhow::Result<()> {
     let mut file = std::fs::File::create(folder.join("floor"))?;
-    let mut waits = client::Latencies::default();
+    let mut waits = Latencies::default();
     let (began, mut done) = (Instant::now(), 0_u32);
     while began.elapsed() < Duration::from_millis(500) {
         let one = Instant::now();
         file.write_all(&[0; 4096])?;
         file.sync_data()?;
-        waits.add(one.elapsed());
+        waits.add(one, one.elapsed());
         done += 1;
     }
     let bare = f64::from(done) / began.elapsed().as_secs_f64();
-    figures.show("this disk, 4 KiB appended and synced", &waits.shown(), "the floor of every answer")?;
+    figures.waits("this disk, 4 KiB appended and synced", &mut waits, "the floor")?;
     let one = selftest::commits(folder, 1).await?;
     let many = selftest::commits(folder, CALLERS).await?;
     let found = format!("1 caller {one:.0}/s, {:.2} of bare; {CALLERS} callers {many:.0}/s", one / bare);

@@ -203,7 +203,7 @@ impl Run<'_> {
             Ok(())
         })
         .await?;
-        self.figures.show("POST of a job, 500/s", &waits.shown(), "p99 10 ms")?;
+        self.figures.waits("POST of a job, 500/s", &mut waits, "p99 10 ms")?;
         let memory = self.memory()?;
         self.figures.show(&format!("memory, {} jobs queued", self.options.servers), &memory, "")?;
         Ok(jobs.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
@@ -310,7 +310,7 @@ impl Run<'_> {
                 self.api().bytes(page).await.map(drop)
             })
             .await?;
-            self.figures.show(&format!("GET of a job, 5,000/s, {when}"), &waits.shown(), "p99 2 ms")?;
+            self.figures.waits(&format!("GET of a job, 5,000/s, {when}"), &mut waits, "p99 2 ms")?;
         }
         Ok(())
     }
@@ -371,8 +371,8 @@ impl Run<'_> {
         };
         let (said, heard) = tokio::try_join!(news, heard)?;
         let mut waits = Latencies::default();
-        heard.iter().for_each(|heard| waits.add(heard.saturating_duration_since(said)));
-        self.figures.show("an event to 1,000 streams, from its request on", &waits.shown(), "p99 50 ms")
+        heard.iter().for_each(|heard| waits.add(said, heard.saturating_duration_since(said)));
+        self.figures.waits("an event to 1,000 streams, from its request on", &mut waits, "p99 50 ms")
     }
 
     /// The reports of all hosts, the first of them one by one; then the end of all jobs.
@@ -393,13 +393,13 @@ impl Run<'_> {
             }
         })
         .await?;
-        self.figures.show("a report to the state that shows it", &visible.shown(), "p99 10 ms")?;
+        self.figures.waits("a report to the state that shows it", &mut visible, "p99 10 ms")?;
 
         let before = self.cpu()?;
         let began = Instant::now();
         let mut waits =
             paced(rest, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
-        self.figures.show("reports, all at once", &waits.shown(), "")?;
+        self.figures.waits("reports, all at once", &mut waits, "")?;
         self.until("complete", complete + self.options.servers).await?;
         let (controller, fleet) = self.used(before)?;
         let took = began.elapsed();
@@ -467,7 +467,7 @@ impl Run<'_> {
             let count = self.options.servers.min(ROWS);
             let began = Instant::now();
             let batch = self.batch(self.bmcs().iter().map(|bmc| &bmc.serial).take(ROWS)).await?;
-            waits.add(began.elapsed());
+            waits.add(began, began.elapsed());
             self.cancel(&batch).await?;
             finished += count;
             self.until("complete", finished).await?;
@@ -480,9 +480,9 @@ impl Run<'_> {
             }
         }
         self.drain(false).await?;
-        self.figures.show(
+        self.figures.waits(
             &format!("batch of {} rows", self.options.servers.min(ROWS)),
-            &waits.shown(),
+            &mut waits,
             "3 s",
         )?;
         let size = std::fs::metadata(self.folder.join("data/provisioner.db"))?.len();

@@ -50,13 +50,9 @@ pub(super) async fn report(
         ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), "report", why.to_string())])
     })?;
     let job = addressed(&api, &serial, own, &report).await?;
-    let is_final = !matches!(report, Report::Progress { .. });
     match report.deliver(&api.engine, &job).await? {
-        ReportOutcome::Accepted => {
-            if is_final && let Some(snapshot) = api.store().snapshot(job.run.id).await? {
-                let powered_on = snapshot.evidence("redfish.power-on").map(|record| record.started_at).max();
-                powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
-            }
+        ReportOutcome::Accepted { powered_on } => {
+            powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
             Ok(Json(json!({ "ok": true })))
         }
         ReportOutcome::Duplicate => Ok(Json(json!({ "ok": true, "idempotent": true }))),

@@ -48,13 +48,25 @@ impl Engine {
         payload: Value,
         events: Vec<NewEvent>,
     ) -> Result<Delivery, DeliverError> {
+        match self.store().snapshot(run).await? {
+            Some(snapshot) => self.deliver_to(snapshot, name, key, payload, events).await,
+            None => Ok(Delivery::NoRun),
+        }
+    }
+
+    /// The same to a run that was just read; nothing is lost when it has moved since.
+    pub async fn deliver_to(
+        &self,
+        mut snapshot: Snapshot,
+        name: &str,
+        key: &str,
+        payload: Value,
+        events: Vec<NewEvent>,
+    ) -> Result<Delivery, DeliverError> {
+        let run = snapshot.run.id;
         let now = self.clock().now();
         let signal =
             Signal { name: name.to_owned(), key: key.to_owned(), payload, received_at: now, consumed: false };
-        let mut snapshot = match self.store().snapshot(run).await? {
-            Some(snapshot) => snapshot,
-            None => return Ok(Delivery::NoRun),
-        };
         if name != crate::store::CANCEL && mutant::active(Mutant::LosesReport) {
             return Ok(Delivery::Stored(Box::new(snapshot.run)));
         }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::engine::{DeliverError, Delivery, Engine};
-use crate::model::{Job, NewEvent, Outcome, StepPhase};
+use crate::model::{Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";
@@ -121,7 +121,10 @@ pub fn parse(body: &[u8]) -> Result<Report, ReportError> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportOutcome {
     /// Taken.
-    Accepted,
+    Accepted {
+        /// When the machine was told to start, if this is how it ended.
+        powered_on: Option<Time>,
+    },
     /// Said before.
     Duplicate,
     /// The opposite was said before.
@@ -150,7 +153,7 @@ impl Report {
                 if job.run.outcome.is_some() {
                     return Ok(ReportOutcome::Duplicate);
                 }
-                if !started(engine, job).await? {
+                if started(engine, job).await?.is_none() {
                     return Ok(ReportOutcome::NotStarted);
                 }
                 let done = percent.map_or(String::new(), |percent| format!(", {percent} %"));
@@ -161,7 +164,7 @@ impl Report {
                     .store()
                     .append(Some(id), Some(job.server.clone()), vec![event], engine.clock().now())
                     .await?;
-                return Ok(ReportOutcome::Accepted);
+                return Ok(ReportOutcome::Accepted { powered_on: None });
             }
             Self::Success(details) => (
                 "success",
@@ -180,16 +183,16 @@ impl Report {
                 }),
             ),
         };
-        if !started(engine, job).await? {
+        let Some((snapshot, powered_on)) = started(engine, job).await? else {
             return Ok(ReportOutcome::NotStarted);
-        }
+        };
         let event = event.by("maintenance-os");
         let first = match job.run.outcome {
             // Concluded already, by a report or without one (a deadline, an operator): nothing new is taken.
             Some(outcome) => said_by(outcome).to_owned(),
-            None => match engine.deliver(id, SIGNAL, "", payload, vec![event]).await? {
+            None => match engine.deliver_to(snapshot, SIGNAL, "", payload, vec![event]).await? {
                 Delivery::Stored(run) if run.outcome.is_none_or(|outcome| said_by(outcome) == status) => {
-                    return Ok(ReportOutcome::Accepted);
+                    return Ok(ReportOutcome::Accepted { powered_on: Some(powered_on) });
                 }
                 Delivery::Stored(run) => run.outcome.map_or("", said_by).to_owned(),
                 Delivery::NoRun => return Ok(ReportOutcome::NotStarted),
@@ -220,12 +223,15 @@ fn said_by(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Whether the job has at least announced to start the machine: from there on a report is valid in every step.
-async fn started(engine: &Engine, job: &Job) -> Result<bool, DeliverError> {
-    let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(false) };
-    Ok(snapshot
+/// The job as it is, once it has at least announced to start the machine, and when it last did: from there on a report is
+/// valid in every step.
+async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, DeliverError> {
+    let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
+    let announced = snapshot
         .evidence("redfish.power-on")
-        .any(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone)))
+        .filter(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone));
+    let last = announced.map(|record| record.started_at).max();
+    Ok(last.map(|last| (snapshot, last)))
 }
 
 #[cfg(test)]

@@ -5,19 +5,13 @@ use std::sync::{Arc, Mutex};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use tokio::sync::Semaphore;
 
 use super::in_place::{Around, InPlace, Memory};
 use super::migrate::{self, MigrateError};
 use super::pages::Pages;
+use super::readers::{self, Readers};
 use super::writer::Writer;
 use crate::model::{Time, Turns};
-
-/// Connections that may read at once. More than there are processors only take them from each other: what is read lies in
-/// memory nearly always.
-pub(super) fn readers() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4)
-}
 
 /// Prepared statements each connection keeps.
 const STATEMENTS: usize = 96;
@@ -115,19 +109,14 @@ pub struct Store {
     pub(super) writer: Writer,
     /// Whose turn it is to begin.
     pub(super) turns: Arc<Mutex<Turns>>,
-    readers: Source,
+    source: Source,
 }
 
 /// Where reads come from.
 #[derive(Clone)]
 enum Source {
-    Pool(Arc<Readers>),
+    Threads(Readers),
     InPlace(Arc<InPlace>),
-}
-
-struct Readers {
-    idle: Mutex<Vec<Connection>>,
-    permits: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Store {
@@ -149,8 +138,7 @@ impl Store {
             .map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
-        let many = readers();
-        let readers = (0..many)
+        let connections = (0..readers::many())
             .map(|_| {
                 let reader = Connection::open_with_flags(
                     path,
@@ -163,16 +151,10 @@ impl Store {
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
         let pages = Pages::watching(&connection).map_err(failed)?;
-        let writer = Writer::start(connection, pages)
-            .map_err(|_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the writer"))))?;
-        Ok(Self {
-            writer,
-            turns: Arc::default(),
-            readers: Source::Pool(Arc::new(Readers {
-                idle: Mutex::new(readers),
-                permits: Arc::new(Semaphore::new(many)),
-            })),
-        })
+        let no_thread = |_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the database")));
+        let writer = Writer::start(connection, pages).map_err(no_thread)?;
+        let source = Source::Threads(Readers::start(connections).map_err(no_thread)?);
+        Ok(Self { writer, turns: Arc::default(), source })
     }
 
     /// Opens a database in memory whose work is done by its callers: no thread, no file, and every order is the caller's.
@@ -189,40 +171,27 @@ impl Store {
         Ok(Self {
             writer: Writer::in_place(Arc::clone(&place), pages),
             turns: Arc::default(),
-            readers: Source::InPlace(place),
+            source: Source::InPlace(place),
         })
     }
 
-    /// Reads with one of the pool's connections.
+    /// Reads with a connection that is for reading.
     pub(super) async fn read<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        let readers = match &self.readers {
-            Source::Pool(readers) => Arc::clone(readers),
-            Source::InPlace(place) => return place.read(operation, work).await,
-        };
-        let permits = Arc::clone(&readers.permits);
-        let permit = permits.acquire_owned().await.map_err(|_| StoreError::Closed)?;
-        let connection = lock(&readers.idle).pop().ok_or(StoreError::Closed)?;
-        let joined = tokio::task::spawn_blocking(move || {
-            // Both stay with the work: a caller that goes away must not free a place whose connection is still in use.
-            let _permit = permit;
-            let guard = Returned { connection: Some(connection), readers };
-            match &guard.connection {
-                Some(connection) => work(connection),
-                None => Err(StoreError::Closed),
-            }
-        });
-        joined.await.map_err(|_| StoreError::Panicked { operation })?
+        match &self.source {
+            Source::Threads(readers) => readers.read(operation, work).await,
+            Source::InPlace(place) => place.read(operation, work).await,
+        }
     }
 
     /// The connection of a store that works in place.
     pub(super) fn in_place(&self) -> Option<&InPlace> {
-        match &self.readers {
+        match &self.source {
             Source::InPlace(place) => Some(place),
-            Source::Pool(_) => None,
+            Source::Threads(_) => None,
         }
     }
 
@@ -242,22 +211,6 @@ impl Store {
             })
             .await
     }
-}
-
-/// Puts a reader back even when the work panicked.
-struct Returned {
-    connection: Option<Connection>,
-    readers: Arc<Readers>,
-}
-
-impl Drop for Returned {
-    fn drop(&mut self) {
-        lock(&self.readers.idle).extend(self.connection.take());
-    }
-}
-
-fn lock(idle: &Mutex<Vec<Connection>>) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-    idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   callers --(typed methods)--> Store --+--> writer thread: [job job job] one transaction, one fsync, then the answers
-//!                                        +--> reader pool:   query_only connections on the blocking pool
+//!                                        +--> reader threads: query_only connections, one queue
 //!                                        +--> pages of jobs, kept until the writer touches a row of theirs
 //! ```
 //!
@@ -28,6 +28,7 @@ mod jobs;
 mod locks;
 mod migrate;
 mod pages;
+mod readers;
 mod retention;
 mod rows;
 mod servers;

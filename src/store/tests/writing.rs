@@ -3,8 +3,7 @@
 use std::sync::mpsc;
 
 use super::*;
-use crate::store::db::readers;
-use crate::store::{EventFilter, StoreError};
+use crate::store::{EventFilter, StoreError, readers};
 
 #[tokio::test]
 async fn what_waits_for_the_writer_shares_a_transaction_and_is_answered_after_it() {
@@ -166,17 +165,17 @@ async fn the_writer_syncs_every_commit_and_readers_cannot_write() {
 }
 
 #[tokio::test]
-async fn a_reader_that_panics_or_loses_its_caller_does_not_shrink_the_pool() {
+async fn a_reader_goes_on_after_a_panic_and_begins_no_read_whose_caller_is_gone() {
     let kit = Kit::new();
     let version = kit.store.setting("schema_version").await.unwrap();
     for _ in 0..9 {
         let broken = kit.store.read::<(), _>("panic", |_| panic!("on purpose")).await;
         assert!(matches!(broken, Err(StoreError::Panicked { operation: "panic" })));
     }
-    // Callers that go away while their reads are stuck: their places must not be handed out before the reads are over.
+    // All readers are busy, for callers that have gone away.
     let (open, gate) = mpsc::channel::<()>();
     let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
-    for _ in 0..readers() {
+    for _ in 0..readers::many() {
         let gate = std::sync::Arc::clone(&gate);
         let (entered, inside) = tokio::sync::oneshot::channel();
         let mut read = Box::pin(kit.store.read("hang", move |_| {
@@ -187,9 +186,12 @@ async fn a_reader_that_panics_or_loses_its_caller_does_not_shrink_the_pool() {
         assert!(futures_util::poll!(&mut read).is_pending());
         inside.await.unwrap();
     }
+    let mut unwanted = Box::pin(kit.store.read::<(), _>("unwanted", |_| panic!("nobody waits for it")));
+    assert!(futures_util::poll!(&mut unwanted).is_pending());
+    drop(unwanted);
     let mut another = Box::pin(kit.store.setting("schema_version"));
     assert!(futures_util::poll!(&mut another).is_pending());
-    (0..readers()).for_each(|_| open.send(()).unwrap());
+    (0..readers::many()).for_each(|_| open.send(()).unwrap());
     assert_eq!(another.await.unwrap(), version);
 }
 

@@ -9,6 +9,7 @@
 //!
 //! A worker may keep its lease over a change (`keep_lease`) and go straight on; a change made for a parked run never has one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ pub(super) fn after(
     let mut ahead = snapshot.clone();
     change.plan = extended(&ahead.plan, record.at, &report.plan);
     if let Some(plan) = &change.plan {
-        ahead.plan.clone_from(plan);
+        ahead.plan = Arc::new(plan.clone());
     }
     match &report.verdict {
         Verdict::Done | Verdict::Skipped => {

@@ -25,7 +25,8 @@ use super::kind::{
 };
 use super::verbs;
 use crate::model::{
-    Chance, Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, RunId, Snapshot, StepRecord,
+    Chance, Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, Run, RunId, Snapshot,
+    StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
 
@@ -51,7 +52,7 @@ pub(super) struct Worker {
 /// Writes a step's checkpoints.
 pub(super) struct Checkpoint {
     worker: Worker,
-    run: crate::model::Run,
+    run: Run,
     record: Arc<Mutex<StepRecord>>,
 }
 
@@ -82,11 +83,11 @@ impl Checkpoint {
 /// What became of a commit.
 enum Then {
     /// The lease is kept: go on from here.
-    GoOn(Box<Snapshot>),
+    GoOn(Arc<Snapshot>),
     /// Nothing was written; the run has moved and what is to be done with it is to be seen again.
-    Again(Box<Snapshot>),
+    Again(Arc<Snapshot>),
     /// A child could not be made; nothing was written.
-    Refused(Box<Snapshot>, Option<RunId>),
+    Refused(Arc<Snapshot>, Option<RunId>),
     /// Parked or ended.
     Over,
     /// Another's; nothing was written.
@@ -99,7 +100,7 @@ impl Worker {
         let id = claimed.snapshot.run.id;
         let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
         let mut reentered = true;
-        let mut snapshot = claimed.snapshot;
+        let mut snapshot = Arc::new(claimed.snapshot);
         loop {
             let took = match self.one(&snapshot, reentered, &lease, &interrupt).await {
                 // Interrupted between two steps: the next claim begins with a token of its own, or nobody claims.
@@ -108,10 +109,10 @@ impl Worker {
             };
             match took {
                 Ok(Then::GoOn(next)) => {
-                    snapshot = *next;
+                    snapshot = next;
                     reentered = false;
                 }
-                Ok(Then::Again(next)) => snapshot = *next,
+                Ok(Then::Again(next)) => snapshot = next,
                 Ok(Then::Over | Then::Lost | Then::Refused(..)) => return,
                 Err(error) => {
                     // The lease runs out and somebody takes over; until then the database may have healed.
@@ -125,7 +126,7 @@ impl Worker {
     /// One round: what is to be done next, doing it, and committing what follows.
     async fn one(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         reentered: bool,
         lease: &LeaseGuard,
         interrupt: &Interrupt,
@@ -185,12 +186,17 @@ impl Worker {
         self.clock.now() >= snapshot.run.deadline_at && !waiting_is_over && !always
     }
 
-    async fn hold(&self, snapshot: &Snapshot, lease: &LeaseGuard, held: Hold) -> Result<Then, StoreError> {
+    async fn hold(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        lease: &LeaseGuard,
+        held: Hold,
+    ) -> Result<Then, StoreError> {
         self.commit(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
     }
 
     /// A run of a workflow this program does not know: an operator decides, and may end it without any cleanup.
-    async fn foreign(&self, snapshot: &Snapshot, lease: &LeaseGuard) -> Result<Then, StoreError> {
+    async fn foreign(&self, snapshot: &Arc<Snapshot>, lease: &LeaseGuard) -> Result<Then, StoreError> {
         let now = self.clock.now();
         if snapshot.run.phase.is_forward() && !verbs::cancel_pending(snapshot) {
             let kind = &snapshot.run.kind;
@@ -212,7 +218,7 @@ impl Worker {
     /// because cleaning up has an end.
     async fn unknown_step(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         at: Position,
         kind: &dyn Kind,
         lease: &LeaseGuard,
@@ -242,7 +248,7 @@ impl Worker {
     /// Writes the intent of a step before it runs.
     async fn announce(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         at: Position,
         lease: &LeaseGuard,
     ) -> Result<Then, StoreError> {
@@ -262,7 +268,7 @@ impl Worker {
     )]
     async fn carry_out(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         kind: &dyn Kind,
         step: &dyn Step,
         record: StepRecord,
@@ -274,7 +280,7 @@ impl Worker {
         let policy = kind.policy(&record.name, snapshot);
         let shared = Arc::new(Mutex::new(record.clone()));
         let context = StepContext {
-            snapshot: Arc::new(snapshot.clone()),
+            snapshot: Arc::clone(snapshot),
             record,
             reentered,
             waited: snapshot.run.wait.clone(),
@@ -370,24 +376,23 @@ impl Worker {
     /// as it is now asks for something else altogether.
     async fn commit(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &Arc<Snapshot>,
         lease: &LeaseGuard,
         decide: &mut (dyn FnMut(&Snapshot) -> Option<Change> + Send),
     ) -> Result<Then, StoreError> {
-        let mut snapshot = snapshot.clone();
+        let mut snapshot = Arc::clone(snapshot);
         for _ in 0..MOVES {
-            let Some(mut change) = decide(&snapshot) else { return Ok(Then::Again(Box::new(snapshot))) };
+            let Some(mut change) = decide(&snapshot) else { return Ok(Then::Again(snapshot)) };
             if change.run.lease.is_some() {
                 change.run = self.renewed(&change.run);
             }
+            let change = Arc::new(change);
             let since = self.clock.elapsed();
             let expected = (snapshot.run.epoch, snapshot.run.revision);
-            match self.store.commit(change.clone(), expected, self.clock.now()).await? {
+            match self.store.commit(Arc::clone(&change), expected, self.clock.now()).await? {
                 Committed::Applied(run) if run.lease.is_some() => {
                     lease.renewed(since, self.ttl);
-                    snapshot.run = *run;
-                    absorb(&mut snapshot, change);
-                    return Ok(Then::GoOn(Box::new(snapshot)));
+                    return Ok(Then::GoOn(Arc::new(absorbed(&snapshot, *run, Arc::unwrap_or_clone(change)))));
                 }
                 Committed::Applied(run) => {
                     if run.outcome == Some(Outcome::Cancelled) && snapshot.run.phase.is_forward() {
@@ -396,11 +401,9 @@ impl Worker {
                     return Ok(Then::Over);
                 }
                 Committed::Lost => return Ok(Then::Lost),
-                Committed::Moved(now) => snapshot = *now,
-                Committed::ChildRefused { holder } => {
-                    return Ok(Then::Refused(Box::new(snapshot), Some(holder)));
-                }
-                Committed::ChildUnknownServer => return Ok(Then::Refused(Box::new(snapshot), None)),
+                Committed::Moved(now) => snapshot = Arc::new(*now),
+                Committed::ChildRefused { holder } => return Ok(Then::Refused(snapshot, Some(holder))),
+                Committed::ChildUnknownServer => return Ok(Then::Refused(snapshot, None)),
             }
         }
         tracing::error!(run = %snapshot.run.id, "the run moved too often to commit; its lease decides");
@@ -420,7 +423,7 @@ impl Worker {
     }
 
     /// Gives the lease back. A cancel that is the reason takes effect in the same commit.
-    async fn give_back(&self, snapshot: &Snapshot, lease: &LeaseGuard) -> Result<Then, StoreError> {
+    async fn give_back(&self, snapshot: &Arc<Snapshot>, lease: &LeaseGuard) -> Result<Then, StoreError> {
         let kind = self.kinds.get(&snapshot.run.kind).cloned();
         self.commit(snapshot, lease, &mut |snapshot| {
             let kind: &dyn Kind = kind.as_ref().map_or(&Foreign, |kind| &**kind);
@@ -487,27 +490,29 @@ impl Worker {
     }
 
     /// The run with its lease extended from now.
-    fn renewed(&self, run: &crate::model::Run) -> crate::model::Run {
+    fn renewed(&self, run: &Run) -> Run {
         let expires_at = self.clock.now().plus(self.ttl);
         let lease = run.lease.clone().map(|lease| crate::model::Lease { expires_at, ..lease });
-        crate::model::Run { lease, next_run_at: Some(expires_at.plus(self.grace)), ..run.clone() }
+        Run { lease, next_run_at: Some(expires_at.plus(self.grace)), ..run.clone() }
     }
 }
 
-/// The snapshot after a change of its run was applied.
-fn absorb(snapshot: &mut Snapshot, change: Change) {
+/// The snapshot after a change of its run was applied, with the row as it is now.
+fn absorbed(before: &Snapshot, run: Run, change: Change) -> Snapshot {
+    let mut after = Snapshot { run, ..before.clone() };
     for record in change.steps {
-        snapshot.steps.retain(|old| old.at != record.at);
-        snapshot.steps.push(record);
+        after.steps.retain(|old| old.at != record.at);
+        after.steps.push(record);
     }
-    snapshot.steps.sort_by_key(|record| record.at);
+    after.steps.sort_by_key(|record| record.at);
     if let Some(plan) = change.plan {
-        snapshot.plan = plan;
+        after.plan = Arc::new(plan);
     }
-    for signal in &mut snapshot.signals {
+    for signal in &mut after.signals {
         signal.consumed |=
             change.consumed.iter().any(|(name, key)| *name == signal.name && *key == signal.key);
     }
+    after
 }
 
 /// What a step did and found, with a failure for its verdict and without the children that could not be made.

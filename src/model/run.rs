@@ -11,6 +11,7 @@
 //! has an [`Outcome`]. A [`Change`] carries the whole new row, so that a commit is one value that could also travel.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -306,15 +307,15 @@ pub struct Run {
     pub updated_at: Time,
 }
 
-/// Everything a worker needs to go on with a run.
+/// Everything a worker needs to go on with a run. Copied with every decision: what hardly changes is shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The row as just claimed or as just read.
     pub run: Run,
-    /// What it was asked for.
-    pub input: Value,
+    /// What it was asked for; it never changes.
+    pub input: Arc<Value>,
     /// What it is going to do.
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// What it did.
     pub steps: Vec<StepRecord>,
     /// What it was told.
@@ -350,7 +351,7 @@ impl Snapshot {
             created_at: now,
             updated_at: now,
         };
-        let (input, plan) = (new.input.clone(), new.plan.clone());
+        let (input, plan) = (Arc::new(new.input.clone()), Arc::new(new.plan.clone()));
         Self { run, input, plan, steps: Vec::new(), signals: Vec::new() }
     }
 

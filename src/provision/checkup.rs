@@ -170,7 +170,7 @@ impl Step for Stage {
 }
 
 fn asked(step: &str, context: &StepContext) -> Result<Asked, StepReport> {
-    Deserialize::deserialize(&context.snapshot.input).map_err(|why| {
+    Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         let summary = format!("the stored input of this examination cannot be read: {why}");
         StepReport::fail(failure(crate::engine::class::INTERNAL, step, summary, "ask for it again"))
     })

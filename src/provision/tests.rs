@@ -52,7 +52,11 @@ impl Step for AskForIt {
             within: Duration::from_secs(3600),
             detail: "the server is being installed".to_owned(),
         }));
-        report.children.push(("provision".to_owned(), "install".to_owned(), context.snapshot.input.clone()));
+        report.children.push((
+            "provision".to_owned(),
+            "install".to_owned(),
+            Value::clone(&context.snapshot.input),
+        ));
         report
     }
 }

@@ -4,6 +4,8 @@
 //! its lease and must stop ([`Committed::Lost`]); a higher revision means something arrived meanwhile and the change must be
 //! computed again from what is there now ([`Committed::Moved`]).
 
+use std::sync::Arc;
+
 use rusqlite::{Connection, params};
 
 use super::create::{Created, create};
@@ -39,10 +41,11 @@ impl Store {
     /// Writes a change computed from the row with this epoch and revision.
     pub async fn commit(
         &self,
-        change: Change,
+        change: impl Into<Arc<Change>>,
         (epoch, revision): (i64, i64),
         now: Time,
     ) -> Result<Committed, StoreError> {
+        let change = change.into();
         self.writer
             .write(OPERATION, move |connection| commit(connection, &change, (epoch, revision), now))
             .await

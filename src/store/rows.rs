@@ -1,6 +1,7 @@
 //! Rows to values and back, once for all files of this room.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row, ToSql, params};
@@ -9,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::StoreError;
 use crate::model::{
-    Lease, NewEvent, Outcome, Phase, Plan, Position, Run, RunId, Serial, Signal, Snapshot, Stage, StepPhase,
+    Lease, NewEvent, Outcome, Phase, Position, Run, RunId, Serial, Signal, Snapshot, Stage, StepPhase,
     StepRecord, Time,
 };
 
@@ -263,7 +264,7 @@ pub(super) fn snapshot(
         operation,
         "SELECT input, plan FROM run_inputs WHERE run = ?1",
         &[&id],
-        |columns| Ok((columns.json("input")?, columns.json::<Plan>("plan")?)),
+        |columns| Ok((Arc::new(columns.json("input")?), Arc::new(columns.json("plan")?))),
     )?
     .ok_or_else(|| StoreError::Corrupt {
         operation,

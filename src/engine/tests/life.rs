@@ -33,7 +33,7 @@ async fn a_step_extends_the_plan_right_after_itself_and_only_once() {
     kit.outlive_lease();
     kit.settle().await;
     assert_eq!(kit.calls(), "a a+ x y b clean");
-    let names: Vec<_> = kit.snapshot(id).await.plan.forward.into_iter().map(|step| step.name).collect();
+    let names: Vec<_> = kit.snapshot(id).await.plan.forward.iter().map(|step| step.name.clone()).collect();
     assert_eq!(names, ["a", "x", "y", "b"]);
 
     // What is still to come is not put in twice.

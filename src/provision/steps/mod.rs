@@ -97,7 +97,7 @@ fn own_policy(_site: &Site) -> StepPolicy {
 
 /// What a run was asked for. A run of this kind always has it; should it not, the step says so and fails.
 fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
-    Deserialize::deserialize(&context.snapshot.input).map_err(|why| {
+    Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         StepReport::fail(failure(
             crate::engine::class::INTERNAL,
             step,

@@ -128,7 +128,7 @@ async fn reopening_finds_everything_that_was_acknowledged() {
     let reopened = Store::open(&copy.path().join("shoal.db"), at(0)).unwrap();
     for id in expected {
         let snapshot = reopened.snapshot(id).await.unwrap().unwrap();
-        assert_eq!(snapshot.input, json!({ "size": 7 }));
+        assert_eq!(*snapshot.input, json!({ "size": 7 }));
         assert_eq!(snapshot.plan.forward.len(), 2);
     }
     let check: String = kit_check(&copy.path().join("shoal.db"));

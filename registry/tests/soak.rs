@@ -11,6 +11,7 @@
 //! blob is gone; anything else that is not as expected is an error. The mutant, a collector without a grace period,
 //! has to be noticed.
 
+use std::future::Future;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use registry::{AllowAll, GcOptions, Registry};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::support::{IMAGE, Server, config, header, image, noise, sha256};
 
@@ -251,13 +253,18 @@ async fn scrub(registry: Registry, stop: Arc<AtomicBool>) -> (u64, u64) {
 async fn collect(registry: Registry, stop: Arc<AtomicBool>, ahead: Duration) -> (u64, u64) {
     let (mut runs, mut blobs) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
-        let mut options = GcOptions::at(SystemTime::now() + ahead);
-        (options.grace, options.untagged) = (GRACE, true);
-        let report = registry.collect(options).await.unwrap();
-        assert!(report.damaged.is_empty());
-        (runs, blobs) = (runs + 1, blobs + report.blobs);
+        (runs, blobs) = (runs + 1, blobs + collection(&registry, ahead).await);
     }
     (runs, blobs)
+}
+
+/// Collects once, as if it were so much later; answers how many blobs that took.
+async fn collection(registry: &Registry, ahead: Duration) -> u64 {
+    let mut options = GcOptions::at(SystemTime::now() + ahead);
+    (options.grace, options.untagged) = (GRACE, true);
+    let report = registry.collect(options).await.unwrap();
+    assert!(report.damaged.is_empty());
+    report.blobs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -285,17 +292,46 @@ async fn a_collector_without_a_grace_period_is_noticed() {
     assert!(!soaked.errors.is_empty(), "{} collections hurt nobody", soaked.collections);
 }
 
-/// The 50th and the 99th percentile of so many HEADs.
-async fn heads(server: &Server, paths: &[String]) -> (Duration, Duration) {
-    let mut took = Vec::new();
+/// Something done again and again: odd while it is under way.
+type Rounds = Arc<AtomicU64>;
+
+/// Does something again and again until it is told to stop.
+fn again<F>(stop: &Arc<AtomicBool>, act: impl Fn() -> F + Send + 'static) -> (Rounds, JoinHandle<()>)
+where
+    F: Future<Output = ()> + Send,
+{
+    let (stop, rounds) = (Arc::clone(stop), Rounds::default());
+    let counted = Arc::clone(&rounds);
+    let task = tokio::spawn(async move {
+        while !stop.load(Ordering::Relaxed) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            act().await;
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    (rounds, task)
+}
+
+/// So many HEADs, one after another: the 50th and the 99th percentile, and how many of them began and ended within one and the
+/// same round of each of these.
+async fn heads<const N: usize>(
+    server: &Server,
+    paths: &[String],
+    beside: [&Rounds; N],
+) -> (Duration, Duration, [u64; N]) {
+    let (mut took, mut within) = (Vec::new(), [0; N]);
     for turn in 0..3000 {
+        let before = beside.map(|rounds| rounds.load(Ordering::SeqCst));
         let began = Instant::now();
         let answer = server.head(&paths[turn * 7919 % paths.len()]).await;
         took.push(began.elapsed());
         assert_eq!(answer.status(), StatusCode::OK);
+        for (at, rounds) in beside.into_iter().enumerate() {
+            within[at] += u64::from(before[at] % 2 == 1 && rounds.load(Ordering::SeqCst) == before[at]);
+        }
     }
     took.sort();
-    (took[took.len() / 2], took[took.len() * 99 / 100])
+    (took[took.len() / 2], took[took.len() * 99 / 100], within)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -307,23 +343,30 @@ async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
         server.push_image("a", &format!("t{number}"), &number.to_string()).await;
         paths.push(format!("/v2/a/blobs/{}", sha256(format!("layer of {number}").as_bytes())));
     }
-    heads(&server, &paths).await;
-    let idle = heads(&server, &paths).await;
+    heads(&server, &paths, []).await;
+    let idle = heads(&server, &paths, []).await;
     let stop = Arc::new(AtomicBool::new(false));
-    let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), Duration::ZERO));
-    let scrubber = tokio::spawn({
-        let (registry, stop) = (server.registry.clone(), Arc::clone(&stop));
+    let registry = server.registry.clone();
+    let (collections, collector) = again(&stop, move || {
+        let registry = registry.clone();
         async move {
-            while !stop.load(Ordering::Relaxed) {
-                registry.scrub(NonZeroU64::MAX).await.unwrap();
-            }
+            let _blobs = collection(&registry, Duration::ZERO).await;
         }
     });
-    let busy = heads(&server, &paths).await;
+    let registry = server.registry.clone();
+    let (scrubs, scrubber) = again(&stop, move || {
+        let registry = registry.clone();
+        async move { assert!(registry.scrub(NonZeroU64::MAX).await.unwrap().damaged.is_empty()) }
+    });
+    let busy = heads(&server, &paths, [&collections, &scrubs]).await;
     stop.store(true, Ordering::Relaxed);
-    let (collections, _) = collector.await.unwrap();
+    collector.await.unwrap();
     scrubber.await.unwrap();
-    println!("HEAD p50, p99: idle {idle:?}, beside {collections} collections and scrubbing {busy:?}");
-    // Both take a processor of the few there are; nobody waits for a lock.
-    assert!(busy.1 < idle.1 * 8 + Duration::from_millis(20), "{idle:?} {busy:?}");
+    println!("HEAD p50, p99: idle {idle:?}, beside collecting and scrubbing {busy:?}");
+    // Times are shown and not judged: the machine is shared. Whoever waits for a round to end is answered after it, once in
+    // each; many are answered within one and the same.
+    for (rounds, within) in [&collections, &scrubs].into_iter().zip(busy.2) {
+        let rounds = rounds.load(Ordering::SeqCst) / 2;
+        assert!(rounds > 0 && within > rounds * 4, "{within} were answered within {rounds} rounds");
+    }
 }

@@ -358,15 +358,26 @@ async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
         let registry = registry.clone();
         async move { assert!(registry.scrub(NonZeroU64::MAX).await.unwrap().damaged.is_empty()) }
     });
-    let busy = heads(&server, &paths, [&collections, &scrubs]).await;
+    // A lock is in the way each time; others who use the machine are not.
+    let mut held_up = true;
+    for _ in 0..3 {
+        let begun = [&collections, &scrubs].map(|rounds| rounds.load(Ordering::SeqCst) / 2);
+        let busy = heads(&server, &paths, [&collections, &scrubs]).await;
+        println!("HEAD p50, p99: idle {idle:?}, beside collecting and scrubbing {busy:?}");
+        // Whoever waits for a round to end is answered after it, once in each; many are answered within one and the same.
+        for ((rounds, begun), within) in [&collections, &scrubs].into_iter().zip(begun).zip(busy.2) {
+            let rounds = rounds.load(Ordering::SeqCst) / 2 - begun + 1;
+            assert!(within > rounds * 4, "{within} were answered within {rounds} rounds");
+        }
+        // Both take a processor of the few there are; nobody waits for a lock.
+        held_up = busy.1 >= idle.1 * 8 + Duration::from_millis(20);
+        if !held_up {
+            break;
+        }
+    }
     stop.store(true, Ordering::Relaxed);
     collector.await.unwrap();
     scrubber.await.unwrap();
-    println!("HEAD p50, p99: idle {idle:?}, beside collecting and scrubbing {busy:?}");
-    // Times are shown and not judged: the machine is shared. Whoever waits for a round to end is answered after it, once in
-    // each; many are answered within one and the same.
-    for (rounds, within) in [&collections, &scrubs].into_iter().zip(busy.2) {
-        let rounds = rounds.load(Ordering::SeqCst) / 2;
-        assert!(rounds > 0 && within > rounds * 4, "{within} were answered within {rounds} rounds");
-    }
+    assert!(collections.load(Ordering::SeqCst) >= 2 && scrubs.load(Ordering::SeqCst) >= 2);
+    assert!(!held_up, "three times in a row");
 }

@@ -39,23 +39,9 @@ pub enum DeliverError {
 }
 
 impl Engine {
-    /// Tells a run something, durably; exactly once per (name, key).
+    /// Tells a run something, durably; exactly once per (name, key). `snapshot` is the run as it was just read: nothing is lost
+    /// when it has moved since.
     pub async fn deliver(
-        &self,
-        run: RunId,
-        name: &str,
-        key: &str,
-        payload: Value,
-        events: Vec<NewEvent>,
-    ) -> Result<Delivery, DeliverError> {
-        match self.store().snapshot(run).await? {
-            Some(snapshot) => self.deliver_to(snapshot, name, key, payload, events).await,
-            None => Ok(Delivery::NoRun),
-        }
-    }
-
-    /// The same to a run that was just read; nothing is lost when it has moved since.
-    pub async fn deliver_to(
         &self,
         mut snapshot: Snapshot,
         name: &str,

@@ -122,7 +122,7 @@ pub fn parse(body: &[u8]) -> Result<Report, ReportError> {
 pub enum ReportOutcome {
     /// Taken.
     Accepted {
-        /// When the machine was told to start, if this is how it ended.
+        /// When the machine was last told to start; for a final report.
         powered_on: Option<Time>,
     },
     /// Said before.
@@ -190,7 +190,7 @@ impl Report {
         let first = match job.run.outcome {
             // Concluded already, by a report or without one (a deadline, an operator): nothing new is taken.
             Some(outcome) => said_by(outcome).to_owned(),
-            None => match engine.deliver_to(snapshot, SIGNAL, "", payload, vec![event]).await? {
+            None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event]).await? {
                 Delivery::Stored(run) if run.outcome.is_none_or(|outcome| said_by(outcome) == status) => {
                     return Ok(ReportOutcome::Accepted { powered_on: Some(powered_on) });
                 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Hosts do nothing, since the controller is measured and not they: this process sends their reports. Nothing is judged;
-//! every line shows what is aimed at beside what was found (DESIGN section 14).
+//! every line shows what is aimed at beside what was found (DESIGN section 14), and waiting times also what the machine's own
+//! stills made of them ([`stills`]).
 
 mod client;
 mod processes;

@@ -50,14 +50,10 @@ impl Stills {
         stills
     }
 
-    /// Those that touch this time.
+    /// Those that held up something between these.
     pub(super) fn during(&self, from: Instant, to: Instant) -> Vec<Still> {
         let stills = lock(&self.0);
-        stills
-            .iter()
-            .filter(|still| still.from < to && from < still.from + 2 * still.length)
-            .copied()
-            .collect()
+        stills.iter().filter(|still| still.held_up(from, to - from)).copied().collect()
     }
 }
 

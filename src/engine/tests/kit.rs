@@ -414,6 +414,7 @@ impl Kit {
         key: &str,
         payload: Value,
     ) -> crate::engine::Delivery {
+        let run = self.snapshot(run).await;
         self.engine.deliver(run, name, key, payload, Vec::new()).await.unwrap()
     }
 

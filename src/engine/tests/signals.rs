@@ -105,7 +105,10 @@ async fn the_same_message_twice_has_one_effect_also_after_the_end() {
     };
     assert_eq!(first.payload, json!({ "status": "success" }));
     assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
-    assert_eq!(kit.tell(RunId::new(), "report", "1", json!(1)).await, Delivery::NoRun);
+    let mut nobody = kit.snapshot(id).await;
+    nobody.run.id = RunId::new();
+    let told = kit.engine.deliver(nobody, "report", "1", json!(1), Vec::new()).await.unwrap();
+    assert_eq!(told, Delivery::NoRun);
 }
 
 #[tokio::test]
@@ -114,12 +117,13 @@ async fn many_messengers_at_once_settle_a_run_once() {
     kit.script("a", [Act::Await("report")]);
     let id = kit.start("drill", &["a", "b"]).await;
     kit.settle().await;
+    let read = kit.snapshot(id).await;
     let tasks: Vec<_> = (0..16)
         .map(|index| {
-            let engine = kit.engine.clone();
+            let (engine, read) = (kit.engine.clone(), read.clone());
             let key = (index % 4).to_string();
             tokio::spawn(
-                async move { engine.deliver(id, "report", &key, json!({}), Vec::new()).await.unwrap() },
+                async move { engine.deliver(read, "report", &key, json!({}), Vec::new()).await.unwrap() },
             )
         })
         .collect();

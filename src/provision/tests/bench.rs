@@ -183,7 +183,7 @@ impl Bench {
             if waits_for_report && !reported {
                 reported = true;
                 let payload = json!({ "status": "success" });
-                engine.deliver(id, "report", "", payload, Vec::new()).await.unwrap();
+                engine.deliver(self.snapshot(id).await, "report", "", payload, Vec::new()).await.unwrap();
                 continue;
             }
             // Nothing to do before then: a wait, a pause, or the lease of a dead worker.

@@ -186,13 +186,18 @@ async fn a_reader_goes_on_after_a_panic_and_begins_no_read_whose_caller_is_gone(
         assert!(futures_util::poll!(&mut read).is_pending());
         inside.await.unwrap();
     }
-    let mut unwanted = Box::pin(kit.store.read::<(), _>("unwanted", |_| panic!("nobody waits for it")));
+    let (begun, was_begun) = tokio::sync::oneshot::channel();
+    let mut unwanted = Box::pin(kit.store.read("unwanted", move |_| {
+        begun.send(()).unwrap();
+        Ok(())
+    }));
     assert!(futures_util::poll!(&mut unwanted).is_pending());
     drop(unwanted);
     let mut another = Box::pin(kit.store.setting("schema_version"));
     assert!(futures_util::poll!(&mut another).is_pending());
     (0..readers::many()).for_each(|_| open.send(()).unwrap());
     assert_eq!(another.await.unwrap(), version);
+    assert!(was_begun.await.is_err(), "it went away without having been begun");
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //!                     |         └ silent ─────────────────────> Unavailable         (503, the BMC tries again)
 //!                     v
 //!            Task: thaw, hash   Maintenance: library ── other digest ──> Changed    (410)
-//!                     |
+//!                     |  `── planned here a moment ago: neither
 //!                     `── nothing ended meanwhile? ──> cached
 //! ```
 //!
@@ -31,6 +31,7 @@ use uuid::Uuid;
 
 use super::body::{Body, ImageDigest};
 use super::boot::BootExtents;
+use super::fresh::Fresh;
 use super::library::{Library, LibraryError};
 use super::offload::offload;
 use super::reads::{ReadLog, ReadSummary, Reads, WallClock, lock, within_timeout};
@@ -214,6 +215,7 @@ struct Inner {
     /// How often grants were ended; a load that sees it move looks the grant up again.
     ends: AtomicU64,
     cache: Mutex<Cache>,
+    fresh: Mutex<Fresh>,
 }
 
 #[derive(Default)]
@@ -271,6 +273,7 @@ impl Grants {
             limits,
             ends: AtomicU64::new(0),
             cache: Mutex::default(),
+            fresh: Mutex::default(),
         }))
     }
 
@@ -319,6 +322,11 @@ impl Grants {
             artifact: live.artifact,
             observer: live,
         })
+    }
+
+    /// Keeps the image of a task that was frozen a moment ago for the first reading of its grant, which is about to be given.
+    pub fn expect(&self, task: &FrozenTask, image: Body) {
+        lock(&self.0.fresh).keep(image, task.weight());
     }
 
     /// Drops all grants of a job; to be called after their end is durable.
@@ -391,17 +399,11 @@ impl Grants {
                 if let Some(live) = self.cached(token_hash) {
                     return Ok(Restored::Elsewhere(live));
                 }
-                let thaw = move || {
-                    FrozenTask::from_bytes(&frozen).and_then(|task| Ok((task.thaw()?, task.weight())))
+                let fresh = lock(&self.0.fresh).take(record.sha256);
+                let (body, weight) = match fresh {
+                    Some(fresh) => fresh,
+                    None => thaw(frozen).await?,
                 };
-                let thawed = offload(thaw).await;
-                let thawed = thawed.map_err(|stopped| {
-                    GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
-                })?;
-                let (body, weight) = thawed.map_err(|error| match error {
-                    TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
-                    other => GrantError::Task(other),
-                })?;
                 (body, BootExtents::default(), weight)
             }
             GrantSource::Spliced { frozen } => {
@@ -494,6 +496,18 @@ impl Grants {
             self.0.log.hurry(&live.reads);
         }
     }
+}
+
+/// The image of a frozen task and what it weighs: planned and hashed again.
+async fn thaw(frozen: Vec<u8>) -> Result<(Body, usize), GrantError> {
+    let thaw = move || FrozenTask::from_bytes(&frozen).and_then(|task| Ok((task.thaw()?, task.weight())));
+    let thawed = offload(thaw).await;
+    let thawed =
+        thawed.map_err(|stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))?;
+    thawed.map_err(|error| match error {
+        TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
+        other => GrantError::Task(other),
+    })
 }
 
 impl fmt::Debug for Grants {

@@ -20,6 +20,7 @@
 //! | `library/` | the maintenance images |
 //! | `boot` | where the boot images in them are |
 //! | `grants` | tokens to open grants |
+//! | `fresh` | images planned a moment ago, not asked for yet |
 //! | `reads` | the record of what was read |
 //!
 //! Invariants: a task image is computed, never stored here; a request after the first costs no hash and no open; what
@@ -30,6 +31,7 @@
 mod body;
 mod boot;
 mod file;
+mod fresh;
 mod grants;
 mod job_document;
 mod library;
@@ -62,7 +64,7 @@ pub use serve::{PromiseFiles, Promises, ReadObserver, respond};
 pub use spliced::{FrozenSplice, SplicedError, SplicedImage};
 pub use task_image::{
     FROZEN_MAX, FrozenTask, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError,
-    TaskImageInput, freeze, plan,
+    TaskImageInput, freeze, freeze_with_body, plan,
 };
 pub use token::{
     Artifact, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, Suffix, TOKEN_MAX, TOKEN_MIN,

@@ -215,15 +215,25 @@ struct FrozenFormat {
 /// # Errors
 /// As [`plan`].
 pub fn freeze(input: &TaskImageInput) -> Result<FrozenTask, TaskImageError> {
+    freeze_with_body(input).map(|(task, _)| task)
+}
+
+/// As [`freeze`], with the planned and hashed image itself: what [`FrozenTask::thaw`] would give.
+///
+/// # Errors
+/// As [`plan`].
+pub fn freeze_with_body(input: &TaskImageInput) -> Result<(FrozenTask, Body), TaskImageError> {
     let plan = plan(input)?;
     let sha256 = ImageDigest::of(&plan).map_err(TaskImageError::Hash)?;
-    Ok(FrozenTask {
+    let task = FrozenTask {
         volume_id: volume_id(input)?,
         epoch: input.created_at.as_second(),
         files: input.files.clone(),
         sha256,
         len: plan.len(),
-    })
+    };
+    let body = task.body(plan);
+    Ok((task, body))
 }
 
 impl FrozenTask {
@@ -317,11 +327,16 @@ impl FrozenTask {
         if found != self.sha256 || plan.len() != self.len {
             return Err(TaskImageError::Changed { expected: self.sha256, found });
         }
-        let body = Body::new(plan, found, Residence::Memory);
-        Ok(match Timestamp::from_second(self.epoch) {
+        Ok(self.body(plan))
+    }
+
+    /// The image over a plan of it, which has its digest.
+    fn body(&self, plan: Plan) -> Body {
+        let body = Body::new(plan, self.sha256, Residence::Memory);
+        match Timestamp::from_second(self.epoch) {
             Ok(created_at) => body.modified_at(created_at),
             Err(_) => body,
-        })
+        }
     }
 
     /// How much memory the thawed image takes, roughly.

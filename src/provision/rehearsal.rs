@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::evidence::Validated;
 use super::order::{JobInput, JobOrder, OrderError};
 use super::site::Site;
-use super::steps::{ImageName, bmc_address, task_image};
+use super::steps::{ImageName, TaskImage, bmc_address, task_image};
 use crate::engine::{Kind, StepPolicy, Verdict};
 use crate::model::recipe::Lint;
 use crate::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, Time};
@@ -143,7 +143,7 @@ impl Site {
             boot_len: known.as_ref().map_or(0, |image| image.len),
             own_registry: held == Some(true),
         };
-        let (frozen, _pull) =
+        let TaskImage { frozen, .. } =
             task_image(self, run.id, now, &asked, &validated).map_err(|report| match report.verdict {
                 Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary,
                 _ => "the task image could not be made".to_owned(),

@@ -113,23 +113,24 @@ impl Reign {
         self.crown(TakeOver::Everything);
     }
 
-    /// The current one stands still. Somebody starts another one beside it, and later it wakes up.
+    /// The current one stands still. Somebody starts another one beside it, and later it wakes up. The end of all trouble may
+    /// come at any await here: who stands still is then where [`Reign::settle`] finds it, or it would be asked for ever.
     async fn freeze(&mut self, time: Duration) {
-        let Some(live) = self.current.take() else { return };
-        self.world.note(&format!("{} stands still for {} s", live.boundary.owner, time.as_secs()));
-        live.boundary.freeze(true);
+        let Some(live) = &self.current else { return };
+        let (boundary, on_time) = (Arc::clone(&live.boundary), live.on_time(&self.world));
+        self.world.note(&format!("{} stands still for {} s", boundary.owner, time.as_secs()));
+        boundary.freeze(true);
         self.everybody_lost_sessions();
-        if self.dice.below(3) == 0 || !live.on_time(&self.world) {
+        if self.dice.below(3) == 0 || !on_time {
             // Nobody notices.
             tokio::time::sleep(time).await;
-            live.boundary.freeze(false);
-            self.current = Some(live);
+            boundary.freeze(false);
             return;
         }
+        self.zombies.extend(self.current.take());
         self.world.set_door(None);
         tokio::time::sleep(self.dice.seconds(0, 20)).await;
         self.crown(TakeOver::ExpiredOnly);
-        self.zombies.push(live);
         tokio::time::sleep(time).await;
         self.zombies.iter().for_each(|live| live.boundary.freeze(false));
         self.world.note("who stood still goes on");

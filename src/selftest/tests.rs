@@ -44,6 +44,8 @@ once_broken! {
     seed_100_controllers_that_stood_still_wake_up_in_the_same_order: 100,
     seed_390_the_boot_of_the_job_before_is_not_counted_twice: 390,
     seed_416_nobody_takes_over_beside_a_clock_that_is_behind: 416,
+    seed_1250_who_asked_a_controller_that_stood_still_has_an_answer_when_all_is_calm: 1250,
+    seed_2922_a_controller_that_stands_still_when_all_is_calm_goes_on: 2922,
     seed_175_a_retry_long_after_its_job_is_waited_for: 175,
 }
 

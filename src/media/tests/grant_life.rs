@@ -106,6 +106,28 @@ async fn a_changed_image_is_refused_for_good() {
 }
 
 #[tokio::test]
+async fn an_image_planned_a_moment_ago_is_served_without_being_planned_again_and_only_under_its_grant() {
+    let world = World::new().await;
+    let (task, image) = freeze_with_body(&task_input()).unwrap();
+    let (token, other) = ("fresh00000000000000000000", "other00000000000000000000");
+    // Nothing can be thawed out of these grants: what they serve was there already.
+    let unreadable = |token| GrantRecord {
+        source: GrantSource::Task { frozen: b"not a frozen task".to_vec() },
+        ..task_grant(token, &task)
+    };
+    world.grants.expect(&task, image);
+    assert!(matches!(world.grants.open(token).await, Err(GrantError::Unknown)));
+    world.ledger.add(GrantRecord { sha256: ImageDigest::new([7; 32]), ..unreadable(other) });
+    assert!(matches!(world.grants.open(other).await, Err(GrantError::Task(_))));
+    world.ledger.add(unreadable(token));
+    let opened = world.grants.open(token).await.unwrap();
+    assert!(bytes_of(&opened.body) == world.task);
+    // It was kept for the first reading; whoever asks after the grant was dropped from the cache gets no other copy.
+    world.grants.forget(&hash(token));
+    assert!(matches!(world.grants.open(token).await, Err(GrantError::Task(_))));
+}
+
+#[tokio::test]
 async fn a_silent_ledger_is_503_and_recovers() {
     let world = World::new().await;
     world.ledger.set_down(true);

@@ -15,7 +15,9 @@ use super::super::slots::SlotPlan;
 use super::validate::ImageName;
 use super::{class, input, left, own_policy, settled, step};
 use crate::engine::{StepContext, StepReport};
-use crate::media::{self, FrozenTask, JobDocument, MediaToken, RegistryAccess, RenderInput, TaskImageInput};
+use crate::media::{
+    self, Body, FrozenTask, JobDocument, MediaToken, RegistryAccess, RenderInput, TaskImageInput,
+};
 use crate::model::recipe::{Payload, Recipe};
 use crate::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
 use crate::secrets::{JOB_USERNAME, seal, token_hash};
@@ -74,13 +76,14 @@ impl Site {
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let validated: Validated = left(STEP, context, "validate")?;
     let begun = context.clock.elapsed();
-    let (frozen, pull) = task_of(site, context, &validated)?;
+    let TaskImage { frozen, body, pull } = task_of(site, context, &validated)?;
     let digest = frozen.digest().to_hex();
     site.meter.image_built(context.clock.elapsed().saturating_sub(begun), frozen.len());
     let path = match &site.settings.task_iso_dir {
-        Some(folder) => Some(write_file(folder, context, &frozen).await?),
+        Some(folder) => Some(write_file(folder, context, &frozen, body.clone()).await?),
         None => None,
     };
+    site.grants.expect(&frozen, body);
     let sealed = frozen.to_bytes().map_err(broken)?;
     let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len(), Use::FIRST)?;
     let boot =
@@ -109,12 +112,22 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     Ok(report)
 }
 
-/// The frozen task of a job, and what its maintenance OS may pull: pure, the same at every call.
+/// The task image of a job.
+pub(in crate::provision) struct TaskImage {
+    /// What it is made of.
+    pub(in crate::provision) frozen: FrozenTask,
+    /// Its bytes.
+    pub(super) body: Body,
+    /// The repository its maintenance OS may pull from, and the password in it.
+    pull: Option<(String, SecretString)>,
+}
+
+/// The task image of a job: pure, the same at every call.
 pub(super) fn task_of(
     site: &Site,
     context: &StepContext,
     validated: &Validated,
-) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
+) -> Result<TaskImage, StepReport> {
     let run = &context.snapshot.run;
     task_image(site, run.id, run.created_at, &input(STEP, context)?, validated)
 }
@@ -126,7 +139,7 @@ pub(in crate::provision) fn task_image(
     created_at: Time,
     asked: &JobInput,
     validated: &Validated,
-) -> Result<(FrozenTask, Option<(String, SecretString)>), StepReport> {
+) -> Result<TaskImage, StepReport> {
     let recipe = site.schemas.validate(&asked.recipe).map_err(|_| broken("the recipe no longer holds"))?;
     let pull = recipe
         .oci_url
@@ -136,7 +149,8 @@ pub(in crate::provision) fn task_image(
         .map(|image| (image.repository, site.tokens.pull_password(&id.to_string())));
     let password = pull.as_ref().map(|(_, secret)| secret);
     let document = document(site, (id, created_at), asked, &recipe, validated, password);
-    Ok((freeze(site, (id, created_at), &recipe, &document)?, pull))
+    let (frozen, body) = freeze(site, (id, created_at), &recipe, &document)?;
+    Ok(TaskImage { frozen, body, pull })
 }
 
 /// The right to read one image of this job; what was frozen of it is sealed here.
@@ -216,7 +230,7 @@ fn freeze(
     (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
-) -> Result<FrozenTask, StepReport> {
+) -> Result<(FrozenTask, Body), StepReport> {
     let schema = site.schemas.text(&recipe.schema_id).ok_or_else(|| broken("its schema is gone"))?;
     let bytes = |payload: &Option<Payload>| payload.as_ref().map(|payload| payload.as_bytes().to_vec());
     let (user_data, network_config, vendor_data) =
@@ -233,7 +247,7 @@ fn freeze(
         ks_cfg: ks_cfg.as_deref(),
     })
     .map_err(broken)?;
-    media::freeze(&TaskImageInput {
+    media::freeze_with_body(&TaskImageInput {
         job_id: id.0,
         created_at: created_at.timestamp(),
         files,
@@ -247,13 +261,13 @@ async fn write_file(
     folder: &std::path::Path,
     context: &StepContext,
     frozen: &FrozenTask,
+    body: Body,
 ) -> Result<String, StepReport> {
     let id = context.snapshot.run.id;
     let created: Time = context.snapshot.run.created_at;
     let folder = folder.join(id.to_string());
     let frozen = frozen.clone();
     let written = media::offload(move || {
-        let body = frozen.thaw().map_err(|why| std::io::Error::other(why.to_string()))?;
         let path = folder.join("task.iso");
         let description = json!({
             "job_id": id, "path": path, "sha256": frozen.digest().to_hex(), "size_bytes": frozen.len(),

@@ -32,7 +32,7 @@ pub(super) use discover::Discover;
 pub(super) use eject::Eject;
 pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
-pub(super) use iso_build::task_image;
+pub(super) use iso_build::{TaskImage, task_image};
 pub(super) use mount::{MountMaintenance, MountTask};
 pub use power::power_on_turn;
 pub(super) use power::{PowerOff, PowerOn};

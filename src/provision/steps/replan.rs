@@ -21,7 +21,7 @@ use super::super::evidence::{Discovered, Mounted, Replanned, Validated};
 use super::super::fault::failure;
 use super::super::site::Site;
 use super::super::slots::{self, Capabilities, Learned, NoPlan, Plans, Refusal, SlotPlan};
-use super::iso_build::{Use, grant, task_of};
+use super::iso_build::{TaskImage, Use, grant, task_of};
 use super::{Host, class, left};
 use crate::engine::{StepContext, StepReport};
 use crate::media::{self, FrozenSplice, ImageDigest};
@@ -167,7 +167,7 @@ pub(super) async fn splice(
     };
     let digest = ImageDigest::parse(&validated.boot_digest)
         .ok_or_else(|| unusable("its digest is not one".to_owned()))?;
-    let (task, _pull) = task_of(site, context, &validated)?;
+    let task = task_of(site, context, &validated)?.frozen;
     let maintenance = site.library.image(digest).await.map_err(|why| {
         StepReport::fail(failure(class::MEDIA, step, chain(&why).to_string(), "import it again"))
     })?;
@@ -275,12 +275,13 @@ fn separate(
     validated: &Validated,
     for_use: Use,
 ) -> Result<Vec<Grant>, StepReport> {
-    let (frozen, _pull) = task_of(site, context, validated)?;
+    let TaskImage { frozen, body, .. } = task_of(site, context, validated)?;
     let bytes = frozen.to_bytes().map_err(|why| {
         let summary = format!("the task image could not be kept: {}", chain(&why));
         StepReport::fail(failure(class::MEDIA, "iso.build", summary, "create the job again"))
     })?;
     let digest = frozen.digest().to_hex();
+    site.grants.expect(&frozen, body);
     Ok(vec![
         grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, for_use)?,
         grant(site, context, Artifact::Task, &digest, Some(&bytes), frozen.len(), for_use)?,

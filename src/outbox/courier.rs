@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
+use super::pace;
 use super::post::{Carrier, Post};
 use super::round::{Round, Stream, sum};
 use crate::model::{Clock, LateStream, Outgoing, Time, Webhook, WebhookId, chain};
@@ -131,7 +132,7 @@ async fn turn(tools: &Tools, id: WebhookId) -> Result<Next, StoreError> {
         progress.caught_up.retain(|stream| known.contains(stream.as_str()));
     }
     tools.metrics.events_sent(progress.delivered, failed, progress.dead.len() as u64);
-    let rest = late.iter().filter(|late| late.next_at > now);
+    let rest = late.iter().filter(|late| !pace::due(late.next_at, now));
     let next_due = progress.late.iter().chain(rest).map(|late| late.next_at).min();
     let over = progress.disable.is_some();
     if !progress.is_empty() {
@@ -159,7 +160,7 @@ fn secret(tools: &Tools, webhook: &Webhook) -> Result<secrecy::SecretString, Str
 /// Late jobs whose time has come, with their events up to `to`.
 async fn due(tools: &Tools, late: &[LateStream], now: Time, to: i64) -> Result<Vec<Stream>, StoreError> {
     let mut due = Vec::new();
-    for late in late.iter().filter(|late| late.next_at <= now).take(DUE) {
+    for late in late.iter().filter(|late| pace::due(late.next_at, now)).take(DUE) {
         let events = tools.store.outgoing_of(late.stream.clone(), late.seq, to, PAGE).await?;
         let full = events.len() == PAGE as usize;
         let more_from = events.last().filter(|_| full).map(|out| out.event.seq + 1);

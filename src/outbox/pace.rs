@@ -19,6 +19,12 @@ pub(super) fn pause(delivery: &str, failures: u32) -> Duration {
     doubled.min(LONGEST) * (192 + u32::from(digest[0]) / 2) / 256
 }
 
+/// Whether what was to be tried again at that time is tried now. A time further away than any pause was set by a clock that
+/// has been set back since: nobody waits for it.
+pub(super) fn due(at: Time, now: Time) -> bool {
+    at <= now || at.since(now) > LONGEST * 5 / 4
+}
+
 /// Whether what has failed since then has had its time.
 pub(super) fn over(since: Time, now: Time) -> bool {
     now.since(since) >= GIVE_UP
@@ -38,6 +44,15 @@ mod tests {
             assert!(pauses.iter().max() > pauses.iter().min(), "all the same after {failures}");
         }
         assert_eq!(pause("d", 3), pause("d", 3));
+    }
+
+    #[test]
+    fn a_clock_set_back_makes_nobody_wait_longer_than_the_longest_pause() {
+        let now: Time = "2026-11-20T08:00:00Z".parse().unwrap();
+        assert!(due(now, now) && due(now.minus(GIVE_UP), now));
+        let longest = (1..200).map(|failures| pause("d", failures)).max().unwrap();
+        assert!(!due(now.plus(Duration::from_millis(1)), now) && !due(now.plus(longest), now));
+        assert!(due(now.plus(Duration::from_secs(3600)), now));
     }
 
     #[test]

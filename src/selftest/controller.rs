@@ -26,6 +26,9 @@ use crate::provision::Addresses;
 use crate::secrets::MasterKey;
 use crate::store::{Store, TakeOver};
 
+/// Within this time a controller that begins has taken over what its predecessor held.
+const TAKEN_OVER: Duration = Duration::from_secs(1);
+
 /// Who is in charge.
 pub(super) struct Reign {
     world: Arc<World>,
@@ -42,6 +45,8 @@ pub(super) struct Reign {
 struct Live {
     boundary: Arc<Boundary>,
     clock: Arc<dyn Clock>,
+    /// When it began, in the time of the world.
+    began: Duration,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -51,6 +56,12 @@ impl Live {
     fn on_time(&self, world: &World) -> bool {
         let (ours, wall) = (self.clock.now(), Wall(Arc::clone(&world.clock)).now());
         wall.since(ours).max(ours.since(wall)) < Duration::from_secs(30)
+    }
+
+    /// Whether another one can start beside it. Who was alone when it began takes over everything, because the file lock that
+    /// it gained kept all others out; one that is started before that was done would find the lock held and end.
+    fn has_taken_over(&self, world: &World) -> bool {
+        world.clock.passed() >= self.began + TAKEN_OVER
     }
 
     /// It is gone, with everything it was doing.
@@ -117,11 +128,12 @@ impl Reign {
     /// come at any await here: who stands still is then where [`Reign::settle`] finds it, or it would be asked for ever.
     async fn freeze(&mut self, time: Duration) {
         let Some(live) = &self.current else { return };
-        let (boundary, on_time) = (Arc::clone(&live.boundary), live.on_time(&self.world));
+        let boundary = Arc::clone(&live.boundary);
+        let alone = !live.on_time(&self.world) || !live.has_taken_over(&self.world);
         self.world.note(&format!("{} stands still for {} s", boundary.owner, time.as_secs()));
         boundary.freeze(true);
         self.everybody_lost_sessions();
-        if self.dice.below(3) == 0 || !on_time {
+        if self.dice.below(3) == 0 || alone {
             // Nobody notices.
             tokio::time::sleep(time).await;
             boundary.freeze(false);
@@ -218,16 +230,17 @@ impl Reign {
         });
         let _first = boundary.kinds.set(engine.kinds().clone());
         world.set_door(Some((crate::api::router(api, None), Arc::clone(&boundary))));
-        let (stopped, began) = (stop.clone(), clock.now());
+        let (stopped, now) = (stop.clone(), clock.now());
         let work = tokio::spawn(async move {
-            if let Err(why) = store.begin_incarnation(incarnation, began).await {
+            if let Err(why) = store.begin_incarnation(incarnation, now).await {
                 tracing::debug!(%why, "the beginning was not written down");
             }
             engine.run(take_over, stop).await;
         });
         let feeding = tokio::spawn(async move { feed.run().await });
         let posting = outbox.map(|outbox| tokio::spawn(outbox.run(stopped)));
-        Ok(Live { boundary, clock, tasks: [work, feeding].into_iter().chain(posting).collect() })
+        let tasks = [work, feeding].into_iter().chain(posting).collect();
+        Ok(Live { boundary, clock, began: world.clock.passed(), tasks })
     }
 }
 

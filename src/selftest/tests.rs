@@ -46,6 +46,8 @@ once_broken! {
     seed_416_nobody_takes_over_beside_a_clock_that_is_behind: 416,
     seed_1250_who_asked_a_controller_that_stood_still_has_an_answer_when_all_is_calm: 1250,
     seed_2922_a_controller_that_stands_still_when_all_is_calm_goes_on: 2922,
+    seed_6825_what_is_late_does_not_wait_for_a_clock_that_was_set_back: 6825,
+    seed_7933_nobody_starts_beside_who_has_the_lock_and_has_not_yet_taken_over: 7933,
     seed_175_a_retry_long_after_its_job_is_waited_for: 175,
 }
 

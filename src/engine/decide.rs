@@ -161,7 +161,7 @@ pub(super) fn after(
             write(&mut change, &mut ahead, record);
             change
         }
-        Verdict::Retry(failure) => retry(change, ahead, record, failure, circumstances),
+        Verdict::Retry(failure) => retry(snapshot, change, ahead, record, failure, circumstances),
         Verdict::Hold(hold) if snapshot.run.phase.is_forward() => {
             hold::put_on_hold(&mut change, hold.clone());
             write(&mut change, &mut ahead, record);
@@ -484,6 +484,7 @@ fn wait(snapshot: &Snapshot, record: &StepRecord, request: &WaitRequest, now: Ti
 }
 
 fn retry(
+    snapshot: &Snapshot,
     mut change: Change,
     mut ahead: Snapshot,
     mut record: StepRecord,
@@ -493,9 +494,16 @@ fn retry(
     let now = circumstances.now;
     let policy = &circumstances.policy;
     let pause = backoff(policy.backoff, policy.backoff_cap, record.attempt, circumstances.chance);
-    // Undoing has one budget for all steps: the deadline of the stage. The tries of the way forward do not count.
     let undoing = change.run.phase == Phase::Unwinding;
-    let until = if undoing { change.run.deadline_at } else { record.started_at.plus(policy.budget) };
+    let whole = record.started_at.plus(policy.budget);
+    let until = match &snapshot.run.wait {
+        // Undoing has one budget for all steps: the deadline of the stage. The tries of the way forward do not count.
+        _ if undoing => change.run.deadline_at,
+        None => whole,
+        Some(wait) if wait.reason == RETRY => whole.max(wait.deadline),
+        // The time in which it waited, for an hour perhaps, is no part of the budget of what it tries now.
+        Some(_) => now.plus(policy.budget),
+    };
     if (!undoing && record.attempt >= policy.attempts) || now.plus(pause) > until {
         let spent =
             format!("gave up after {} tries in {}", record.attempt, seconds(now.since(record.started_at)));

@@ -129,7 +129,8 @@ async fn turn(tools: &Tools, id: WebhookId) -> Result<Next, StoreError> {
         raise(tools, &post, &mut progress).await?;
         // Only what was late is caught up; a job that never was has no row.
         let known: HashSet<&str> = late.iter().map(|late| late.stream.as_str()).collect();
-        progress.caught_up.retain(|stream| known.contains(stream.as_str()));
+        progress.caught_up.retain(|was| known.contains(was.stream.as_str()));
+        progress.caught_up_to = to;
     }
     tools.metrics.events_sent(progress.delivered, failed, progress.dead.len() as u64);
     let rest = late.iter().filter(|late| !pace::due(late.next_at, now));

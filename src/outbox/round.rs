@@ -45,7 +45,8 @@ pub(super) struct Round {
     pub(super) failed: u64,
     pub(super) dead: Vec<DeadLetter>,
     pub(super) late: Option<LateStream>,
-    pub(super) stream: String,
+    /// The job as it was before.
+    pub(super) was: Option<LateStream>,
     pub(super) error: Option<String>,
     /// Whether a failure was an answer.
     pub(super) answered: bool,
@@ -55,7 +56,7 @@ impl Round {
     /// Delivers what can be delivered of a job.
     pub(super) async fn deliver(stream: Stream, post: &Post<'_>, clock: &dyn Clock) -> Self {
         let Stream { mut late, events, more_from } = stream;
-        let mut round = Self { stream: late.stream.clone(), ..Self::default() };
+        let mut round = Self { was: Some(late.clone()), ..Self::default() };
         let began = Instant::now();
         let wanted = |out: &&Outgoing| post.webhook.filter.wants(&out.event.kind, &out.labels);
         for out in events.iter().filter(wanted) {
@@ -122,7 +123,7 @@ pub(super) fn sum(webhook: &Webhook, rounds: Vec<Round>, now: Time) -> WebhookPr
         progress.error = round.error.or(progress.error);
         match round.late {
             Some(late) if !mutant::active(Mutant::ForgetsLate) => progress.late.push(late),
-            _ => progress.caught_up.push(round.stream),
+            _ => progress.caught_up.extend(round.was),
         }
         progress.dead.extend(round.dead);
     }

@@ -48,6 +48,10 @@ once_broken! {
     seed_2922_a_controller_that_stands_still_when_all_is_calm_goes_on: 2922,
     seed_6825_what_is_late_does_not_wait_for_a_clock_that_was_set_back: 6825,
     seed_7933_nobody_starts_beside_who_has_the_lock_and_has_not_yet_taken_over: 7933,
+    seed_25636_a_look_that_does_not_come_back_ends_no_job_that_has_waited_long: 25636,
+    seed_25760_what_one_courier_is_late_with_another_does_not_forget: 25760,
+    seed_27017_the_last_job_is_the_one_made_last_whatever_the_clock_was_set_to: 27017,
+    seed_27396_an_image_that_shows_after_the_cancel_is_ejected: 27396,
     seed_175_a_retry_long_after_its_job_is_waited_for: 175,
 }
 

@@ -28,7 +28,7 @@ use super::network::WorldMedia;
 use super::receiver::Receiver;
 use super::{Plan, controller, operator, overseer};
 use crate::model::{RunId, Serial, Time};
-use crate::store::{Around, Before, Broken, Memory, Store, StoreError};
+use crate::store::{Around, Before, Broken, EventFilter, Memory, Store, StoreError};
 
 /// The account of every BMC.
 pub(super) const BMC_USER: &str = "selftest";
@@ -382,14 +382,17 @@ async fn judge(world: &Arc<World>) -> Result<(), StoreError> {
         world.judge.violation(format!("{}: {}", broken.rule, broken.subject));
     }
     world.receiver.judge(world).await?;
-    let mut last: BTreeMap<Serial, (Time, Option<crate::model::Outcome>)> = BTreeMap::new();
+    // The last job of a server by the log: the clock by which jobs are dated was set back perhaps.
+    let mut last: BTreeMap<Serial, (i64, Option<crate::model::Outcome>)> = BTreeMap::new();
     for id in world.judge.jobs() {
         match store.job(id).await? {
             Some(job) => {
                 world.judge.ended(&job);
-                let newest = last.entry(job.server.clone()).or_insert((job.run.created_at, job.run.outcome));
-                if job.run.created_at >= newest.0 {
-                    *newest = (job.run.created_at, job.run.outcome);
+                let told = store.events(EventFilter { run: Some(id), after: 0, limit: 1 }).await?;
+                let made = (told.first().map_or(0, |event| event.seq), job.run.outcome);
+                let newest = last.entry(job.server.clone()).or_insert(made);
+                if made.0 >= newest.0 {
+                    *newest = made;
                 }
             }
             None => world.judge.violation(format!("job {id} was acknowledged and is gone")),

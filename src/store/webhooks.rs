@@ -39,8 +39,10 @@ pub struct WebhookProgress {
     pub cursor: Option<i64>,
     /// Jobs that wait, new or as they stand now.
     pub late: Vec<LateStream>,
-    /// Jobs that wait no longer.
-    pub caught_up: Vec<String>,
+    /// Jobs that wait no longer, as they were read.
+    pub caught_up: Vec<LateStream>,
+    /// Up to where in the log they have caught up.
+    pub caught_up_to: i64,
     /// Events given up.
     pub dead: Vec<DeadLetter>,
     /// Dead letters that were delivered after all.
@@ -60,8 +62,9 @@ pub struct WebhookProgress {
 impl WebhookProgress {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        let Self { cursor, late, caught_up, dead, raised, still_dead, delivered, error, disable, events } =
-            self;
+        let Self {
+            cursor, late, caught_up, dead, raised, still_dead, delivered, error, disable, events, ..
+        } = self;
         let lists = [late.is_empty(), caught_up.is_empty(), dead.is_empty(), raised.is_empty()];
         let rest = [still_dead.is_empty(), *delivered == 0, error.is_none(), disable.is_none()];
         cursor.is_none() && events.is_empty() && lists.into_iter().chain(rest).all(|empty| empty)
@@ -372,13 +375,8 @@ fn settle(
     if there == 0 {
         return Ok(());
     }
-    for stream in &progress.caught_up {
-        execute(
-            connection,
-            operation,
-            "DELETE FROM webhook_late WHERE webhook = ?1 AND stream = ?2",
-            &[&id, stream],
-        )?;
+    for was in &progress.caught_up {
+        catch_up(connection, operation, &id, was, progress.caught_up_to, now)?;
     }
     for late in &progress.late {
         execute(
@@ -425,6 +423,35 @@ fn settle(
         append_events(connection, operation, known, None, now, std::slice::from_ref(event))?;
     }
     Ok(())
+}
+
+/// A job waits no longer: unless a courier of another controller, which may live beside this one for a while, has written
+/// something else of it meanwhile, or has read the log further on and left what is there of this job to whoever was late.
+fn catch_up(
+    connection: &Connection,
+    operation: &'static str,
+    id: &str,
+    was: &LateStream,
+    to: i64,
+    now: Time,
+) -> Result<(), StoreError> {
+    const AS_IT_WAS: &str = "webhook = ?1 AND stream = ?2 AND seq = ?3 AND next_at = ?4";
+    let next_at = was.next_at.to_string();
+    execute(
+        connection,
+        operation,
+        &format!(
+            "DELETE FROM webhook_late WHERE {AS_IT_WAS} AND (SELECT cursor FROM webhooks WHERE id = ?1) <= ?5"
+        ),
+        params![id, was.stream, was.seq, next_at, to],
+    )?;
+    execute(
+        connection,
+        operation,
+        &format!("UPDATE webhook_late SET seq = ?5, attempts = 0, next_at = ?6 WHERE {AS_IT_WAS}"),
+        params![id, was.stream, was.seq, next_at, to.saturating_add(1), now.to_string()],
+    )
+    .map(drop)
 }
 
 /// What concerns dead letters.

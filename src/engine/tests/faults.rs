@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::kit::{Act, Kit, new_run};
 use crate::engine::Verb;
 use crate::model::{NewRun, Outcome, Phase};
+use crate::store::TakeOver;
 
 #[tokio::test]
 async fn a_shaky_step_is_tried_again_with_growing_pauses() {
@@ -57,6 +58,32 @@ async fn a_step_gives_up_when_its_budget_is_used_up_but_looks_again_after_an_out
     kit.clock.advance(Duration::from_secs(500));
     kit.settle().await;
     assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
+}
+
+/// World 25636: a report was waited for longer than the budget, and one look that did not come back ended the job.
+#[tokio::test]
+async fn the_time_a_step_has_waited_is_no_part_of_the_budget_of_what_it_tries_then() {
+    let kit = Kit::new();
+    let looks_around = async || {
+        kit.script("a", [Act::Await("report")]);
+        let id = kit.start("drill", &["a"]).await;
+        kit.settle().await;
+        kit.clock.advance(Duration::from_secs(200));
+        // A new start of the controller: the step looks around, and fails.
+        kit.script("a", [Act::Retry, Act::Retry]);
+        kit.engine.store().take_over(TakeOver::Everything, kit.now()).await.unwrap();
+        kit.pass(1).await;
+        assert_eq!(kit.run(id).await.wait.unwrap().reason, "retry");
+        id
+    };
+    let id = looks_around().await;
+    kit.pass(3).await;
+    assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
+    // What it tries then has its budget, and no more.
+    let id = looks_around().await;
+    kit.clock.advance(Duration::from_secs(150));
+    kit.settle().await;
+    assert_eq!((kit.ended(id).await, kit.class(id).await), (Some(Outcome::Failed), "shaky".to_owned()));
 }
 
 #[tokio::test]

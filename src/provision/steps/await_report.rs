@@ -17,6 +17,8 @@ use crate::engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequ
 use crate::model::{Effect, Failure, NewEvent, Signal, Snapshot, Wait};
 
 const STEP: &str = "webhook.wait";
+/// A look takes at most this long. It is told of and never acted on: a BMC that hangs must not cost the job its step.
+pub(super) const LOOK: Duration = Duration::from_secs(60);
 
 /// Waits for the report.
 pub(in crate::provision) struct AwaitReport(pub(in crate::provision) Arc<Site>);
@@ -33,7 +35,10 @@ impl Step for AwaitReport {
         }
         let seen = match context.waited {
             // Woken without a report: a new start of the controller, or the deadline. One look, read-only (DESIGN section 6).
-            Some(_) => self.observe(context).await,
+            Some(_) => match tokio::time::timeout(LOOK, self.observe(context)).await {
+                Ok(seen) => seen,
+                Err(_elapsed) => vec![too_slow()],
+            },
             None => Vec::new(),
         };
         // Thousands may wait at once, for an hour.
@@ -124,6 +129,13 @@ pub(super) fn unseen(verdict: &Verdict) -> NewEvent {
         _ => "the BMC could not be looked at".to_owned(),
     };
     NewEvent::warn("redfish.unseen", why)
+}
+
+/// The BMC could not be looked at in time.
+pub(super) fn too_slow() -> NewEvent {
+    let message =
+        format!("the BMC could not be looked at within {} s; the job goes on waiting", LOOK.as_secs());
+    NewEvent::warn("redfish.unseen", message)
 }
 
 /// What follows from a report.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use redfish::LifeSigns;
 use serde_json::json;
 
 use super::super::completion::{Look, MediaReads, Watch};
@@ -17,7 +18,7 @@ use super::super::evidence::{Built, Validated};
 use super::super::report::SIGNAL;
 use super::super::site::Site;
 use super::super::waits;
-use super::await_report::{conclude, unseen};
+use super::await_report::{LOOK, conclude, too_slow, unseen};
 use super::{known_host, reading_policy};
 use crate::engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 use crate::model::{NewEvent, Signal, Snapshot, Wait};
@@ -96,14 +97,20 @@ impl AwaitSigns {
     /// One look, read-only. A BMC that does not answer is told of once in a while and waited for.
     async fn look(&self, context: &StepContext) -> (Look, Vec<NewEvent>) {
         let reads = self.reads(context).await.unwrap_or_default();
-        let (signs, events) = match known_host(STEP, &self.0, context).await {
-            Ok((host, found)) => match host.bmc.life_signs(&found.discovery.system).await {
-                Ok(signs) => (Some(signs), Vec::new()),
-                Err(error) => (None, vec![NewEvent::warn("redfish.unseen", error.to_string())]),
-            },
-            Err(report) => (None, vec![unseen(&report.verdict)]),
+        let looked = tokio::time::timeout(LOOK, self.signs(context)).await;
+        let (signs, events) = match looked.unwrap_or_else(|_elapsed| Err(too_slow())) {
+            Ok(signs) => (Some(signs), Vec::new()),
+            Err(event) => (None, vec![event]),
         };
         (Look { at: context.now(), signs, reads }, events)
+    }
+
+    /// What the BMC shows of the host, or why it shows nothing.
+    async fn signs(&self, context: &StepContext) -> Result<LifeSigns, NewEvent> {
+        let known = known_host(STEP, &self.0, context).await;
+        let (host, found) = known.map_err(|report| unseen(&report.verdict))?;
+        let signs = host.bmc.life_signs(&found.discovery.system).await;
+        signs.map_err(|error| NewEvent::warn("redfish.unseen", error.to_string()))
     }
 
     async fn reads(&self, context: &StepContext) -> Option<MediaReads> {

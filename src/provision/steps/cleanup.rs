@@ -70,18 +70,27 @@ fn announced(snapshot: &Snapshot, step: &str) -> bool {
     snapshot.evidence(step).any(|record| record.phase != StepPhase::Skipped)
 }
 
+/// The inserts this job has announced, each with the record of its step.
+fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (&StepRecord, Mounted)> {
+    let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
+    let records = mounts.into_iter().flat_map(|step| snapshot.evidence(step));
+    records.filter_map(|record| Some((record, Mounted::deserialize(&record.evidence).ok()?)))
+}
+
 /// The slots this job meant to fill.
 pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
-    let slot = |record: &StepRecord| serde_json::from_value::<Mounted>(record.evidence.clone()).ok();
-    let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
-    let mut slots: Vec<String> = mounts
-        .iter()
-        .flat_map(|step| snapshot.evidence(step).filter_map(slot).collect::<Vec<_>>())
-        .map(|mounted| mounted.slot)
-        .collect();
+    let mut slots: Vec<String> = inserts(snapshot).map(|(_, mounted)| mounted.slot).collect();
     slots.sort();
     slots.dedup();
     slots
+}
+
+/// Whether this job told a slot to take an image so recently that an empty one may be about to show it: nobody has seen it in.
+fn coming_in(context: &StepContext, uri: &str, lag: Duration) -> bool {
+    inserts(&context.snapshot).any(|(record, mounted)| {
+        let unseen = record.phase != StepPhase::Done && !mounted.refused;
+        unseen && mounted.slot == uri && context.now().since(mounted.sent_at) < lag
+    })
 }
 
 fn touched(snapshot: &Snapshot) -> bool {
@@ -181,6 +190,14 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| of_redfish(STEP, &error))?;
     for slot in &shown {
         if slot.is_empty() {
+            let lag = host.bmc.profile().read_back_lag;
+            if coming_in(context, &slot.uri, lag) {
+                let detail = format!(
+                    "slot {} was told to take an image a moment ago and does not show it; looking again before it counts as empty",
+                    slot.id
+                );
+                return Ok(settling(&waits::MOUNT, lag, detail));
+            }
             continue;
         }
         if !ours.iter().any(|url| slot.may_be(url)) {

@@ -72,6 +72,40 @@ async fn what_is_not_delivered_yet_is_not_forgotten_unless_the_webhook_is_disabl
     assert_eq!(forget().await, 2);
 }
 
+/// World 25760: two controllers sent events for a while, and one forgot what the other was late with.
+#[tokio::test]
+async fn who_has_caught_up_forgets_nothing_that_another_courier_wrote_meanwhile() {
+    let kit = Kit::new();
+    let id = hook(&kit).await;
+    let late = |seq: i64, attempts: u32, next_at: Time| LateStream {
+        stream: "job".to_owned(),
+        seq,
+        attempts,
+        since: at(1),
+        next_at,
+        error: "x".to_owned(),
+    };
+    let caught_up = |was: LateStream, to: i64| WebhookProgress {
+        caught_up: vec![was],
+        caught_up_to: to,
+        ..WebhookProgress::default()
+    };
+    let (first, second) = (late(5, 1, at(9)), late(7, 1, at(10)));
+    let progress =
+        WebhookProgress { cursor: Some(6), late: vec![first.clone()], ..WebhookProgress::default() };
+    settle(&kit, id, progress.clone()).await;
+    // The other one got further and failed there.
+    settle(&kit, id, WebhookProgress { late: vec![second.clone()], ..WebhookProgress::default() }).await;
+    settle(&kit, id, caught_up(first.clone(), 6)).await;
+    assert_eq!(kit.store.late_streams(id).await.unwrap(), [second]);
+    // The other one read on to 20 and left the events of this job to the one that is late.
+    settle(&kit, id, WebhookProgress { cursor: Some(20), ..progress }).await;
+    settle(&kit, id, caught_up(first.clone(), 6)).await;
+    assert_eq!(kit.store.late_streams(id).await.unwrap(), [late(7, 0, at(2))]);
+    settle(&kit, id, caught_up(late(7, 0, at(2)), 20)).await;
+    assert_eq!(kit.store.late_streams(id).await.unwrap(), []);
+}
+
 #[tokio::test]
 async fn an_ended_job_stays_until_its_last_event_is_delivered() {
     let kit = Kit::new();

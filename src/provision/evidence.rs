@@ -125,4 +125,7 @@ pub(super) struct PowerAsked {
     /// Every sign but that of its BMC says that it was done: what the BMC shows may be stale for a while, or for good.
     #[serde(default)]
     pub(super) unseen: bool,
+    /// When an image that the BMC had dropped was inserted again, if one was. It may show late.
+    #[serde(default)]
+    pub(super) put_back_at: Option<Time>,
 }

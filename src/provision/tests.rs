@@ -3,6 +3,7 @@
 
 mod bench;
 mod examined;
+mod late;
 mod matrix;
 mod orphan;
 mod zombie;

@@ -25,7 +25,7 @@ use super::replan::{replans, uses};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
-use crate::model::{Artifact, Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord};
+use crate::model::{Artifact, Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord, Time};
 
 /// How long an OS may take to shut down before it is forced.
 const GRACE: Duration = Duration::from_secs(60);
@@ -87,10 +87,17 @@ pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
 
 /// Whether this job told a slot to take an image so recently that an empty one may be about to show it: nobody has seen it in.
 fn coming_in(context: &StepContext, uri: &str, lag: Duration) -> bool {
-    inserts(&context.snapshot).any(|(record, mounted)| {
-        let unseen = record.phase != StepPhase::Done && !mounted.refused;
-        unseen && mounted.slot == uri && context.now().since(mounted.sent_at) < lag
-    })
+    let recently = |sent: Time| context.now().since(sent) < lag;
+    let put_back = context
+        .snapshot
+        .evidence("redfish.power-on")
+        .filter_map(|record| PowerAsked::deserialize(&record.evidence).ok()?.put_back_at)
+        .any(recently);
+    put_back
+        || inserts(&context.snapshot).any(|(record, mounted)| {
+            let unseen = record.phase != StepPhase::Done && !mounted.refused;
+            unseen && mounted.slot == uri && recently(mounted.sent_at)
+        })
 }
 
 fn touched(snapshot: &Snapshot) -> bool {

@@ -173,7 +173,7 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
         } else {
             NewEvent::info("redfish.power", "host on, read back")
         };
-        return Ok(running(site, context, &host, &found, &asked, event).await);
+        return Ok(running(site, context, &host, &found, asked, event).await);
     }
     if asked.sent > 0
         && let Some(sign) = started(STEP, site, context, &host, &found).await?
@@ -207,9 +207,8 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     }
     let mut events = Vec::new();
     if due(context, &asked) {
-        events = put_back::before(STEP, site, context, (&host, &found), asked.sent > 0)
-            .await
-            .map_err(|report| report.leaving(json!(asked)))?;
+        let put = put_back::before(STEP, site, context, (&host, &found), &mut asked).await;
+        events = put.map_err(|report| report.leaving(json!(asked)))?;
         asked.sent_at = Some(context.now());
         asked.sent += 1;
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
@@ -238,14 +237,16 @@ async fn running(
     context: &StepContext,
     host: &Host,
     found: &Discovered,
-    asked: &PowerAsked,
+    mut asked: PowerAsked,
     event: NewEvent,
 ) -> StepReport {
-    let mut report = StepReport::done().leaving(json!(asked)).event(event);
+    let mut events = vec![event];
     if asked.sent_at.is_some_and(|sent| context.now().since(sent) < ASK_AGAIN) {
-        report.events.extend(put_back::after("redfish.power-on", site, context, host, found).await);
+        let put = put_back::after("redfish.power-on", site, context, (host, found), &mut asked).await;
+        events.extend(put);
     }
-    host.report(report)
+    let report = StepReport::done().leaving(json!(asked));
+    host.report(StepReport { events, ..report })
 }
 
 /// The power state before this step did anything may have been read by the one before; afterwards it is read anew.

@@ -14,25 +14,27 @@
 use std::sync::Arc;
 
 use redfish::{InsertOptions, Slot};
+use serde_json::json;
 
-use super::super::evidence::{Built, Discovered, Validated};
+use super::super::evidence::{Built, Discovered, PowerAsked, Validated};
 use super::super::fault::{of_redfish, unless_busy};
 use super::super::site::Site;
 use super::super::waits;
-use super::mount::Image;
+use super::mount::{Image, lost as lease_lost};
 use super::{Host, left, settling};
 use crate::engine::{StepContext, StepReport};
 use crate::model::NewEvent;
 
-/// Before the host is told to power on. What was read back within seconds is believed, except by who comes again; `told`
-/// says that the host was told before and is off, so that its boot override may be lost too.
+/// Before the host is told to power on. What was read back within seconds is believed, except by who comes again. Of a host
+/// that was told before and is off the boot override may be lost too.
 pub(super) async fn before(
     step: &str,
     site: &Arc<Site>,
     context: &StepContext,
     (host, found): (&Host, &Discovered),
-    told: bool,
+    asked: &mut PowerAsked,
 ) -> Result<Vec<NewEvent>, StepReport> {
+    let told = asked.sent > 0;
     let failed = |error: redfish::RedfishError| of_redfish(step, &error);
     let uris = slots_of(found);
     let again = context.waited.is_some() || context.reentered || context.record.attempt > 1;
@@ -45,7 +47,7 @@ pub(super) async fn before(
             }
         }
     }
-    let put = insert(step, site, context, host, found, &shown).await?;
+    let put = insert(step, site, context, (host, found), asked, &shown).await?;
     if !put.is_empty() || told {
         let (discovery, slot) = (&found.discovery, &found.boot_slot);
         let set =
@@ -63,8 +65,8 @@ pub(super) async fn after(
     step: &str,
     site: &Arc<Site>,
     context: &StepContext,
-    host: &Host,
-    found: &Discovered,
+    (host, found): (&Host, &Discovered),
+    asked: &mut PowerAsked,
 ) -> Vec<NewEvent> {
     let unseen = |why: String| vec![NewEvent::warn("redfish.unseen", why)];
     match host.bmc.slot(&found.boot_slot).await {
@@ -77,7 +79,7 @@ pub(super) async fn after(
         Ok(shown) => shown,
         Err(error) => return unseen(error.to_string()),
     };
-    match insert(step, site, context, host, found, &shown).await {
+    match insert(step, site, context, (host, found), asked, &shown).await {
         Ok(events) => events,
         Err(_) => {
             unseen("the BMC dropped the media at power-on and does not show them inserted again".to_owned())
@@ -101,8 +103,8 @@ async fn insert(
     step: &str,
     site: &Arc<Site>,
     context: &StepContext,
-    host: &Host,
-    found: &Discovered,
+    (host, found): (&Host, &Discovered),
+    asked: &mut PowerAsked,
     shown: &[Slot],
 ) -> Result<Vec<NewEvent>, StepReport> {
     let validated: Validated = left(step, context, "validate")?;
@@ -114,6 +116,9 @@ async fn insert(
             continue;
         };
         let url = image.url(step, site, context, host, found)?;
+        // Cleanup is to know that a slot which looks empty may be about to show it.
+        asked.put_back_at = Some(context.now());
+        context.checkpoint(json!(asked)).await.map_err(|_lost| lease_lost(step))?;
         let put = host.bmc.insert(&slot.uri, &url, InsertOptions::default()).await;
         if !put.map_err(|error| of_redfish(step, &error))?.confirmed {
             let detail =

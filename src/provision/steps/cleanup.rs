@@ -120,7 +120,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     }
     let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
     // Whoever was asked to shut down had been seen on.
-    if state == PowerState::Off && asked.graceful_at.is_none() && coming_up(context) {
+    if state == PowerState::Off && asked.graceful_at.is_none() && coming_up(context, &host) {
         let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
         return Ok(settling(&waits::POWER_OFF, POWER_WITHIN, detail).leaving(json!(asked)));
     }
@@ -157,11 +157,14 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
 }
 
 /// Whether this job told the host to power on so recently that an "off" of its BMC may be stale: nobody has seen it on.
-fn coming_up(context: &StepContext) -> bool {
+fn coming_up(context: &StepContext, host: &Host) -> bool {
+    let under_way = host.bmc.profile().mutation_timeout;
     context.snapshot.evidence("redfish.power-on").any(|record| {
         let asked: PowerAsked = Deserialize::deserialize(&record.evidence).unwrap_or_default();
         let unseen = asked.unseen || record.phase != StepPhase::Done;
-        unseen && asked.sent_at.is_some_and(|sent| context.now().since(sent) < STALE)
+        // A BMC may carry a request out as late as it answers it; another sign of the start was seen at the end of the step.
+        let carried_out = asked.sent_at.map(|sent| record.ended_at.max(Some(sent.plus(under_way))));
+        unseen && carried_out.flatten().is_some_and(|by| context.now().since(by) < STALE)
     })
 }
 
@@ -197,7 +200,9 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| of_redfish(STEP, &error))?;
     for slot in &shown {
         if slot.is_empty() {
-            let lag = host.bmc.profile().read_back_lag;
+            let profile = host.bmc.profile();
+            // A BMC may carry a request out as late as it answers it.
+            let lag = profile.read_back_lag + profile.mutation_timeout;
             if coming_in(context, &slot.uri, lag) {
                 let detail = format!(
                     "slot {} was told to take an image a moment ago and does not show it; looking again before it counts as empty",

@@ -53,6 +53,7 @@ once_broken! {
     seed_27017_the_last_job_is_the_one_made_last_whatever_the_clock_was_set_to: 27017,
     seed_27396_an_image_that_shows_after_the_cancel_is_ejected: 27396,
     seed_37735_a_host_that_was_told_to_start_a_minute_ago_may_still_come_up: 37735,
+    seed_52220_a_slot_that_an_earlier_job_left_filled_is_emptied_by_the_next_one: 52220,
     seed_175_a_retry_long_after_its_job_is_waited_for: 175,
 }
 

@@ -25,7 +25,9 @@ use super::replan::{replans, uses};
 use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
-use crate::model::{Artifact, Effect, NewEvent, Outcome, Snapshot, Stage, StepPhase, StepRecord, Time};
+use crate::model::{
+    Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, StepRecord, Time,
+};
 
 /// How long an OS may take to shut down before it is forced.
 const GRACE: Duration = Duration::from_secs(60);
@@ -341,8 +343,8 @@ async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     const STEP: &str = "cleanup.grant";
     let serial = input(STEP, context)?.server;
     let server = site.directory.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
-    if let Some(server) = server {
-        site.bmcs.close(&server, &context.lease).await;
+    if let Some(server) = &server {
+        site.bmcs.close(server, &context.lease).await;
     }
     let run = context.snapshot.run.id;
     site.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
@@ -351,7 +353,7 @@ async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     let outcome = context.snapshot.run.outcome;
     let took = context.now().since(context.snapshot.run.created_at);
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
-    let debt = debt(&context.snapshot);
+    let debt = debt(&context.snapshot, server.as_ref().map_or(Vec::new(), owed));
     if debt.is_some() || touched(&context.snapshot) {
         report = report.effect(Effect::ServerDebt { serial, debt });
     }
@@ -364,13 +366,26 @@ async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     Ok(report)
 }
 
-/// What the steps before could not undo.
-fn debt(snapshot: &Snapshot) -> Option<Value> {
+/// What the steps before could not undo; with the slots that may still be filled, because the next job may use others.
+fn debt(snapshot: &Snapshot, owed: Vec<String>) -> Option<Value> {
     let left: Vec<&str> = snapshot
         .steps
         .iter()
         .filter(|record| record.at.stage == Stage::Finish && record.phase == StepPhase::Failed)
         .map(|record| record.name.as_str())
         .collect();
-    (!left.is_empty()).then(|| json!({ "job_id": snapshot.run.id, "remaining": left }))
+    let mut slots = if left.contains(&"cleanup.eject") { filled(snapshot) } else { Vec::new() };
+    // What an earlier job owed is owed still, unless this one came as far as to empty it.
+    if !snapshot.evidence("redfish.eject").any(|record| record.phase == StepPhase::Done) {
+        slots.extend(owed);
+    }
+    slots.sort();
+    slots.dedup();
+    (!left.is_empty()).then(|| json!({ "job_id": snapshot.run.id, "remaining": left, "slots": slots }))
+}
+
+/// The slots that an earlier job has left filled on this server.
+pub(super) fn owed(server: &Server) -> Vec<String> {
+    let slots = server.debt.as_ref().and_then(|debt| debt.get("slots")?.as_array());
+    slots.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -7,7 +7,7 @@ use redfish::{ErrorKind, Slot};
 use super::super::fault::of_redfish;
 use super::super::site::Site;
 use super::super::waits;
-use super::cleanup::filled;
+use super::cleanup::{filled, owed};
 use super::{Host, bmc_policy, known_host, settled, settling, step};
 use crate::engine::{StepContext, StepReport};
 use crate::model::NewEvent;
@@ -27,6 +27,12 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     // What this job has filled under an earlier plan goes too.
     let mut slots = filled(&context.snapshot);
     slots.extend(std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned());
+    // And what an earlier job could not empty, as far as there still is such a slot.
+    slots.extend(
+        owed(&host.server)
+            .into_iter()
+            .filter(|uri| found.discovery.slots.iter().any(|slot| slot.uri == *uri)),
+    );
     slots.sort();
     slots.dedup();
     for uri in &slots {

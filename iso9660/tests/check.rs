@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::counted::Counted;
 use common::faults::{Fault, bench, both, further, measured};
 use common::hostile::{hostile_images, put, record, start_of};
 use common::{EPOCH, boot_plan, stream, task_plan};
@@ -121,30 +121,6 @@ impl ReadAt for Zeros {
     fn read_exact_at(&self, _: u64, buffer: &mut [u8]) -> io::Result<()> {
         buffer.fill(0);
         Ok(())
-    }
-}
-
-/// A source that counts what is read of it.
-struct Counted<'a>(&'a dyn ReadAt, AtomicU64);
-
-impl<'a> Counted<'a> {
-    fn new(source: &'a dyn ReadAt) -> Self {
-        Self(source, AtomicU64::new(0))
-    }
-
-    fn bytes(&self) -> u64 {
-        self.1.load(Ordering::Relaxed)
-    }
-}
-
-impl ReadAt for Counted<'_> {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        self.0.read_exact_at(offset, buffer)
     }
 }
 

@@ -4,32 +4,14 @@
 mod common;
 
 use std::fs;
-use std::io;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use common::counted::Counted;
 use common::hostile::{Hostile, Outcome, both, hostile_images, put, record, start_of};
 use common::hostile_udf::hostile_udf_images;
 use common::udf::UdfImage;
 use iso9660::{Hierarchy, Image, Options, Part, Plan, Profile, ReadAt, ReadError, Tree};
-
-/// Counts what is read: that is what a hostile image costs, on any machine.
-struct Counted {
-    image: Vec<u8>,
-    bytes: AtomicU64,
-}
-
-impl ReadAt for Counted {
-    fn len(&self) -> u64 {
-        self.image.len() as u64
-    }
-
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        self.image.as_slice().read_exact_at(offset, buffer)
-    }
-}
 
 /// Opens, walks, reads every file and the boot catalog.
 fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
@@ -55,7 +37,7 @@ fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
 #[test]
 fn every_fault_is_found_and_named() {
     for Hostile { name, image, outcome } in hostile_images().into_iter().chain(hostile_udf_images()) {
-        let counted = Counted { image, bytes: AtomicU64::new(0) };
+        let counted = Counted::new(image);
         let found = match read_everything(&counted) {
             Ok(()) => Outcome::Readable,
             Err(ReadError::Invalid { rule, .. }) => Outcome::Invalid(rule),
@@ -64,7 +46,7 @@ fn every_fault_is_found_and_named() {
             Err(error) => panic!("{name}: {error}"),
         };
         assert_eq!(found, outcome, "{name}");
-        let read = counted.bytes.into_inner();
+        let read = counted.bytes();
         assert!(read < 4 << 20, "{name} made us read {read} bytes");
     }
 }
@@ -102,10 +84,10 @@ fn records_that_share_a_chain_of_areas_are_a_limit() {
     }
     put(&mut image, old + 2, &both(u32::try_from(root / 2048).unwrap()));
     put(&mut image, old + 10, &both(20 * 2048));
-    let counted = Counted { image, bytes: AtomicU64::new(0) };
+    let counted = Counted::new(image);
     let result = Image::open(&counted).unwrap().walk(|_, _| ControlFlow::Continue(()));
     assert!(matches!(result, Err(ReadError::Limit { .. })), "{result:?}");
-    assert!(counted.bytes.into_inner() < 32 << 20);
+    assert!(counted.bytes() < 32 << 20);
 }
 
 #[test]

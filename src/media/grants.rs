@@ -325,7 +325,7 @@ impl Grants {
     }
 
     /// Keeps the image of a task that was frozen a moment ago for the first reading of its grant, which is about to be given.
-    pub fn expect(&self, task: &FrozenTask, image: Body) {
+    pub fn keep_ready(&self, task: &FrozenTask, image: Body) {
         lock(&self.0.fresh).keep(image, task.weight());
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 pub(crate) mod annotate;
+pub(crate) mod counted;
 pub(crate) mod faults;
 pub(crate) mod hostile;
 pub(crate) mod hostile_udf;

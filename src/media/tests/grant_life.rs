@@ -115,7 +115,7 @@ async fn an_image_planned_a_moment_ago_is_served_without_being_planned_again_and
         source: GrantSource::Task { frozen: b"not a frozen task".to_vec() },
         ..task_grant(token, &task)
     };
-    world.grants.expect(&task, image);
+    world.grants.keep_ready(&task, image);
     assert!(matches!(world.grants.open(token).await, Err(GrantError::Unknown)));
     world.ledger.add(GrantRecord { sha256: ImageDigest::new([7; 32]), ..unreadable(other) });
     assert!(matches!(world.grants.open(other).await, Err(GrantError::Task(_))));

@@ -83,7 +83,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         Some(folder) => Some(write_file(folder, context, &frozen, body.clone()).await?),
         None => None,
     };
-    site.grants.expect(&frozen, body);
+    site.grants.keep_ready(&frozen, body);
     let sealed = frozen.to_bytes().map_err(broken)?;
     let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len(), Use::FIRST)?;
     let boot =

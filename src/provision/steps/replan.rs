@@ -281,7 +281,7 @@ fn separate(
         StepReport::fail(failure(class::MEDIA, "iso.build", summary, "create the job again"))
     })?;
     let digest = frozen.digest().to_hex();
-    site.grants.expect(&frozen, body);
+    site.grants.keep_ready(&frozen, body);
     Ok(vec![
         grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, for_use)?,
         grant(site, context, Artifact::Task, &digest, Some(&bytes), frozen.len(), for_use)?,

@@ -1,0 +1,34 @@
+//! A source that counts what is read of it: that is what an image costs, on any machine.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use iso9660::ReadAt;
+
+/// Counts what is read.
+pub(crate) struct Counted<S> {
+    source: S,
+    bytes: AtomicU64,
+}
+
+impl<S> Counted<S> {
+    pub(crate) fn new(source: S) -> Self {
+        Self { source, bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes read so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl<S: ReadAt> ReadAt for Counted<S> {
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.source.read_exact_at(offset, buffer)
+    }
+}

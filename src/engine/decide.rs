@@ -1,7 +1,8 @@
 //! What follows what: pure functions from a run as it is, and what a step concluded, to the change to commit.
 //!
 //! ```text
-//!  forward:   Done/Skipped -> next instance, or conclude(succeeded)      finish:  Done/Skipped/Failed -> next, or end
+//!  forward:   Done/Skipped -> next instance, or conclude(succeeded;      finish:  Done/Skipped/Failed -> next, or end
+//!                             a pending cancel comes first)
 //!             Wait, Turn, Retry -> park                                           Wait, Turn, Retry   -> park
 //!             Hold         -> held                                                Hold                -> as Fail
 //!             Fail         -> conclude(failed)                                    Fail                -> warn, next
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use super::class;
 use super::hold;
 use super::kind::{Kind, Step, StepPolicy, StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long};
+use super::verbs;
 use crate::model::mutant::{self, Mutant};
 use crate::model::run::backoff;
 use crate::model::{
@@ -377,6 +379,13 @@ fn advance(mut change: Change, mut ahead: Snapshot, circumstances: &Circumstance
             }
             (Next::StageOver, Phase::Finishing) => {
                 end(&mut change, &ahead);
+                return change;
+            }
+            (Next::StageOver, _) if verbs::cancel_pending(&ahead) => {
+                // Acknowledged before the end: the next round carries it out, here or with the next owner.
+                if change.run.lease.is_none() {
+                    change.run.next_run_at = Some(now);
+                }
                 return change;
             }
             (Next::StageOver, _) => begin_finish(&mut change, Outcome::Succeeded, None, circumstances),

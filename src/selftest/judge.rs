@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redfish::sim::{BootSource, OverrideEnabled, Power, Twin};
+use redfish::{PowerState, Request, ResetType};
+use serde::Deserialize;
 
 use super::world::World;
 use crate::engine::{Condition, Explanation};
@@ -40,8 +42,8 @@ struct Seen {
     media_boots: BTreeMap<String, u32>,
     /// Boots before the cleanup of each run.
     boots: BTreeMap<RunId, u32>,
-    /// The run that sent a server its last reset: a slow host may boot from it when the next job has begun.
-    resets: BTreeMap<Serial, RunId>,
+    /// The run that last told a server to start: a slow host may boot from it when the next job has begun.
+    starters: BTreeMap<Serial, RunId>,
     /// Jobs that were acknowledged, by the key they were asked for under.
     jobs: BTreeMap<String, RunId>,
     /// Jobs whose cancel was acknowledged.
@@ -90,11 +92,18 @@ impl Judge {
     }
 
     /// A request that changes something reaches a BMC: allowed only to who holds the lease of the server's run.
-    pub(super) fn effect(&self, world: &Arc<World>, serial: &Serial, sender: &str, what: &str) -> Effect {
+    pub(super) fn effect(
+        &self,
+        world: &Arc<World>,
+        serial: &Serial,
+        sender: &str,
+        request: &Request,
+    ) -> Effect {
+        let what = &request.path;
         match world.observer().look_at_server(serial) {
             Some((run, _, _, Some(holder))) if holder == sender => {
-                if what.ends_with("ComputerSystem.Reset") {
-                    self.seen().resets.insert(serial.clone(), run);
+                if starts_host(request) {
+                    self.seen().starters.insert(serial.clone(), run);
                 }
             }
             Some((run, phase, step, holder)) => self.violation(format!(
@@ -132,7 +141,7 @@ impl Judge {
         let Some((run, phase, step, _)) = world.observer().look_at_server(serial) else {
             return;
         };
-        let ordered = self.seen().resets.get(serial) == Some(&run);
+        let ordered = self.seen().starters.get(serial) == Some(&run);
         if ordered && Phase::parse(&phase).is_some_and(Phase::is_forward) {
             let times = {
                 let mut seen = self.seen();
@@ -244,11 +253,24 @@ impl Judge {
         if let Some(slot) = twin.slots.iter().find(|slot| slot.image.is_some()) {
             self.violation(format!("slot {} of {serial} still holds a medium, and nobody knows", slot.id));
         }
-        if twin.boot.enabled != OverrideEnabled::Disabled {
+        // Without a target it leads nowhere, whatever it says of itself (DSP0268, Boot).
+        if twin.boot.enabled != OverrideEnabled::Disabled && twin.boot.target != "None" {
             self.violation(format!("the one-time boot of {serial} is still set, and nobody knows"));
         }
         if last == Some(Outcome::Succeeded) && twin.power != Power::On {
             self.violation(format!("{serial} is installed and {}", twin.power.as_str()));
         }
     }
+}
+
+/// Whether a request tells a host to start, at once or after it has stopped.
+fn starts_host(request: &Request) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Reset {
+        reset_type: ResetType,
+    }
+    let body = request.body.as_deref().filter(|_| request.path.ends_with("ComputerSystem.Reset"));
+    let reset = body.and_then(|body| serde_json::from_slice::<Reset>(body).ok());
+    reset.is_some_and(|reset| reset.reset_type.goal() != Some(PowerState::Off))
 }

@@ -85,7 +85,7 @@ impl Wire {
         let effect = mutates.then(|| {
             self.world.note(&format!("{} {} {}", self.serial, request.method, short(&request.path)));
             self.world.effects.notify_waiters();
-            self.world.judge.effect(&self.world, &self.serial, &self.boundary.owner, &request.path)
+            self.world.judge.effect(&self.world, &self.serial, &self.boundary.owner, &request)
         });
         let answer = InProcess::new(self.twin.clone()).send(request, deadline).await;
         drop(effect);

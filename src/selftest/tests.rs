@@ -54,6 +54,9 @@ once_broken! {
     seed_27396_an_image_that_shows_after_the_cancel_is_ejected: 27396,
     seed_37735_a_host_that_was_told_to_start_a_minute_ago_may_still_come_up: 37735,
     seed_52220_a_slot_that_an_earlier_job_left_filled_is_emptied_by_the_next_one: 52220,
+    seed_54680_the_shutdown_of_a_job_does_not_make_the_boot_before_it_its_own: 54680,
+    seed_58968_a_cancel_is_carried_out_also_when_the_last_step_was_just_done: 58968,
+    seed_60081_a_boot_override_without_a_target_leads_nowhere: 60081,
     seed_175_a_retry_long_after_its_job_is_waited_for: 175,
 }
 

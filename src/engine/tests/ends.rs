@@ -172,6 +172,26 @@ async fn cancel_waits_for_a_step_that_may_not_be_interrupted_and_then_stops() {
 }
 
 #[tokio::test]
+async fn a_cancel_is_carried_out_also_when_the_last_step_comes_back_done() {
+    let kit = Kit::new();
+    kit.script("solid", [Act::Gate]);
+    let id = kit.start("drill", &["solid"]).await;
+    let ((), ()) = tokio::join!(
+        async {
+            kit.settle().await;
+        },
+        async {
+            kit.world.stalled.notified().await;
+            cancel(&kit, id).await;
+            kit.world.go.notify_one();
+        }
+    );
+    assert_eq!(kit.calls(), "solid clean");
+    assert_eq!(kit.snapshot(id).await.steps[0].phase.as_str(), "done", "what it did is kept");
+    was_cancelled(&kit, id).await;
+}
+
+#[tokio::test]
 async fn a_cancel_told_to_a_worker_that_dies_is_carried_out_by_the_next() {
     let kit = Kit::new();
     kit.script("a", [Act::Stall]);

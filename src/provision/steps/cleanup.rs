@@ -5,6 +5,8 @@
 //!  power-off  touched: graceful, then forced            boot-override  ours and still active: Disabled
 //!  eject      slots that hold our images                power-on       unless it was found off and the job did not succeed
 //! ```
+//!
+//! What an earlier job could not take back (the server's debt) is taken back by the next job that touches the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +24,7 @@ use super::iso_build::Use;
 use super::mount::lost;
 use super::power::{ask, due, force_off, granted, is_up, power_state};
 use super::replan::{replans, uses};
-use super::{Host, class, cleanup_policy, input, known_host, last_policy, settled, settling, step};
+use super::{Host, class, cleanup_policy, input, known_host, last_policy, server, settled, settling, step};
 use crate::engine::{AfterCommit, StepContext, StepReport};
 use crate::media::{Suffix, media_url};
 use crate::model::{
@@ -261,7 +263,8 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
 
 async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.boot-override";
-    if !announced(&context.snapshot, "redfish.boot-override") {
+    let ours = announced(&context.snapshot, "redfish.boot-override");
+    if !ours && (!touched(&context.snapshot) || !owes(site, context, STEP).await?) {
         return Ok(StepReport::skipped());
     }
     let (host, found) = known_host(STEP, site, context).await?;
@@ -287,7 +290,7 @@ async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport,
     if !touched(snapshot) && (!announced_off || was_off) {
         return Ok(StepReport::skipped());
     }
-    if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) {
+    if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) && !owes(site, context, STEP).await? {
         let off = snapshot.evidence("cleanup.power-off").any(|record| record.phase == StepPhase::Done);
         let message =
             if off { "host left off, as it was found" } else { "host not powered on: it was found off" };
@@ -382,6 +385,13 @@ fn debt(snapshot: &Snapshot, owed: Vec<String>) -> Option<Value> {
     slots.sort();
     slots.dedup();
     (!left.is_empty()).then(|| json!({ "job_id": snapshot.run.id, "remaining": left, "slots": slots }))
+}
+
+/// Whether an earlier job owes this step to the server: this one does it, or owes it in its turn.
+async fn owes(site: &Site, context: &StepContext, step: &str) -> Result<bool, StepReport> {
+    let server = server(step, site, &input(step, context)?.server).await?;
+    let remaining = server.debt.as_ref().and_then(|debt| debt.get("remaining")?.as_array());
+    Ok(remaining.is_some_and(|remaining| remaining.iter().any(|left| left == step)))
 }
 
 /// The slots that an earlier job has left filled on this server.

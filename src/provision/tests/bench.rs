@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use http::Method;
 use redfish::sim::{
     Change, Happening, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, Twin, TwinConfig,
     TwinServer,
@@ -125,18 +126,31 @@ impl Bench {
         Engine::new(self.store.clone(), kinds, Arc::clone(clock) as Arc<dyn Clock>, config)
     }
 
+    /// Engines made from now on know of something that an earlier job could not take back.
+    pub(super) fn owe(&mut self, debt: Value) {
+        self.server.debt = Some(debt);
+    }
+
     /// Puts somebody else's medium into a slot.
     pub(super) async fn occupy(&self, slot: &str) {
-        use base64::Engine as _;
-        let account = base64::engine::general_purpose::STANDARD.encode("root:calvin-and-hobbes");
         let path = format!(
             "/redfish/v1/Managers/{}/VirtualMedia/{slot}/Actions/VirtualMedia.InsertMedia",
             self.twin.config().identity.manager_id
         );
-        let request = http::Request::post(path)
+        self.change_by_hand(Method::POST, &path, json!({ "Image": "http://127.0.0.1:1/told/boot.iso" }))
+            .await;
+    }
+
+    /// Changes something at the BMC, as an operator does.
+    pub(super) async fn change_by_hand(&self, method: Method, path: &str, body: Value) {
+        use base64::Engine as _;
+        let account = base64::engine::general_purpose::STANDARD.encode("root:calvin-and-hobbes");
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
             .header(http::header::AUTHORIZATION, format!("Basic {account}"))
             .header(http::header::CONTENT_TYPE, "application/json")
-            .body(json!({ "Image": "http://127.0.0.1:1/told/boot.iso" }).to_string().into())
+            .body(body.to_string().into())
             .unwrap();
         let answer = self.twin.handle(request).await.unwrap();
         assert!(answer.status().is_success(), "{answer:?}");

@@ -10,7 +10,7 @@
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,7 +32,8 @@ pub(super) struct Boundary {
     pub(super) owner: String,
     /// Ends with the controller.
     pub(super) death: CancellationToken,
-    pub(super) kinds: OnceLock<Kinds>,
+    /// What explains the states it commits, while it lives: they know the network, and the network knows this edge.
+    kinds: Mutex<Option<Kinds>>,
     world: Arc<World>,
     dice: Dice,
     frozen: AtomicBool,
@@ -47,13 +48,24 @@ impl Boundary {
         Arc::new(Self {
             owner,
             death: CancellationToken::new(),
-            kinds: OnceLock::new(),
+            kinds: Mutex::new(None),
             dice: Dice::new(world.plan.seed, &format!("boundary {number}")),
             world: Arc::clone(world),
             frozen: AtomicBool::new(false),
             thaw: Notify::new(),
             fuse: AtomicI64::new(-1),
         })
+    }
+
+    /// Explains, from now on, what the controller commits.
+    pub(super) fn explain_by(&self, kinds: Kinds) {
+        *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = Some(kinds);
+    }
+
+    /// The end: nothing crosses any more, and nothing of the controller is kept.
+    pub(super) fn end(&self) {
+        self.death.cancel();
+        *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Dies after so many further crossings.
@@ -134,7 +146,8 @@ impl Around for Boundary {
     }
 
     fn seen(&self, snapshot: &Snapshot) {
-        let Some(kinds) = self.kinds.get() else { return };
+        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kinds) = kinds.as_ref() else { return };
         let explanation = explain(snapshot, kinds, &Standing::default(), self.world.wall().now());
         self.world.judge.explained(snapshot.run.id, &explanation);
     }

@@ -66,7 +66,7 @@ impl Live {
 
     /// It is gone, with everything it was doing.
     fn end(&self) {
-        self.boundary.death.cancel();
+        self.boundary.end();
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
@@ -228,7 +228,7 @@ impl Reign {
             let (resolver, metrics) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
             Outbox::over(store.clone(), Arc::clone(&clock), resolver, metrics, carrier)
         });
-        let _first = boundary.kinds.set(engine.kinds().clone());
+        boundary.explain_by(engine.kinds().clone());
         world.set_door(Some((crate::api::router(api, None), Arc::clone(&boundary))));
         let (stopped, now) = (stop.clone(), clock.now());
         let work = tokio::spawn(async move {

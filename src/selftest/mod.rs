@@ -45,6 +45,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -184,6 +185,11 @@ pub enum WorldError {
 /// # Errors
 /// When there is no place for it. What goes wrong inside is in the report.
 pub fn run(plan: &Plan, folder: &Path) -> Result<Report, WorldError> {
+    Ok(play(plan, folder)?.0)
+}
+
+/// The same, with what shows that nothing of the world is left.
+fn play(plan: &Plan, folder: &Path) -> Result<(Report, Weak<World>), WorldError> {
     let failed = |source| WorldError::Folder { folder: folder.display().to_string(), source };
     let image = folder.join("maintenance.iso");
     if !image.exists() {
@@ -200,7 +206,7 @@ pub fn run(plan: &Plan, folder: &Path) -> Result<Report, WorldError> {
     runtime.block_on(async {
         let world = World::new(plan.clone(), folder.to_owned())?;
         world::live(&world).await?;
-        report(&world).await
+        Ok((report(&world).await?, Arc::downgrade(&world)))
     })
 }
 

@@ -17,6 +17,15 @@ fn twenty_seeds_break_no_rule() {
 }
 
 #[test]
+fn nothing_is_left_of_a_world_that_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    for seed in 0..10 {
+        let (_, world) = play(&Plan::of(seed, Level::Seeded), folder.path()).unwrap();
+        assert_eq!(world.strong_count(), 0, "seed {seed}: a hundred thousand worlds would need their memory");
+    }
+}
+
+#[test]
 fn the_same_seed_tells_the_same_story_byte_for_byte() {
     for seed in 101..104 {
         let (first, second) = (happen(seed), happen(seed));

@@ -222,7 +222,7 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
         _ => StepPolicy::default(),
     };
     let uninterruptible = step.clone().filter(|_| !policy.interruptible);
-    if run.phase.is_forward() && verbs::cancel_pending(snapshot) {
+    if verbs::cancel_pending(snapshot) {
         let patience = PATIENCE.as_secs();
         let (how, ends_by) = match policy.interruptible {
             true => ("is being interrupted", format!("{doing} being dropped, at once")),

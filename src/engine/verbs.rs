@@ -75,9 +75,9 @@ pub(super) fn cancel_signal(actor: &str, reason: &str, now: Time) -> Signal {
     }
 }
 
-/// Whether an operator asked for the end.
+/// Whether an operator asked for the end, and the end is not begun.
 pub(super) fn cancel_pending(snapshot: &Snapshot) -> bool {
-    snapshot.pending().any(|signal| signal.name == CANCEL)
+    snapshot.run.phase.is_forward() && request(snapshot).is_some()
 }
 
 /// The change that ends a run because an operator asked for it.

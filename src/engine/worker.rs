@@ -136,14 +136,14 @@ impl Worker {
         let Some(kind) = self.kinds.get(&run.kind).cloned() else {
             return self.foreign(snapshot, lease).await;
         };
-        if run.phase.is_forward() && verbs::cancel_pending(snapshot) {
+        if verbs::cancel_pending(snapshot) {
             return self
                 .commit(snapshot, lease, &mut |snapshot| Some(self.cancelled(&*kind, snapshot)))
                 .await;
         }
         if self.past_deadline(&*kind, snapshot) {
             return self
-                .commit(snapshot, lease, &mut |snapshot| {
+                .unless_cancelled(snapshot, lease, &mut |snapshot| {
                     self.past_deadline(&*kind, snapshot).then(|| self.deadline(&*kind, snapshot))
                 })
                 .await;
@@ -192,7 +192,7 @@ impl Worker {
         lease: &LeaseGuard,
         held: Hold,
     ) -> Result<Then, StoreError> {
-        self.commit(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
+        self.unless_cancelled(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
     }
 
     /// A run of a workflow this program does not know: an operator decides, and may end it without any cleanup.
@@ -305,10 +305,7 @@ impl Worker {
             .commit(snapshot, lease, &mut |now| {
                 let circumstances = self.circumstances(kind, Some(policy));
                 let report = decide::in_time(now, &record, &report, step, circumstances.now);
-                if now.run.phase.is_forward()
-                    && verbs::cancel_pending(now)
-                    && !matches!(report.verdict, Verdict::Done | Verdict::Skipped)
-                {
+                if verbs::cancel_pending(now) && !matches!(report.verdict, Verdict::Done | Verdict::Skipped) {
                     return Some(verbs::cancelled_in(now, &record, &report, &circumstances));
                 }
                 let mut change = match self.children(now, &record, &report) {
@@ -324,8 +321,12 @@ impl Worker {
         let then = match then {
             Then::Refused(snapshot, holder) => {
                 let failing = failing(&report, refused(&record, holder));
-                self.commit(&snapshot, lease, &mut |snapshot| {
-                    Some(decide::after(snapshot, &record, &failing, &self.circumstances(kind, Some(policy))))
+                self.commit(&snapshot, lease, &mut |now| {
+                    let circumstances = self.circumstances(kind, Some(policy));
+                    Some(match verbs::cancel_pending(now) {
+                        true => verbs::cancelled_in(now, &record, &failing, &circumstances),
+                        false => decide::after(now, &record, &failing, &circumstances),
+                    })
                 })
                 .await?
             }
@@ -410,6 +411,20 @@ impl Worker {
         Ok(Then::Lost)
     }
 
+    /// The same, unless an operator has asked for the end meanwhile: that is then carried out instead.
+    async fn unless_cancelled(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        lease: &LeaseGuard,
+        decide: &mut (dyn FnMut(&Snapshot) -> Option<Change> + Send),
+    ) -> Result<Then, StoreError> {
+        self.commit(snapshot, lease, &mut |now| match verbs::cancel_pending(now) {
+            true => None,
+            false => decide(now),
+        })
+        .await
+    }
+
     /// Interrupts what cancelled runs have started, as far as this engine works on it; the store has told all of them.
     pub(super) async fn interrupt_children(&self, runs: &[RunId]) {
         match self.store.cancelled_children(runs).await {
@@ -428,7 +443,7 @@ impl Worker {
         self.commit(snapshot, lease, &mut |snapshot| {
             let kind: &dyn Kind = kind.as_ref().map_or(&Foreign, |kind| &**kind);
             let circumstances = Circumstances { queues: &[], ..self.circumstances(kind, None) };
-            Some(if snapshot.run.phase.is_forward() && verbs::cancel_pending(snapshot) {
+            Some(if verbs::cancel_pending(snapshot) {
                 verbs::cancelled(snapshot, &circumstances)
             } else {
                 decide::released(snapshot, circumstances.now)

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::kit::{Act, Kit, new_run};
+use super::kit::{Act, GRACE, Kit, LEASE, new_run};
 use crate::engine::{Verb, VerbError, VerbFailure};
-use crate::model::{LockRequest, NewRun, OnConflict, Outcome, Phase, RunId, StepInstance};
+use crate::model::{Clock, LockRequest, NewRun, OnConflict, Outcome, Phase, RunId, StepInstance};
+use crate::store::Lanes;
 
 async fn cancel(kit: &Kit, id: RunId) {
     kit.engine.verb(id, Verb::Cancel, "ann", "wrong machine").await.unwrap();
@@ -189,6 +190,33 @@ async fn a_cancel_is_carried_out_also_when_the_last_step_comes_back_done() {
     assert_eq!(kit.calls(), "solid clean");
     assert_eq!(kit.snapshot(id).await.steps[0].phase.as_str(), "done", "what it did is kept");
     was_cancelled(&kit, id).await;
+}
+
+/// A cancel that comes when a worker has claimed the run and not yet looked at it.
+async fn cancelled_between_claim_and_look(kit: &Kit, id: RunId) {
+    let store = kit.engine.store();
+    let queues = [kit.run(id).await.queue];
+    let claimed =
+        store.claim_lanes(Lanes::All, "worker", &queues, 1, kit.now(), LEASE, GRACE).await.unwrap().remove(0);
+    cancel(kit, id).await;
+    kit.engine.carry(claimed, kit.clock.elapsed()).await;
+    kit.settle().await;
+    was_cancelled(kit, id).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_about_to_be_held_is_cancelled_when_that_was_asked_for() {
+    let kit = Kit::new();
+    let id = kit.start("drill", &["unknown-z"]).await;
+    cancelled_between_claim_and_look(&kit, id).await;
+}
+
+#[tokio::test]
+async fn a_run_whose_time_is_over_is_cancelled_when_that_was_asked_for() {
+    let kit = Kit::new();
+    let id = kit.start("drill", &["a"]).await;
+    kit.clock.advance(Duration::from_secs(3600));
+    cancelled_between_claim_and_look(&kit, id).await;
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ impl Real {
             Action::Announce(who) => {
                 let Some(read) = self.read[who].clone() else { return };
                 let kind = self.kind();
-                let change = match verbs::cancel_pending(&read) && read.run.phase.is_forward() {
+                let change = match verbs::cancel_pending(&read) {
                     true => verbs::cancelled(&read, &circumstances(&*kind, now)),
                     false => announced(&read, now),
                 };

@@ -72,6 +72,7 @@ enum Faults {
     None,
     Some,
     Many,
+    Storm,
 }
 
 impl SelftestArgs {
@@ -89,6 +90,7 @@ impl SelftestArgs {
             Some(Faults::None) => Level::None,
             Some(Faults::Some) => Level::Some,
             Some(Faults::Many) => Level::Many,
+            Some(Faults::Storm) => Level::Storm,
             None => Level::Seeded,
         };
         let mut plan = Plan::of(seed, level);

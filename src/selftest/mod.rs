@@ -65,6 +65,8 @@ pub enum Level {
     Some,
     /// Something every few minutes.
     Many,
+    /// Something every minute or so, and most operators change their minds, often while a BMC is being changed.
+    Storm,
     /// What the seed says.
     Seeded,
 }
@@ -84,6 +86,10 @@ pub struct Plan {
     pub pause: Option<Duration>,
     /// Workers of a controller.
     pub workers: usize,
+    /// How many of a thousand jobs somebody meddles with.
+    pub meddled: u64,
+    /// How many of a thousand meddlers wait for the moment in which a BMC is being changed.
+    pub spiteful: u64,
     /// How many of a thousand machines never report.
     pub silent: u64,
     /// How many of a thousand installations fail.
@@ -115,8 +121,11 @@ impl Plan {
                 Level::None => None,
                 Level::Some => Some(Duration::from_secs(1800)),
                 Level::Many | Level::Seeded => Some(Duration::from_secs(300)),
+                Level::Storm => Some(Duration::from_secs(80)),
             },
             workers: usize::try_from(1 + dice.below(6)).unwrap_or(1),
+            meddled: if level == Level::Storm { 700 } else { 300 },
+            spiteful: if level == Level::Storm { 500 } else { 0 },
             silent: 40,
             failing: 100,
             esxi: 120,

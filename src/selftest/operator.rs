@@ -83,7 +83,7 @@ pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
         let Some(job) = job else { continue };
         world.judge.acknowledged(&key, job);
         world.note(&format!("job {job} for {serial}"));
-        if world.trouble(300) {
+        if world.trouble(world.plan.meddled) {
             changes.push(tokio::spawn(meddle(Arc::clone(&world), job)));
         }
     }
@@ -96,6 +96,9 @@ pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
 /// Changes its mind about a job.
 async fn meddle(world: Arc<World>, job: RunId) {
     tokio::time::sleep(world.dice.time(Duration::ZERO, Duration::from_secs(1500))).await;
+    if world.plan.spiteful > 0 && world.dice.in_thousand(world.plan.spiteful) {
+        let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.effects.notified()).await;
+    }
     let path = |verb: &str| format!("/api/v1/jobs/{job}/{verb}");
     let body = json!({ "reason": "selftest" });
     match world.dice.below(4) {

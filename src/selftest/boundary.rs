@@ -10,7 +10,7 @@
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::dice::Dice;
-use super::world::World;
+use super::world::{World, lock};
 use crate::engine::{Kinds, Standing, explain};
 use crate::model::{Clock, Snapshot};
 use crate::store::{Around, Before, Broken};
@@ -59,13 +59,13 @@ impl Boundary {
 
     /// Explains, from now on, what the controller commits.
     pub(super) fn explain_by(&self, kinds: Kinds) {
-        *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = Some(kinds);
+        *lock(&self.kinds) = Some(kinds);
     }
 
     /// The end: nothing crosses any more, and nothing of the controller is kept.
     pub(super) fn end(&self) {
         self.death.cancel();
-        *self.kinds.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.kinds) = None;
     }
 
     /// Dies after so many further crossings.
@@ -146,7 +146,7 @@ impl Around for Boundary {
     }
 
     fn seen(&self, snapshot: &Snapshot) {
-        let kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = lock(&self.kinds);
         let Some(kinds) = kinds.as_ref() else { return };
         let explanation = explain(snapshot, kinds, &Standing::default(), self.world.wall().now());
         self.world.judge.explained(snapshot.run.id, &explanation);

@@ -217,11 +217,10 @@ impl Judge {
         };
         let outcome = run.outcome;
         let kept = match reported {
-            Some(Reported::Success) => {
-                outcome == Some(Outcome::Succeeded) || (cancelled && outcome == Some(Outcome::Cancelled))
-            }
+            _ if cancelled => outcome == Some(Outcome::Cancelled),
+            Some(Reported::Success) => outcome == Some(Outcome::Succeeded),
             Some(Reported::Failed) => outcome != Some(Outcome::Succeeded),
-            None => outcome != Some(Outcome::Succeeded) || !cancelled,
+            None => true,
         };
         if !kept {
             self.violation(format!(

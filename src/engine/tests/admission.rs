@@ -226,21 +226,14 @@ async fn a_step_that_may_not_be_interrupted_and_does_not_answer_is_dropped_when_
     let kit = Kit::new();
     kit.script("solid", [Act::Stall]);
     let id = kit.start("drill", &["solid"]).await;
-    let ((), ()) = tokio::join!(
-        async {
-            kit.settle().await;
-        },
-        async {
-            kit.world.stalled.notified().await;
-            cancel(&kit, id).await;
-            let why = kit.explain(id).await;
-            assert_eq!(
-                (why.condition, why.uninterruptible.as_deref()),
-                (Condition::Cancelling, Some("solid"))
-            );
-            assert!(why.ends_by.contains("30 s"), "{why:?}");
-        }
-    );
+    kit.settle_while(async {
+        kit.world.stalled.notified().await;
+        cancel(&kit, id).await;
+        let why = kit.explain(id).await;
+        assert_eq!((why.condition, why.uninterruptible.as_deref()), (Condition::Cancelling, Some("solid")));
+        assert!(why.ends_by.contains("30 s"), "{why:?}");
+    })
+    .await;
     assert_eq!((kit.calls().as_str(), kit.ended(id).await), ("solid clean", Some(Outcome::Cancelled)));
 }
 

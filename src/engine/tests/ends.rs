@@ -134,17 +134,13 @@ async fn cancel_interrupts_a_step_at_work_and_its_finish_list_is_not_interrupted
     let kit = Kit::new();
     kit.script("b", [Act::WorkThenStall]);
     let id = kit.start("undoing", &["a", "b", "c"]).await;
-    let ((), ()) = tokio::join!(
-        async {
-            kit.settle().await;
-        },
-        async {
-            kit.world.stalled.notified().await;
-            cancel(&kit, id).await;
-            // Asked for twice: the same, or too late, but never a second effect.
-            drop(kit.engine.verb(id, Verb::Cancel, "bob", "me too").await);
-        }
-    );
+    kit.settle_while(async {
+        kit.world.stalled.notified().await;
+        cancel(&kit, id).await;
+        // Asked for twice: the same, or too late, but never a second effect.
+        drop(kit.engine.verb(id, Verb::Cancel, "bob", "me too").await);
+    })
+    .await;
     // Whether the second one still interrupted the worker, who then begins anew, is chance; what is done is not.
     assert_eq!(kit.calls().replace('+', ""), "a b undo b undo a clean");
     was_cancelled(&kit, id).await;
@@ -155,18 +151,14 @@ async fn cancel_waits_for_a_step_that_may_not_be_interrupted_and_then_stops() {
     let kit = Kit::new();
     kit.script("solid", [Act::Gate]);
     let id = kit.start("drill", &["solid", "b"]).await;
-    let ((), ()) = tokio::join!(
-        async {
-            kit.settle().await;
-        },
-        async {
-            kit.world.stalled.notified().await;
-            cancel(&kit, id).await;
-            assert_eq!(kit.run(id).await.phase, Phase::Running);
-            assert!(kit.run(id).await.cancel_requested_at.is_some(), "shown at once");
-            kit.world.go.notify_one();
-        }
-    );
+    kit.settle_while(async {
+        kit.world.stalled.notified().await;
+        cancel(&kit, id).await;
+        assert_eq!(kit.run(id).await.phase, Phase::Running);
+        assert!(kit.run(id).await.cancel_requested_at.is_some(), "shown at once");
+        kit.world.go.notify_one();
+    })
+    .await;
     assert_eq!((kit.calls().as_str(), kit.outside().as_str()), ("solid clean", "clean solid"));
     assert_eq!(kit.snapshot(id).await.steps[0].phase.as_str(), "done", "what it did is kept");
     was_cancelled(&kit, id).await;
@@ -177,16 +169,12 @@ async fn a_cancel_is_carried_out_also_when_the_last_step_comes_back_done() {
     let kit = Kit::new();
     kit.script("solid", [Act::Gate]);
     let id = kit.start("drill", &["solid"]).await;
-    let ((), ()) = tokio::join!(
-        async {
-            kit.settle().await;
-        },
-        async {
-            kit.world.stalled.notified().await;
-            cancel(&kit, id).await;
-            kit.world.go.notify_one();
-        }
-    );
+    kit.settle_while(async {
+        kit.world.stalled.notified().await;
+        cancel(&kit, id).await;
+        kit.world.go.notify_one();
+    })
+    .await;
     assert_eq!(kit.calls(), "solid clean");
     assert_eq!(kit.snapshot(id).await.steps[0].phase.as_str(), "done", "what it did is kept");
     was_cancelled(&kit, id).await;

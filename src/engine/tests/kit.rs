@@ -386,6 +386,11 @@ impl Kit {
         self.engine.settle_all().await.unwrap()
     }
 
+    /// Works until nothing is due, while something else happens.
+    pub(super) async fn settle_while(&self, meanwhile: impl Future<Output = ()>) {
+        tokio::join!(Box::pin(self.settle()), Box::pin(meanwhile));
+    }
+
     /// Works until a step stalls, and lets the worker die there.
     pub(super) async fn settle_and_die(&self, engine: &Engine) {
         tokio::select! {

@@ -26,14 +26,14 @@
 //!
 //! ```text
 //! main        -> cli
-//! cli         -> app config iso9660 model provision redfish::sim registry secrets selftest sim telemetry
-//! selftest    -> api app config engine iso9660 model outbox provision redfish redfish::sim secrets sim store
+//! cli         -> app config iso9660 model provision lab_bmc registry secrets selftest sim telemetry
+//! selftest    -> api app config engine iso9660 model outbox provision redfish lab_bmc secrets sim store
 //! app         -> api auth config engine iso9660 media model outbox provision redfish registry secrets store telemetry
 //! api         -> auth engine media model provision secrets store telemetry
 //! provision   -> engine media model redfish secrets
 //! engine      -> model store
 //! media       -> iso9660 model
-//! sim         -> iso9660 model redfish::sim
+//! sim         -> iso9660 model lab_bmc
 //! outbox      -> model secrets store telemetry
 //! store       -> model
 //! telemetry   -> config
@@ -45,21 +45,21 @@
 //!
 //! | room | what lives there |
 //! |---|---|
-//! | [`cli`] | one file per command; clients talk to a running controller over HTTP, never to its database |
-//! | [`app`] | puts the rooms together: `start(settings, clock)`, used by serve, demo and tests |
-//! | [`api`] | the routes as one table, thin handlers one file per action, one shape of errors |
-//! | [`provision`] | the provisioning workflow: a table of steps, and the steps |
-//! | [`engine`] | the durable workflow engine: claim, lease, step runner, waits, signals, locks |
-//! | [`media`] | task image composition, grants, range serving, the library of maintenance ISOs |
-//! | [`outbox`] | outgoing webhooks: events posted to others, signed, in order, again until they are taken |
-//! | [`store`] | what can be asked of the database, as types; SQLite behind one writer with group commit |
-//! | [`model`] | pure data and pure rules: runs, jobs, events, servers, recipes, the transition table |
-//! | [`auth`] | who may do what: users, tokens, roles, report secrets |
-//! | [`secrets`] | sealing, credential references, derived tokens |
-//! | [`config`] | every setting once: flag, variable, file key, default, doc line |
-//! | [`telemetry`] | logs and metrics |
-//! | [`selftest`] | the seeded simulation: controllers, twins, machines and people on virtual time in one thread |
-//! | [`sim`] | a simulated data centre: twins and a maintenance OS that really installs |
+//! | `cli` | one file per command; clients talk to a running controller over HTTP, never to its database |
+//! | `app` | puts the rooms together: `start(settings, clock)`, used by serve, demo and tests |
+//! | `api` | the routes as one table, thin handlers one file per action, one shape of errors |
+//! | `provision` | the provisioning workflow: a table of steps, and the steps |
+//! | `engine` | the durable workflow engine: claim, lease, step runner, waits, signals, locks |
+//! | `media` | task image composition, grants, range serving, the library of maintenance ISOs |
+//! | `outbox` | outgoing webhooks: events posted to others, signed, in order, again until they are taken |
+//! | `store` | what can be asked of the database, as types; SQLite behind one writer with group commit |
+//! | `model` | pure data and pure rules: runs, jobs, events, servers, recipes, the transition table |
+//! | `auth` | who may do what: users, tokens, roles, report secrets |
+//! | `secrets` | sealing, credential references, derived tokens |
+//! | `config` | every setting once: flag, variable, file key, default, doc line |
+//! | `telemetry` | logs and metrics |
+//! | `selftest` | the seeded simulation: controllers, twins, machines and people on virtual time in one thread |
+//! | `sim` | a simulated data centre: twins and a maintenance OS that really installs |
 //!
 //! # Promises that span rooms
 //!
@@ -70,18 +70,4 @@
 //! - Everything rendered from the same inputs is the same bytes.
 //! - No secret is in a log, event, error, URL parameter or metric.
 
-pub mod api;
-pub mod app;
-pub mod auth;
 pub mod cli;
-pub mod config;
-pub mod engine;
-pub mod media;
-pub mod model;
-pub mod outbox;
-pub mod provision;
-pub mod secrets;
-pub mod selftest;
-pub mod sim;
-pub mod store;
-pub mod telemetry;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use controller::config::Settings;
 use reqwest::Method;
 use serde_json::{Value, json};
-use shoal::config::Settings;
 
 use crate::kit::{Client, Scene, honest, recipe, silent};
 
@@ -100,7 +100,7 @@ async fn a_dry_run_of_a_server_seen_before_knows_its_slot_plan_and_the_maintenan
 async fn a_replay_is_a_replay_also_when_the_deadline_of_the_order_has_passed() {
     let scene =
         Scene::start_with(vec![silent("LATE-1"), silent("LATE-2")], |settings, _| idle(settings)).await;
-    let deadline = shoal::model::Clock::now(&shoal::model::SystemClock).plus(Duration::from_secs(300));
+    let deadline = engine::model::Clock::now(&engine::model::SystemClock).plus(Duration::from_secs(300));
     let ask = |path: &str, body: Value| {
         let request = scene.admin.request(Method::POST, path).header("Idempotency-Key", "late").json(&body);
         scene.admin.send(request)

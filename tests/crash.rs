@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Change, Effect, Fault, Happening, Power, ResetType, Twin, TwinSnapshot, When};
+use lab_bmc::{Change, Effect, Fault, Happening, Power, ResetType, Twin, TwinSnapshot, When};
+use lab_machines::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 use serde_json::{Value, json};
-use shoal::sim::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 
 use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, struck, with_twin};
 

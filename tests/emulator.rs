@@ -16,11 +16,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use shoal::sim::{
+use lab_machines::{
     Console, InstallReport, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium, Outcome, Tools,
     http,
 };
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, PATIENCE, Scene};

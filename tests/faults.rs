@@ -60,9 +60,9 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, Power, TwinConfig, TwinSnapshot, When};
+use controller::config::Settings;
+use lab_bmc::{Effect, Fault, Power, TwinConfig, TwinSnapshot, When};
 use serde_json::Value;
-use shoal::config::Settings;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, soon, with_twin};
 
@@ -179,7 +179,7 @@ async fn until_the_deadline(change: impl FnOnce(&mut TwinConfig)) -> Played {
     let id = scene.admin.create_job(SERIAL).await;
     let job =
         scene.wait_skipping(&id, "the wait for the report", |job| job["wait"]["reason"] == "report").await;
-    let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<shoal::model::Time>().unwrap();
+    let time = |key: &str| job["wait"][key].as_str().unwrap().parse::<engine::model::Time>().unwrap();
     scene.skip(time("deadline").since(time("since")) + Duration::from_secs(1));
     finished(scene, &id).await
 }

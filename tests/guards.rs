@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, When};
+use lab_bmc::{Effect, Fault, When};
 use reqwest::Method;
 use serde_json::json;
 
@@ -71,7 +71,7 @@ async fn no_medium_is_taken_from_under_a_host_that_will_not_go_off_nor_is_it_boo
     let twin = scene.twin("GUARD-6");
     let id = scene.admin.create_job("GUARD-6").await;
     scene.admin.awaits_report(&id).await;
-    for reset in [redfish::sim::ResetType::GracefulShutdown, redfish::sim::ResetType::ForceOff] {
+    for reset in [lab_bmc::ResetType::GracefulShutdown, lab_bmc::ResetType::ForceOff] {
         twin.inject(Fault::always(When::ResetTo(reset), Effect::AcceptButIgnore));
     }
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({ "reason": "test" })).await.expect(202);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, Power, When};
+use lab_bmc::{Effect, Fault, Power, When};
+use lab_machines::{InstallerBehaviour, maintenance_os::unit};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use shoal::sim::{InstallerBehaviour, maintenance_os::unit};
 
 use crate::kit::{Answer, Scene, honest, recipe, silent, soon, struck, with_twin};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, Happening, Operation, Power, SessionPolicy, When};
+use lab_bmc::{Effect, Fault, Happening, Operation, Power, SessionPolicy, When};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_USER, Scene, honest, silent, soon, with_twin};

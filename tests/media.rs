@@ -148,7 +148,7 @@ async fn a_job_that_has_no_image_yet_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn images_are_also_written_as_files_when_asked_for() {
     let scene = Scene::start_with(vec![silent("MED-6")], |settings, _| {
-        settings.task_iso_mode = shoal::config::TaskIsoMode::File;
+        settings.task_iso_mode = controller::config::TaskIsoMode::File;
     })
     .await;
     let id = scene.admin.create_job("MED-6").await;

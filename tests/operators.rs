@@ -1,7 +1,7 @@
 //! What an operator asks of a job: why it is stuck, that it stops, that it goes on, that it is tried again.
 
+use lab_machines::{InstallerBehaviour, maintenance_os::unit};
 use serde_json::json;
-use shoal::sim::{InstallerBehaviour, maintenance_os::unit};
 
 use crate::kit::{Scene, honest, recipe, silent};
 

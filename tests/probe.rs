@@ -1,8 +1,8 @@
 //! Looking at a BMC before the first job: what is found, what is left behind (nothing), and what stands in the way.
 
-use redfish::sim::{Effect, Fault, Power, ResetType, SlotConfig, TwinConfig, When};
+use engine::model::{Clock, SystemClock};
+use lab_bmc::{Effect, Fault, Power, ResetType, SlotConfig, TwinConfig, When};
 use serde_json::{Value, json};
-use shoal::model::{Clock, SystemClock};
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, silent, start_farm, with_twin};
 
@@ -168,8 +168,8 @@ async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_nobody_has_registered_is_probed_and_examined_without_a_controller() {
-    use shoal::provision::probe::direct::{Target, doctor, probe};
-    use shoal::provision::probe::doctor::Mark;
+    use provision::probe::direct::{Target, doctor, probe};
+    use provision::probe::doctor::Mark;
 
     let folder = tempfile::tempdir().unwrap();
     let farm = start_farm(vec![honest("DIR-1")], folder.path()).await;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use controller::config::Settings;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use shoal::config::Settings;
 
 use crate::kit::{Answer, Client, DataDir, Scene, silent};
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use redfish::sim::{Happening, Operation, TwinConfig, VENDORS};
+use lab_bmc::{Happening, Operation, TwinConfig, VENDORS};
+use lab_machines::ServerSpec;
 use serde_json::{Value, json};
-use shoal::sim::ServerSpec;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_twin};
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use lab_machines::InstallerBehaviour;
 use reqwest::Method;
 use serde_json::json;
-use shoal::sim::InstallerBehaviour;
 
 use crate::kit::{BMC_PASSWORD, Client, DataDir, honest, recipe, silent, start_farm};
 

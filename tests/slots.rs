@@ -1,6 +1,6 @@
 //! Slots that refuse: the job goes on with the next plan, and the next job knows.
 
-use redfish::sim::{Effect, Entry, Fault, Happening, Operation, Power, SlotConfig, TwinConfig, When};
+use lab_bmc::{Effect, Entry, Fault, Happening, Operation, Power, SlotConfig, TwinConfig, When};
 use serde_json::Value;
 
 use crate::kit::{Scene, honest, with_twin};

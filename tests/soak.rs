@@ -12,9 +12,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use lab_machines::{Farm, HostKind, ServerSpec};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use shoal::sim::{Farm, HostKind, ServerSpec};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

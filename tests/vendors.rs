@@ -1,7 +1,7 @@
 //! Every vendor's BMC as its twin plays it, and the whole job on each: installed where it can read our media, one sentence
 //! before anything is touched where it cannot.
 
-use redfish::sim::{Power, SerialShown, TwinConfig};
+use lab_bmc::{Power, SerialShown, TwinConfig};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest};
@@ -63,7 +63,7 @@ macro_rules! vendors {
         #[test]
         fn every_vendor_has_its_job() {
             let tested = [$($vendor),*];
-            let all: Vec<&str> = redfish::sim::VENDORS.iter().map(|vendor| vendor.name).collect();
+            let all: Vec<&str> = lab_bmc::VENDORS.iter().map(|vendor| vendor.name).collect();
             assert_eq!(all, tested);
         }
     };

@@ -52,8 +52,6 @@ pub mod record;
 mod redact;
 mod retry;
 pub mod session;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod task;
 pub mod tls;
 pub mod transport;

@@ -90,6 +90,15 @@ impl Seen {
 /// TLS sessions remembered by one configuration: it speaks to one BMC, and there are thousands of them.
 const SESSIONS: usize = 8;
 
+/// A TLS configuration that accepts any certificate, as a BMC does that reads media over HTTPS. The peer must still hold the
+/// key of the certificate it shows.
+///
+/// # Errors
+/// When the TLS provider supports none of the required protocol versions.
+pub fn accept_any_certificate() -> Result<ClientConfig, TransportError> {
+    client_config(&TlsMode::Insecure, Seen::default())
+}
+
 /// The rustls configuration of a mode.
 pub(crate) fn client_config(mode: &TlsMode, seen: Seen) -> Result<ClientConfig, TransportError> {
     let config = |detail: String| TransportError::not_sent(TransportErrorKind::Config, detail);

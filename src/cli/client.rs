@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 use url::Url;
 
-use crate::secrets::SecretSource;
+use secrets::SecretSource;
 
 use super::error::CliError;
 use super::input;

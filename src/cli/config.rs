@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::config::{DEFINITIONS, reference};
+use controller::config::{DEFINITIONS, reference};
 
 use super::error::CliError;
 use super::output::{Output, plain};

@@ -7,7 +7,7 @@ use std::path::Path;
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use crate::secrets::{MAX_SECRET_BYTES, SecretSource};
+use secrets::{MAX_SECRET_BYTES, SecretSource};
 
 use super::error::CliError;
 

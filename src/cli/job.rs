@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::model::recipe::MAX_RECIPE_BYTES;
+use recipe::MAX_RECIPE_BYTES;
 
 use super::client::{Client, header};
 use super::error::CliError;

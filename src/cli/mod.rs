@@ -16,14 +16,11 @@
 //!
 //! DESIGN section 10.
 
-pub mod args;
 mod batch;
-mod bench;
 mod bmc;
 mod client;
 mod config;
 mod controller;
-mod demo;
 mod error;
 mod exit;
 mod input;
@@ -33,11 +30,9 @@ mod output;
 mod recipe;
 mod registry;
 mod registry_online;
-mod selftest;
 mod serve;
 mod server;
 mod settings_args;
-mod sim;
 mod timeline;
 mod watch;
 mod webhook;
@@ -49,7 +44,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
-use args::{DemoArgs, SimArgs};
 use client::{Client, ConnectionArgs};
 use error::CliError;
 use output::{Output, reader_left};
@@ -70,12 +64,9 @@ struct Cli {
 enum Command {
     /// Run the controller
     Serve(Box<SettingsArgs>),
-    /// Show the whole thing working on this machine, with simulated servers
-    Demo(DemoArgs),
-    /// Run simulated servers
-    Sim(SimArgs),
-    /// Let simulated data centres go wrong, on virtual time, and see that nothing is lost or done twice
-    Selftest(selftest::SelftestArgs),
+    #[cfg(feature = "lab")]
+    #[command(flatten)]
+    Lab(lab_worlds::Command),
     /// Register servers and look at them
     Server {
         #[command(flatten)]
@@ -161,14 +152,8 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
     let json = output.json;
     match command {
         Command::Serve(settings) => return on_threads(Box::pin(serve::run(settings.load()?))),
-        Command::Demo(args) => return on_threads(Box::pin(demo::run(args, json))),
-        Command::Sim(args) => return on_threads(Box::pin(sim::run(args, json))),
-        Command::Selftest(args) => {
-            return match args.measures() {
-                Some(options) => on_threads(Box::pin(bench::run(options, json))),
-                None => selftest::run(&args, output),
-            };
-        }
+        #[cfg(feature = "lab")]
+        Command::Lab(command) => return Ok(command.run(json)),
         Command::Server { connection, command } => {
             let client = Client::new(&connection)?;
             asking()?.block_on(Box::pin(server::run(*command, &client, output)))

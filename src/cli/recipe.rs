@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use serde_json::json;
 
-use crate::model::recipe::{MAX_RECIPE_BYTES, RecipeSchemas};
+use recipe::{MAX_RECIPE_BYTES, RecipeSchemas};
 
 use super::error::CliError;
 use super::input;

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::error::CliError;
 use super::output::{Output, plain};
 use super::registry_online::Ask;
-use crate::app::{Offline, StartError};
-use crate::config::Settings;
-use crate::model::chain;
+use controller::app::{Offline, StartError};
+use controller::config::Settings;
+use engine::model::chain;
 
 /// What to do with the images. `status` and `read-only` ask a running controller, and so does what has `--online`.
 #[derive(Debug, Subcommand)]

@@ -5,14 +5,12 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use secrecy::ExposeSecret;
-use tokio::signal::unix::{SignalKind, signal};
-
 use super::exit::Exit;
-use crate::app;
-use crate::config::Settings;
-use crate::model::{SteadyClock, SystemClock, chain};
-use crate::telemetry;
+use controller::app;
+use controller::config::Settings;
+use controller::telemetry;
+use engine::model::{SteadyClock, SystemClock, chain};
+use secrecy::ExposeSecret;
 
 /// Runs the controller.
 pub(super) async fn run(settings: Settings) -> ExitCode {
@@ -47,7 +45,7 @@ pub(super) async fn run(settings: Settings) -> ExitCode {
             );
         }
     }
-    stop_signal().await;
+    app::stop_signal().await;
     tracing::info!("stopping");
     running.stop().await;
     tracing::info!("stopped");
@@ -60,20 +58,5 @@ pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
         ip if !ip.is_unspecified() => listening,
         ip if ip.is_ipv4() => (std::net::Ipv4Addr::LOCALHOST, listening.port()).into(),
         _ => (std::net::Ipv6Addr::LOCALHOST, listening.port()).into(),
-    }
-}
-
-/// Waits until the process is asked to stop.
-pub(super) async fn stop_signal() {
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => drop(terminate.recv().await),
-            // Without a handler the signal ends the process by itself.
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminated => {}
     }
 }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-use crate::config::{DEFINITIONS, Definition, Kind, Settings, Sources};
+use controller::config::{DEFINITIONS, Definition, Kind, Settings, Sources};
 
 use super::error::CliError;
 

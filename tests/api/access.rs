@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use controller::auth::AuthMode;
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::Sha256;
-use shoal::auth::AuthMode;
 
 use crate::kit::{Scene, honest, recipe};
 
@@ -121,7 +121,7 @@ async fn tokens_that_are_over_forged_or_of_nobody_are_not_valid() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_configured_user_gets_in_with_the_password_and_no_token_is_made() {
     let password = secrecy::SecretString::from("correct horse battery staple");
-    let hash = shoal::auth::hash_password(&password).unwrap();
+    let hash = controller::auth::hash_password(&password).unwrap();
     let scene = Scene::bare(vec![], move |settings, _| {
         settings.basic_user = Some("ada".to_owned());
         settings.basic_pass_hash = Some(hash);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, ErrorShape, Fault, MonitorAfter, Success, TaskPolicy, TwinConfig, When};
+use lab_bmc::{Effect, ErrorShape, Fault, MonitorAfter, Success, TaskPolicy, TwinConfig, When};
 use serde_json::json;
 
 use super::{SERIAL, SYSTEM, again, answers, get, says, scene};

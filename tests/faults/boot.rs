@@ -1,6 +1,6 @@
 //! Boot overrides that are refused, changed or ignored; systems that are not the host.
 
-use redfish::sim::{BootDemands, Effect, ExtraSystem, Fault, OverrideEnabled, SettingsObject, When};
+use lab_bmc::{BootDemands, Effect, ExtraSystem, Fault, OverrideEnabled, SettingsObject, When};
 use serde_json::json;
 
 use super::{SYSTEM, get, says, until_the_deadline};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{
+use lab_bmc::{
     Effect, Fault, ImageShown, MediaVia, Power, ReadStyle, ResetType, SlotConfig, SlotTree, StateIs,
     TwinConfig, When,
 };
@@ -44,7 +44,7 @@ gets_over! {
         twin.media.image_shown = ImageShown::Nothing;
     }
     a_slot_that_refuses_to_be_emptied_when_it_is(twin) {
-        twin.media.eject_empty = redfish::sim::EjectEmpty::Refused;
+        twin.media.eject_empty = lab_bmc::EjectEmpty::Refused;
     }
     media_lost_before_the_first_insert(twin) {
         twin.faults.push(Fault::once(When::Insert, Effect::LoseMedia));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redfish::sim::{AlreadyThere, Effect, Fault, Graceful, Power, ResetType, StateIs, Success, When};
+use lab_bmc::{AlreadyThere, Effect, Fault, Graceful, Power, ResetType, StateIs, Success, When};
 use serde_json::json;
 
 use super::{SERIAL, SYSTEM, get, play, says, scene};

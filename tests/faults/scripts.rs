@@ -11,12 +11,12 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use proptest::prelude::*;
-use redfish::sim::{
+use engine::model::Time;
+use lab_bmc::{
     Change, Effect, Entry, Fault, Happening, Operation, ResetType, TwinConfig, TwinSnapshot, When,
 };
+use proptest::prelude::*;
 use serde_json::{Value, json};
-use shoal::model::Time;
 
 use super::{SERIAL, SYSTEM, get, says, scene};
 use crate::kit::Scene;

@@ -1,6 +1,6 @@
 //! Who may do what: sessions, accounts, licences, preconditions.
 
-use redfish::sim::{EtagKind, EtagPolicy, Fault, IfMatch, LoginOem, When};
+use lab_bmc::{EtagKind, EtagPolicy, Fault, IfMatch, LoginOem, When};
 
 use super::{SYSTEM, get, play, says};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use redfish::sim::{Effect, Fault, ResetType, TwinConfig, When};
+use lab_bmc::{Effect, Fault, ResetType, TwinConfig, When};
+use lab_machines::{Farm, FarmConfig};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use shoal::sim::{Farm, FarmConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{SERIAL, SYSTEM, again, answers, finished, get, scene, scene_with, unhurried};

@@ -16,11 +16,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use controller::app;
+use controller::config::{Settings, Sources};
+use engine::model::{Clock, SystemClock, Time, witness};
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
-use shoal::app;
-use shoal::config::{Settings, Sources};
-use shoal::model::{Clock, SystemClock, Time, witness};
 
 /// How much faster time passes for the controller: the minute for which an insert may be under way without a trace is four
 /// seconds, a BMC that shows its power three seconds late is 45 s late.

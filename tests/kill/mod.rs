@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   effect             killed                                   enumerated by
-//!   commit, file       right before it, right after it          the controller itself (`shoal::model::witness`)
+//!   commit, file       right before it, right after it          the controller itself (`engine::model::witness`)
 //!   request to a BMC   before it is carried out; after it,      the simulated BMC: the n-th request of the job is
 //!                      before it is answered                    never answered
 //! ```
@@ -26,13 +26,13 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use redfish::sim::{Effect, Fault, Happening, Power, Twin, When};
+use engine::model::{Clock, SystemClock};
+use lab_bmc::{Effect, Fault, Happening, Power, Twin, When};
+use lab_machines::maintenance_os::unit;
+use lab_machines::{Farm, InstallerBehaviour, ServerSpec};
 use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
-use shoal::model::{Clock, SystemClock};
-use shoal::sim::maintenance_os::unit;
-use shoal::sim::{Farm, InstallerBehaviour, ServerSpec};
 
 use crate::kit::{Client, DataDir, LOOK, PATIENCE, Served, recipe, soon, start_farm, with_twin};
 
@@ -307,7 +307,7 @@ async fn report(client: &Client, id: &str) -> bool {
 }
 
 /// A machine that does nothing: the test reports in its place.
-fn machine(change: impl FnOnce(&mut redfish::sim::TwinConfig)) -> ServerSpec {
+fn machine(change: impl FnOnce(&mut lab_bmc::TwinConfig)) -> ServerSpec {
     let mut spec = with_twin(ServerSpec::new(SERIAL), change);
     spec.behaviour = InstallerBehaviour {
         fail_at: Some(unit::DISPATCHER.to_owned()),

@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
+use lab_machines::{SimulatedServer, http, images, oci};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use shoal::sim::{SimulatedServer, http, images, oci};
 
 use super::{BMC_PASSWORD, BMC_USER, LOOK, PATIENCE};
 

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use redfish::sim::Twin;
+use controller::app::{self, Running};
+use controller::config::{Settings, Sources};
+use engine::model::{Clock, Time};
+use lab_bmc::Twin;
+use lab_machines::{Farm, ServerSpec, SimulatedServer, images};
 use secrecy::ExposeSecret;
 use serde_json::Value;
-use shoal::app::{self, Running};
-use shoal::config::{Settings, Sources};
-use shoal::model::{Clock, Time};
-use shoal::sim::{Farm, ServerSpec, SimulatedServer, images};
 use tempfile::TempDir;
 
 use super::clock::SkippingClock;

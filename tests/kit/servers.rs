@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Instant;
 
-use redfish::sim::{Twin, TwinConfig};
+use lab_bmc::{Twin, TwinConfig};
+use lab_machines::{Farm, FarmConfig, InstallerBehaviour, ServerSpec};
 use secrecy::SecretString;
-use shoal::sim::{Farm, FarmConfig, InstallerBehaviour, ServerSpec};
 
 use super::{LOOK, PATIENCE};
 

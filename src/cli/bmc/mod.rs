@@ -24,10 +24,10 @@ use super::error::CliError;
 use super::exit::Exit;
 use super::output::Output;
 use super::server::{Password, password_from_variable};
-use crate::model::{Clock, SystemClock};
-use crate::provision::probe::Trouble;
-use crate::provision::probe::direct::{self, Target};
-use crate::provision::probe::doctor::Mark;
+use engine::model::{Clock, SystemClock};
+use provision::probe::Trouble;
+use provision::probe::direct::{self, Target};
+use provision::probe::doctor::Mark;
 
 /// What to do with a BMC.
 #[derive(Debug, Subcommand)]

@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser};
 use super::super::exit::Exit;
 use super::super::{Cli, Command};
 use super::{refused, shoal};
-use crate::config::DEFINITIONS;
+use controller::config::DEFINITIONS;
 
 #[test]
 fn the_command_line_is_consistent() {
@@ -94,12 +94,17 @@ fn a_bmc_password_is_never_an_argument() {
 }
 
 #[test]
+#[cfg(feature = "lab")]
 fn demo_and_sim_have_their_defaults() {
     let demo = Cli::try_parse_from(["shoal", "demo", "--fail-one", "--json"]).unwrap();
     assert!(demo.json);
-    assert!(matches!(demo.command, Command::Demo(args) if args.servers == 3 && args.fail_one && !args.keep));
+    assert!(
+        matches!(demo.command, Command::Lab(lab_worlds::Command::Demo(args)) if args.servers == 3 && args.fail_one && !args.keep)
+    );
     let sim = ["shoal", "sim", "--serial", "A", "--serial", "B", "--pace", "500ms", "--bmc-password", "p"];
-    let Command::Sim(args) = Cli::try_parse_from(sim).unwrap().command else { panic!("not sim") };
+    let Command::Lab(lab_worlds::Command::Sim(args)) = Cli::try_parse_from(sim).unwrap().command else {
+        panic!("not sim")
+    };
     assert_eq!((args.serials, args.servers), (vec!["A".to_owned(), "B".to_owned()], None));
     assert_eq!((args.bmc_user.as_str(), args.pace), ("admin", Duration::from_millis(500)));
     assert!(!format!("{:?}", args.bmc_password).contains("\"p\""));

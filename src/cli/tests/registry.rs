@@ -86,14 +86,14 @@ fn rot_is_found_and_said() {
 fn nothing_is_done_while_a_controller_works_on_the_data() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().to_str().unwrap().to_owned();
-    let sources = crate::config::Sources {
+    let sources = controller::config::Sources {
         flags: vec![("STORAGE_ROOT".to_owned(), storage.clone())],
         environment: &|_| None,
         file: None,
     };
-    let settings = crate::config::Settings::load(&sources).unwrap();
+    let settings = controller::config::Settings::load(&sources).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let busy = runtime.block_on(crate::app::Offline::open(&settings)).unwrap();
+    let busy = runtime.block_on(controller::app::Offline::open(&settings)).unwrap();
     let ran = shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(1);
     assert!(ran.err.contains("`shoal registry gc --online`"), "{}", ran.err);
     drop(busy);

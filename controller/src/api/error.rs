@@ -1,0 +1,274 @@
+//! One shape of errors: `{"error": code, "message", "details": [{"path","field","code","message"}], "request_id"}`.
+//!
+//! An error is made without its request id; the middleware renders it, so that no handler can forget the id.
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::auth::AuthFailure;
+use engine::model::chain;
+use engine::{DeliverError, StoreError, VerbFailure};
+use recipe::FieldError;
+
+/// One thing that is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detail {
+    /// JSON Pointer into the body, or the name of a header or query parameter.
+    pub path: String,
+    /// The last part of the path.
+    pub field: String,
+    /// A stable code: the rule that failed.
+    pub code: String,
+    /// A sentence.
+    pub message: String,
+}
+
+impl Detail {
+    /// Something wrong at a JSON Pointer (or parameter name).
+    pub fn new(path: &str, code: &str, message: impl Into<String>) -> Self {
+        Self {
+            path: path.to_owned(),
+            field: path.rsplit('/').next().unwrap_or_default().to_owned(),
+            code: code.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+impl From<FieldError> for Detail {
+    fn from(error: FieldError) -> Self {
+        Self { path: error.path, field: error.field, code: error.code, message: error.message }
+    }
+}
+
+/// An answer that says what is wrong.
+#[derive(Clone, Debug)]
+pub struct ApiError(Box<Answer>);
+
+#[derive(Clone, Debug)]
+struct Answer {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+    details: Vec<Detail>,
+    headers: HeaderMap,
+}
+
+impl ApiError {
+    /// An error with a stable code and a sentence.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self(Box::new(Answer { status, code, message, details: Vec::new(), headers: HeaderMap::new() }))
+    }
+
+    /// 400 `validation_error` with what is wrong, one by one.
+    pub fn invalid(details: Vec<Detail>) -> Self {
+        let message = match details.as_slice() {
+            [one] => format!("{}: {}", if one.path.is_empty() { "body" } else { &one.path }, one.message),
+            many => format!("{} things are wrong with the request; see details", many.len()),
+        };
+        let mut error = Self::new(StatusCode::BAD_REQUEST, "validation_error", message);
+        error.0.details = details;
+        error
+    }
+
+    /// 404 with a code of its kind.
+    pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, message)
+    }
+
+    /// 409 with a code of its kind.
+    pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, message)
+    }
+
+    /// 500: an answer that could not be written as JSON; the log says why.
+    pub(super) fn unwritable(error: &serde_json::Error) -> Self {
+        tracing::error!(%error, "an answer could not be written as JSON");
+        internal()
+    }
+
+    /// The same error with a header.
+    #[must_use]
+    pub fn header(mut self, name: HeaderName, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.0.headers.insert(name, value);
+        }
+        self
+    }
+
+    /// The same error with one more detail.
+    #[must_use]
+    pub fn detail(mut self, detail: Detail) -> Self {
+        self.0.details.push(detail);
+        self
+    }
+
+    /// The status it is answered with.
+    pub(super) fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// What it says, as part of another answer.
+    pub(super) fn body(&self) -> serde_json::Value {
+        let Answer { code, message, details, .. } = &*self.0;
+        serde_json::json!({ "error": code, "message": message, "details": details })
+    }
+
+    /// The response, once the request id is known.
+    pub(super) fn render(&self, request_id: &str) -> Response {
+        let Answer { status, headers, .. } = &*self.0;
+        let mut body = self.body();
+        body["request_id"] = serde_json::json!(request_id);
+        (*status, headers.clone(), axum::Json(body)).into_response()
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = self.0.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(error = %chain(&error), "the database refused a request");
+        if error.is_unavailable() {
+            return Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "the database cannot be used right now; see /readyz, then try again",
+            )
+            .header(header::RETRY_AFTER, "5");
+        }
+        internal()
+    }
+}
+
+impl From<DeliverError> for ApiError {
+    fn from(error: DeliverError) -> Self {
+        match error {
+            DeliverError::Store(error) => error.into(),
+            DeliverError::Busy => busy(),
+        }
+    }
+}
+
+impl From<VerbFailure> for ApiError {
+    fn from(error: VerbFailure) -> Self {
+        match error {
+            VerbFailure::Store(error) => error.into(),
+            VerbFailure::Verb(error) => Self::conflict("conflict.phase", error.to_string()),
+            VerbFailure::Busy => busy(),
+        }
+    }
+}
+
+fn internal() -> ApiError {
+    ApiError::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "something went wrong here; see the log for this request",
+    )
+}
+
+fn busy() -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "the job changes too quickly right now; try again")
+        .header(header::RETRY_AFTER, "1")
+}
+
+impl From<AuthFailure> for ApiError {
+    fn from(failure: AuthFailure) -> Self {
+        let unauthorized = |code, message| {
+            Self::new(StatusCode::UNAUTHORIZED, code, message)
+                .header(header::WWW_AUTHENTICATE, r#"Basic realm="shoal", charset="UTF-8""#)
+        };
+        match failure {
+            AuthFailure::Missing => unauthorized(
+                "unauthorized",
+                "credentials are needed: an API token as Bearer, or a user and password as Basic",
+            ),
+            AuthFailure::Invalid => unauthorized("unauthorized", "these credentials are not valid"),
+            AuthFailure::RateLimited { retry_after } => too_many(retry_after),
+            AuthFailure::Unavailable => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "credentials cannot be checked right now; see /readyz, then try again",
+            )
+            .header(header::RETRY_AFTER, "5"),
+        }
+    }
+}
+
+/// 429: too many failed tries from one address.
+pub(super) fn too_many(retry_after: std::time::Duration) -> ApiError {
+    ApiError::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "rate_limited",
+        "too many failed tries from this address; wait a moment",
+    )
+    .header(header::RETRY_AFTER, &retry_after.as_secs().max(1).to_string())
+}
+
+/// An unknown path.
+pub(super) fn unknown_path(uri: &Uri) -> ApiError {
+    let path: String = uri.path().chars().take(200).collect();
+    ApiError::not_found("not_found", format!("there is nothing at {path}; the API begins at /api/v1/"))
+}
+
+/// A known path, the wrong method. The router adds `Allow`.
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        format!("{method} is not possible on {}; see Allow", uri.path()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn shown(error: ApiError) -> serde_json::Value {
+        let response = error.render("request-1");
+        let status = response.status().as_u16();
+        let headers: std::collections::BTreeMap<String, String> = response
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+            .collect();
+        let body = axum::body::to_bytes(response.into_body(), 1 << 16).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        serde_json::json!({ "status": status, "headers": headers, "body": body })
+    }
+
+    #[tokio::test]
+    async fn every_error_has_the_one_shape() {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path("../../../golden/snapshots");
+        settings.set_prepend_module_to_snapshot(false);
+        let _bound = settings.bind_to_scope();
+        let detail = Detail::new("/recipe/target_disk", "pattern", "write it as /dev/sda");
+        let errors = serde_json::json!([
+            shown(ApiError::invalid(vec![detail.clone()])).await,
+            shown(ApiError::invalid(vec![detail.clone(), detail])).await,
+            shown(ApiError::from(AuthFailure::Missing)).await,
+            shown(too_many(std::time::Duration::from_millis(1500))).await,
+            shown(unknown_path(&Uri::from_static("/api/v2/jobs"))).await,
+            shown(wrong_method(Method::PUT, Uri::from_static("/healthz")).await).await,
+            shown(busy()).await,
+        ]);
+        insta::assert_json_snapshot!("api-errors", errors);
+    }
+
+    #[tokio::test]
+    async fn what_the_database_said_stays_in_the_log() {
+        let error = ApiError::from(StoreError::Closed);
+        let shown = shown(error).await;
+        assert_eq!(shown["status"], 503);
+        assert!(!shown.to_string().contains("closed"), "{shown}");
+    }
+}

@@ -1,0 +1,369 @@
+//! The live end of the one log: events as they are committed, to many subscribers, resumable at any place.
+//!
+//! ```text
+//!  store --"a transaction was committed"--> tail --Arc<Frame>--> broadcast ring --> subscriber: next in order? --> bytes
+//!    ^                                                                                |  a gap, lagged, or just come
+//!    +------------------------------- pages after its cursor <-----------------------+
+//! ```
+//!
+//! A frame is rendered once and shared. A subscriber that sees a gap (it just came, it was slow, the tail had slept) reads
+//! on from the database until it has caught up, so nothing is lost and nothing is sent twice.
+//!
+//! Invariants: a subscriber holds one page at most and is sent nothing faster than it reads; there are at most
+//! [`SUBSCRIBERS`]; a stream ends after [`LASTS`] at the latest, so that credentials are looked at again when it resumes.
+//!
+//! Specification: WHATWG HTML, server-sent events.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{ApiError, Detail};
+use engine::model::{Event, Phase, RunId};
+use engine::store::{EventFilter, Store, StoreError};
+
+/// Streams open at once.
+const SUBSCRIBERS: usize = 2048;
+/// Events read from the database in one go.
+const PAGE: u32 = 256;
+/// Events a subscriber may lag behind before it reads from the database again.
+const RING: usize = 4096;
+/// A comment is sent when nothing happens for this long, so that both sides notice a dead connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// The longest life of a stream.
+const LASTS: Duration = Duration::from_secs(3600);
+/// The pause of the tail when the database refuses.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// One event as it goes over the wire.
+struct Frame {
+    seq: i64,
+    run: Option<RunId>,
+    bytes: Bytes,
+}
+
+impl Frame {
+    fn new(event: &Event) -> Self {
+        let data = serde_json::to_string(event).unwrap_or_else(|_| "{}".to_owned());
+        let bytes = format!("id: {}\nevent: {}\ndata: {data}\n\n", event.seq, event.kind).into();
+        Self { seq: event.seq, run: event.run, bytes }
+    }
+}
+
+/// The live events of a store.
+#[derive(Clone)]
+pub struct Feed(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    live: broadcast::Sender<Arc<Frame>>,
+    places: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Feed {
+    /// A feed that ends, with all its streams, at `stop`.
+    pub fn new(store: Store, stop: CancellationToken) -> Self {
+        let (live, _) = broadcast::channel(RING);
+        Self(Arc::new(Inner { store, live, places: Arc::new(Semaphore::new(SUBSCRIBERS)), stop }))
+    }
+
+    /// Hands on what is committed, while anybody listens.
+    pub async fn run(&self) {
+        let Inner { store, live, stop, .. } = &*self.0;
+        let mut commits = store.commits();
+        let mut cursor = 0;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                changed = commits.changed() => if changed.is_err() { return },
+            }
+            if live.receiver_count() == 0 {
+                continue;
+            }
+            if let Err(error) = tail(store, live, &mut cursor).await {
+                tracing::warn!(error = %engine::model::chain(&error), "the event stream could not read on");
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(REFUSED) => {}
+                }
+            }
+        }
+    }
+
+    /// Answers with the events after a place, of one run or of all, as they come.
+    pub(super) fn answer(&self, run: Option<RunId>, after: i64) -> Result<Response, ApiError> {
+        let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
+            return Err(ApiError::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too_many_streams",
+                format!("{SUBSCRIBERS} event streams are open; close some, or read the events by pages"),
+            )
+            .header(header::RETRY_AFTER, "5"));
+        };
+        let subscriber = Subscriber::new(&self.0, run, after, place);
+        let frames = stream::unfold(subscriber, |mut subscriber| async move {
+            let bytes = subscriber.next().await?;
+            Some((Ok::<_, std::convert::Infallible>(bytes), subscriber))
+        });
+        let mut response = Response::new(Body::from_stream(frames));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        Ok(response)
+    }
+}
+
+async fn tail(
+    store: &Store,
+    live: &broadcast::Sender<Arc<Frame>>,
+    cursor: &mut i64,
+) -> Result<(), StoreError> {
+    // Nobody listened for a while: who comes reads what is old for himself.
+    *cursor = (*cursor).max(store.last_seq().await? - i64::from(PAGE));
+    loop {
+        let page = store.events(EventFilter { run: None, after: *cursor, limit: PAGE }).await?;
+        let full = page.len() == PAGE as usize;
+        for event in page {
+            *cursor = event.seq;
+            // Without a receiver there is nobody to miss it.
+            let _nobody = live.send(Arc::new(Frame::new(&event)));
+        }
+        if !full {
+            return Ok(());
+        }
+    }
+}
+
+struct Subscriber {
+    live: broadcast::Receiver<Arc<Frame>>,
+    inner: Arc<Inner>,
+    run: Option<RunId>,
+    /// Everything up to here was sent or is not for this subscriber.
+    cursor: i64,
+    behind: bool,
+    over: bool,
+    ready: VecDeque<Bytes>,
+    until: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Subscriber {
+    fn new(inner: &Arc<Inner>, run: Option<RunId>, after: i64, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            // Before the first read: what is committed from now on is in the ring.
+            live: inner.live.subscribe(),
+            inner: Arc::clone(inner),
+            run,
+            cursor: after,
+            behind: true,
+            over: false,
+            ready: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
+            until: Instant::now() + LASTS,
+            _place: place,
+        }
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(bytes);
+            }
+            if self.over {
+                return None;
+            }
+            if self.behind {
+                if let Err(error) = self.catch_up().await {
+                    // The client comes again with the place it got to.
+                    tracing::warn!(error = %engine::model::chain(&error), "an event stream ends early");
+                    return None;
+                }
+                continue;
+            }
+            tokio::select! {
+                () = self.inner.stop.cancelled() => return None,
+                () = tokio::time::sleep_until(self.until) => return None,
+                () = tokio::time::sleep(KEEP_ALIVE) => return Some(Bytes::from_static(b": nothing new\n\n")),
+                frame = self.live.recv() => match frame {
+                    Ok(frame) if frame.seq <= self.cursor => {}
+                    Ok(frame) if frame.seq == self.cursor + 1 => self.take(&frame),
+                    Ok(_) | Err(RecvError::Lagged(_)) => self.behind = true,
+                    Err(RecvError::Closed) => return None,
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, frame: &Frame) {
+        self.cursor = frame.seq;
+        match self.run {
+            None => self.ready.push_back(frame.bytes.clone()),
+            Some(run) if frame.run == Some(run) => {
+                self.ready.push_back(frame.bytes.clone());
+                // Whether this was the job's last event is seen where the job itself can be looked at.
+                self.behind = true;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Reads one page on from the database.
+    async fn catch_up(&mut self) -> Result<(), StoreError> {
+        let store = self.inner.store.clone();
+        // In this order: what is committed after the look is in the page, never only in the look.
+        let newest = store.last_seq().await?;
+        let ended = match self.run {
+            Some(run) => store.job(run).await?.is_none_or(|job| job.run.phase == Phase::Ended),
+            None => false,
+        };
+        let page = store.events(EventFilter { run: self.run, after: self.cursor, limit: PAGE }).await?;
+        self.told(&page, &Look { newest, ended });
+        Ok(())
+    }
+
+    /// Takes a page that was read after the look; the stream is over once the job is and its events are told.
+    fn told(&mut self, page: &[Event], look: &Look) {
+        for event in page {
+            self.cursor = event.seq;
+            self.ready.push_back(Frame::new(event).bytes);
+        }
+        if page.len() == PAGE as usize {
+            return;
+        }
+        self.cursor = self.cursor.max(look.newest);
+        // The page may hold the job's last event although the look was before its end: then look again.
+        self.behind = self.run.is_some() && !page.is_empty() && !look.ended;
+        if look.ended {
+            self.over = true;
+            self.ready.push_back(Bytes::from_static(b"event: end\ndata: {}\n\n"));
+        }
+    }
+}
+
+/// The log's end and the job's, as they were before a page was read.
+struct Look {
+    newest: i64,
+    ended: bool,
+}
+
+/// Whether a client asks for a stream.
+pub(super) fn wanted(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|kind| {
+        kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
+    })
+}
+
+/// The place to go on from: `Last-Event-ID`, which a reconnecting client sends, before `after`.
+pub(super) fn place(headers: &HeaderMap, after: Option<&str>) -> Result<i64, ApiError> {
+    let (name, text) = match headers.get("last-event-id") {
+        Some(value) => ("Last-Event-ID", value.to_str().ok()),
+        None => ("after", Some(after.unwrap_or("0"))),
+    };
+    text.and_then(|text| text.parse().ok()).filter(|place| *place >= 0).ok_or_else(|| {
+        ApiError::invalid(vec![Detail::new(name, "range", format!("{name} is the seq of an event"))])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use engine::model::{NewEvent, Time};
+
+    /// Reads a stream up to the event `last`; answers the places of all events on the way.
+    async fn read(body: &mut Body, seen: &mut Vec<i64>, last: i64) {
+        let mut text = String::new();
+        while seen.last() != Some(&last) {
+            let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            text.push_str(std::str::from_utf8(&frame).unwrap());
+            while let Some(end) = text.find("\n\n") {
+                let block: String = text.drain(..end + 2).collect();
+                seen.extend(block.lines().find_map(|line| line.strip_prefix("id: ")?.parse::<i64>().ok()));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_was_too_slow_for_the_ring_still_gets_everything_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let stop = CancellationToken::new();
+        let feed = Feed::new(store.clone(), stop.clone());
+        let tail = tokio::spawn({
+            let feed = feed.clone();
+            async move { feed.run().await }
+        });
+        let append = async |count: usize| {
+            let events = (0..count).map(|_| NewEvent::info("test.tick", "tick")).collect();
+            store.append(None, None, events, now).await.unwrap();
+        };
+        let mut body = feed.answer(None, 0).unwrap().into_body();
+        let mut seen = Vec::new();
+        append(3).await;
+        read(&mut body, &mut seen, 3).await;
+
+        // Another one, who keeps up, shows that all of it went through the ring.
+        let mut quick = feed.answer(None, 3).unwrap().into_body();
+        let mut kept_up = Vec::new();
+        let total = 3 + RING as i64 + 904;
+        for part in 0..5 {
+            append(1000).await;
+            read(&mut quick, &mut kept_up, 3 + 1000 * (part + 1)).await;
+        }
+        assert_eq!(kept_up, (4..=total).collect::<Vec<_>>());
+        read(&mut body, &mut seen, total).await;
+        assert_eq!(seen, (1..=total).collect::<Vec<_>>());
+
+        stop.cancel();
+        tail.await.unwrap();
+        assert!(body.frame().await.is_none(), "a stream ends when the controller stops");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_ends_between_the_look_and_the_page_is_looked_at_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let feed = Feed::new(store.clone(), CancellationToken::new());
+        let place = Arc::clone(&feed.0.places).try_acquire_owned().unwrap();
+        let run = RunId::new();
+        let mut subscriber = Subscriber::new(&feed.0, Some(run), 0, place);
+        store.append(None, None, vec![NewEvent::info("run.ended", "over")], now).await.unwrap();
+        let last = store.events(EventFilter { run: None, after: 0, limit: 1 }).await.unwrap();
+
+        subscriber.told(&last, &Look { newest: 0, ended: false });
+        assert!(
+            subscriber.behind && !subscriber.over,
+            "what was told may be the last: nothing comes any more"
+        );
+        subscriber.told(&[], &Look { newest: 1, ended: true });
+        assert!(subscriber.over);
+    }
+
+    #[tokio::test]
+    async fn there_is_a_limit_to_the_streams_and_a_closed_one_makes_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
+        let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
+        let feed = Feed::new(store, CancellationToken::new());
+        let mut open: Vec<Response> = (0..SUBSCRIBERS).map(|_| feed.answer(None, 0).unwrap()).collect();
+        assert!(feed.answer(None, 0).is_err());
+        open.pop();
+        assert!(feed.answer(None, 0).is_ok());
+    }
+}

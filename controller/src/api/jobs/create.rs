@@ -1,0 +1,321 @@
+//! `POST /api/v1/jobs`.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::super::Api;
+use super::super::error::{ApiError, Detail};
+use super::super::extract::{Body, Writer, unknown_server};
+use crate::auth::Principal;
+use engine::model::{JobStatus, RunId, Serial, Time};
+use engine::store::ServerStanding;
+use engine::{Created, Creation};
+use provision::{JobOrder, OrderError, step_names};
+
+/// The longest idempotency key.
+const MAX_KEY: usize = 128;
+/// The most labels, and the longest of their texts.
+const MAX_LABELS: usize = 32;
+const MAX_LABEL: usize = 128;
+/// Priorities an operator can give.
+const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+/// Seconds a step can be given.
+const TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=30 * 86_400;
+
+/// A job as a client asks for it; also a row of a batch.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct JobRequest {
+    pub(in crate::api) server_serial: Option<String>,
+    recipe: Option<Box<RawValue>>,
+    maintenance_iso_url: Option<String>,
+    labels: Option<serde_json::Map<String, Value>>,
+    priority: Option<i32>,
+    deadline: Option<Time>,
+    timeouts: Option<BTreeMap<String, u64>>,
+}
+
+/// Accepts a job: durable when this answers 202.
+pub(in crate::api) async fn create(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    headers: HeaderMap,
+    uri: Uri,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let rehearse = dry_run(uri.query())?;
+    let key = idempotency_key(&headers)?;
+    let request: JobRequest = body.read()?;
+    let order = request.order(key)?;
+    if rehearse {
+        return super::dry_run::answer(&api, &principal, order).await;
+    }
+    submit(&api, &principal, order).await.map(|(_new, response)| response)
+}
+
+/// Whether it is only to be said what would be done. A parameter that is not understood may have meant that, and is refused.
+fn dry_run(query: Option<&str>) -> Result<bool, ApiError> {
+    let mut asked = false;
+    for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter {
+            "dry_run" | "dry_run=true" | "dry_run=1" => asked = true,
+            "dry_run=false" | "dry_run=0" => asked = false,
+            _ => {
+                let name = parameter.split('=').next().unwrap_or_default();
+                let message = "this route takes dry_run=true or dry_run=false, nothing else";
+                return Err(ApiError::invalid(vec![Detail::new(name, "unknown", message)]));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// What an earlier order under the same key makes of this one, whatever has become of it since: a deadline that has passed
+/// meanwhile, say, does not make the replay of an accepted order a new one.
+pub(in crate::api) async fn earlier(api: &Api, order: &JobOrder) -> Result<Option<Created>, ApiError> {
+    match &order.idempotency_key {
+        Some(key) => Ok(api.store().earlier(&order.server_serial, key, &order.request_sha256).await?),
+        None => Ok(None),
+    }
+}
+
+/// Says in the order what is known of its server.
+pub(in crate::api) fn placed(order: JobOrder, standing: Option<&ServerStanding>) -> JobOrder {
+    let ServerStanding { site, shared_bmc } = standing.cloned().unwrap_or_default();
+    JobOrder { site, shared_bmc, ..order }
+}
+
+/// Hands an order in; answers the id of the job when it is a new one, and what to say.
+pub(super) async fn submit(
+    api: &Api,
+    principal: &Principal,
+    order: JobOrder,
+) -> Result<(Option<RunId>, Response), ApiError> {
+    let serial = order.server_serial.clone();
+    let now = api.now();
+    let asked = RunId(api.engine.chance().id(now));
+    let (created, lints) = match earlier(api, &order).await? {
+        Some(earlier) => (earlier, Vec::new()),
+        None => {
+            let standing = api.store().standing_of(vec![serial.clone()]).await?;
+            let order = placed(order, standing.get(&serial));
+            let ready = api.site.accept(order, asked, &principal.name, now).map_err(refused)?;
+            (api.engine.create(Creation { run: ready.run }).await?, ready.lints)
+        }
+    };
+    let (id, fresh) = made(asked, &serial, &created)?;
+    let (code, status, created_at) = if fresh {
+        (StatusCode::ACCEPTED, JobStatus::Queued, now)
+    } else {
+        let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
+        (StatusCode::OK, job.status, job.run.created_at)
+    };
+    let warnings: Vec<Value> = lints
+        .iter()
+        .filter(|_| fresh)
+        .map(|lint| json!({ "path": lint.path, "message": lint.message }))
+        .collect();
+    let body = json!({
+        "job_id": id, "status": status, "server_serial": serial, "created_at": created_at, "warnings": warnings,
+    });
+    Ok((fresh.then_some(id), (code, axum::Json(body)).into_response()))
+}
+
+/// The job that was made or found, and whether it is new; or why there is none.
+pub(in crate::api) fn made(
+    asked: RunId,
+    serial: &Serial,
+    created: &Created,
+) -> Result<(RunId, bool), ApiError> {
+    match created {
+        Created::New(_) => Ok((asked, true)),
+        Created::Replay(id) => Ok((*id, false)),
+        Created::KeyReused(id) => Err(ApiError::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "idempotency_key_reused",
+            format!(
+                "this idempotency key belongs to another request, job {id}; take a new key for a new job"
+            ),
+        )),
+        Created::Conflict { holder } => Err(ApiError::conflict(
+            "conflict.active_job",
+            format!("server {serial} is being worked on by job {holder}; wait for its end or cancel it"),
+        )
+        .detail(Detail::new("/server_serial", "active_job", holder.to_string()))),
+        Created::UnknownServer => Err(unknown_server(serial.as_str())),
+    }
+}
+
+/// The `Idempotency-Key` of a request, or its alias.
+pub(in crate::api) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get("idempotency-key").or_else(|| headers.get("idempotency_key")) else {
+        return Ok(None);
+    };
+    match value.to_str() {
+        Ok(key) if (1..=MAX_KEY).contains(&key.len()) => Ok(Some(key.to_owned())),
+        _ => Err(ApiError::invalid(vec![Detail::new(
+            "Idempotency-Key",
+            "length",
+            format!("an idempotency key has 1 to {MAX_KEY} printable ASCII characters"),
+        )])),
+    }
+}
+
+impl JobRequest {
+    /// The same with the batch's answers to what it leaves open.
+    pub(in crate::api) fn or(
+        self,
+        recipe: &Option<Box<RawValue>>,
+        maintenance_iso_url: &Option<String>,
+        labels: &Option<serde_json::Map<String, Value>>,
+        priority: Option<i32>,
+        deadline: Time,
+    ) -> Self {
+        Self {
+            server_serial: self.server_serial,
+            recipe: self.recipe.or_else(|| recipe.clone()),
+            maintenance_iso_url: self.maintenance_iso_url.or_else(|| maintenance_iso_url.clone()),
+            labels: self.labels.or_else(|| labels.clone()),
+            priority: self.priority.or(priority),
+            deadline: self.deadline.or(Some(deadline)),
+            timeouts: self.timeouts,
+        }
+    }
+
+    /// The order, if what is asked for has the right shape.
+    pub(in crate::api) fn order(self, idempotency_key: Option<String>) -> Result<JobOrder, ApiError> {
+        let request = self;
+        let mut wrong = Vec::new();
+        let serial = match request.server_serial.as_deref().map(str::parse::<Serial>) {
+            Some(Ok(serial)) => Some(serial),
+            Some(Err(why)) => {
+                wrong.push(Detail::new("/server_serial", "pattern", why.to_string()));
+                None
+            }
+            None => {
+                wrong.push(Detail::new("/server_serial", "required", "server_serial is required"));
+                None
+            }
+        };
+        if request.recipe.is_none() {
+            wrong.push(Detail::new("/recipe", "required", "recipe is required"));
+        }
+        let priority = request.priority.unwrap_or(0);
+        if !PRIORITIES.contains(&priority) {
+            wrong.push(Detail::new("/priority", "range", "priority is a number from -100 to 100"));
+        }
+        let labels = request.labels.unwrap_or_default();
+        let labels_hold = labels.len() <= MAX_LABELS
+            && labels.iter().all(|(key, value)| {
+                key.len() <= MAX_LABEL && value.as_str().is_some_and(|value| value.len() <= MAX_LABEL)
+            });
+        if !labels_hold {
+            let message = format!("labels are at most {MAX_LABELS} texts of at most {MAX_LABEL} bytes");
+            wrong.push(Detail::new("/labels", "labels", message));
+        }
+        let timeouts = request.timeouts.unwrap_or_default();
+        for (step, seconds) in &timeouts {
+            let path = format!("/timeouts/{step}");
+            if !step_names().any(|known| known == step) {
+                let known = step_names().collect::<Vec<_>>().join(", ");
+                wrong.push(Detail::new(
+                    &path,
+                    "unknown",
+                    format!("there is no such step; the steps are {known}"),
+                ));
+            } else if !TIMEOUTS.contains(seconds) {
+                let message = format!("seconds, from {} to {}", TIMEOUTS.start(), TIMEOUTS.end());
+                wrong.push(Detail::new(&path, "range", message));
+            }
+        }
+        match (serial, request.recipe) {
+            (Some(server_serial), Some(recipe)) if wrong.is_empty() => {
+                let labels = Value::Object(labels);
+                let (recipe_text, labels_text) = (canonical(&recipe), labels.to_string());
+                let (priority_text, timeouts_text) =
+                    (priority.to_string(), serde_json::json!(timeouts).to_string());
+                let deadline_text = request.deadline.map(|deadline| deadline.to_string()).unwrap_or_default();
+                let mut parts = vec![
+                    server_serial.as_str(),
+                    &recipe_text,
+                    request.maintenance_iso_url.as_deref().unwrap_or_default(),
+                    &labels_text,
+                    &priority_text,
+                    &deadline_text,
+                ];
+                if !timeouts.is_empty() {
+                    parts.push(&timeouts_text);
+                }
+                let request_sha256 = digest(&parts);
+                Ok(JobOrder {
+                    server_serial,
+                    recipe: recipe.get().to_owned(),
+                    maintenance_iso_url: request.maintenance_iso_url,
+                    labels,
+                    priority,
+                    idempotency_key,
+                    request_sha256,
+                    retry_of: None,
+                    batch: None,
+                    deadline: request.deadline,
+                    timeouts,
+                    site: None,
+                    shared_bmc: None,
+                })
+            }
+            _ => Err(ApiError::invalid(wrong)),
+        }
+    }
+}
+
+/// Tells one request from another under the same key. Parts are separated by their lengths.
+fn digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex::encode(hash.finalize())
+}
+
+/// What a recipe says, whatever its white space and the order of its keys: clients repeat a request in a form of their own.
+/// One that cannot be read at all is refused a moment later; until then its text stands for it.
+fn canonical(recipe: &RawValue) -> String {
+    serde_json::from_str::<Value>(recipe.get())
+        .map_or_else(|_| recipe.get().to_owned(), |recipe| recipe.to_string())
+}
+
+/// Why an order is refused, as an answer.
+pub(in crate::api) fn refused(error: OrderError) -> ApiError {
+    match error {
+        OrderError::Recipe(errors) => ApiError::invalid(
+            errors
+                .into_iter()
+                .map(|error| {
+                    let mut detail = Detail::from(error);
+                    detail.path = format!("/recipe{}", detail.path);
+                    if detail.field.is_empty() {
+                        "recipe".clone_into(&mut detail.field);
+                    }
+                    detail
+                })
+                .collect(),
+        ),
+        OrderError::MaintenanceIso(why) => {
+            ApiError::invalid(vec![Detail::new("/maintenance_iso_url", "format", why)])
+        }
+        OrderError::DeadlinePassed => {
+            ApiError::invalid(vec![Detail::new("/deadline", "range", error.to_string())])
+        }
+        OrderError::NoMaintenanceIso | OrderError::NoInstaller => {
+            ApiError::new(StatusCode::BAD_REQUEST, "config.no_maintenance_iso", error.to_string())
+        }
+    }
+}

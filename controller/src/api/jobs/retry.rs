@@ -1,0 +1,45 @@
+//! `POST /api/v1/jobs/{id}/retry`: a new job that asks for what an ended one asked for.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use serde_json::json;
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::extract::{Body, JobId, Writer, unknown_job};
+use super::{create, verbs};
+use engine::model::{NewEvent, Phase};
+use provision::JobOrder;
+
+/// Makes the new job, linked to the old one, which stays as it is. A second try under one `Idempotency-Key` makes none.
+pub(in crate::api) async fn retry(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    JobId(id): JobId,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let reason = verbs::reason(&body)?;
+    let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
+    verbs::expect_unchanged(&job, &headers)?;
+    if job.run.phase != Phase::Ended {
+        return Err(ApiError::conflict(
+            "conflict.phase",
+            format!("cannot retry a job that is {}; wait for its end or cancel it", job.run.phase.as_str()),
+        ));
+    }
+    let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
+    let key = create::idempotency_key(&headers)?;
+    let order = JobOrder::again(&job, &snapshot.input, key)
+        .map_err(|why| ApiError::conflict("conflict.input", why.to_string()))?;
+    let (new, response) = create::submit(&api, &principal, order).await?;
+    if let Some(new) = new {
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let event = NewEvent::info("job.retried", format!("tried again as {new}{why}"))
+            .by(&principal.name)
+            .with(json!({ "job_id": new }));
+        api.store().append(Some(id), Some(job.server.clone()), vec![event], api.now()).await?;
+    }
+    Ok(response)
+}

@@ -1,0 +1,184 @@
+//! What a client may set of a server, checked field by field; all that is wrong is said at once.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::super::error::{ApiError, Detail};
+use engine::model::{Server, TlsMode};
+use provision::{
+    checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks,
+};
+use secrets::Resolver;
+
+/// The most labels, and the longest of their texts.
+const MAX_LABELS: usize = 32;
+const MAX_LABEL: usize = 128;
+/// The longest user name, password and vendor.
+const MAX_TEXT: usize = 256;
+
+/// The fields of a request; a merge patch (RFC 7396) where absent means "as it is" and null means "none".
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fields {
+    pub(super) serial: Option<String>,
+    bmc_address: Option<String>,
+    bmc_username: Option<String>,
+    bmc_password: Option<SecretString>,
+    #[serde(default, deserialize_with = "given")]
+    vendor: Option<Option<String>>,
+    #[serde(default, deserialize_with = "given")]
+    bmc_profile: Option<Option<String>>,
+    #[serde(default, deserialize_with = "given")]
+    quirks: Option<Option<Map<String, Value>>>,
+    #[serde(default, deserialize_with = "given")]
+    labels: Option<Option<BTreeMap<String, Option<String>>>>,
+    tls: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    tls_fingerprint: Option<Option<String>>,
+    allow_unverified_serial: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
+    media_base_url: Option<Option<String>>,
+}
+
+/// Tells a field that is null from one that is absent.
+fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+impl Fields {
+    /// Fields that a new server must have.
+    pub(super) fn missing(&self) -> Vec<Detail> {
+        let required = |there: bool, name: &str| {
+            (!there).then(|| Detail::new(&format!("/{name}"), "required", format!("{name} is required")))
+        };
+        [
+            required(self.serial.is_some(), "serial"),
+            required(self.bmc_address.is_some(), "bmc_address"),
+            required(self.bmc_username.is_some(), "bmc_username"),
+            required(self.bmc_password.is_some(), "bmc_password"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Applies the fields to a server. The password is sealed for it at once.
+    pub(super) fn apply(self, server: &mut Server, resolver: &Resolver) -> Result<(), ApiError> {
+        let mut wrong = Vec::new();
+        let mut refuse =
+            |path: &str, code: &str, message: String| wrong.push(Detail::new(path, code, message));
+        if let Some(address) = self.bmc_address {
+            match checked_bmc_address(&address) {
+                Ok(address) => server.bmc_address = address,
+                Err(why) => refuse("/bmc_address", "format", why),
+            }
+        }
+        if let Some(username) = self.bmc_username {
+            if (1..=MAX_TEXT).contains(&username.len()) && !username.contains(':') {
+                server.bmc_username = username;
+            } else {
+                refuse("/bmc_username", "length", format!("1 to {MAX_TEXT} characters without a colon"));
+            }
+        }
+        if let Some(password) = &self.bmc_password {
+            match resolver.seal(server.serial.as_str(), password) {
+                Ok(sealed) => server.bmc_password = sealed.to_string(),
+                Err(why) => refuse("/bmc_password", "length", why.to_string()),
+            }
+        }
+        if let Some(vendor) = self.vendor {
+            match vendor {
+                Some(vendor) if vendor.len() > MAX_TEXT => {
+                    refuse("/vendor", "length", format!("at most {MAX_TEXT} characters"));
+                }
+                vendor => server.vendor = vendor,
+            }
+        }
+        if let Some(profile) = self.bmc_profile {
+            match profile.as_deref().map_or(Ok(()), checked_profile) {
+                Ok(()) => server.bmc_profile = profile,
+                Err(why) => refuse("/bmc_profile", "enum", why),
+            }
+        }
+        if let Some(quirks) = self.quirks {
+            let merged = merge_quirks(server.quirks.take(), quirks);
+            if let Err((flag, why)) = merged.as_ref().map_or(Ok(()), checked_quirks) {
+                refuse(&format!("/quirks/{flag}"), "flag", why);
+            }
+            server.quirks = merged;
+        }
+        if let Some(labels) = self.labels {
+            merge_labels(&mut server.labels, labels);
+            let hold = server.labels.len() <= MAX_LABELS
+                && server
+                    .labels
+                    .iter()
+                    .all(|(key, value)| key.len() <= MAX_LABEL && value.len() <= MAX_LABEL);
+            if !hold {
+                refuse(
+                    "/labels",
+                    "labels",
+                    format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes"),
+                );
+            }
+        }
+        if let Some(tls) = self.tls {
+            match TlsMode::parse(&tls) {
+                Some(mode) => server.tls = mode,
+                None => refuse("/tls", "enum", "tls is one of verify, pinned, insecure".to_owned()),
+            }
+        }
+        if let Some(fingerprint) = self.tls_fingerprint {
+            match fingerprint.map(|text| checked_fingerprint(&text)).transpose() {
+                Ok(fingerprint) => server.tls_fingerprint = fingerprint,
+                Err(why) => refuse("/tls_fingerprint", "format", why),
+            }
+        }
+        server.allow_unverified_serial =
+            self.allow_unverified_serial.unwrap_or(server.allow_unverified_serial);
+        if let Some(base) = self.media_base_url {
+            match base.map(|base| checked_base_url(&base)).transpose() {
+                Ok(base) => server.media_base_url = base,
+                Err(why) => refuse("/media_base_url", "format", why),
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(ApiError::invalid(wrong)) }
+    }
+
+    /// The password given, to compare with a stored one.
+    pub(super) fn password(&self) -> Option<SecretString> {
+        self.bmc_password.clone()
+    }
+}
+
+/// A merge patch of flags: null takes one back, null for all takes all back.
+fn merge_quirks(
+    quirks: Option<Map<String, Value>>,
+    patch: Option<Map<String, Value>>,
+) -> Option<Map<String, Value>> {
+    let mut quirks = quirks.unwrap_or_default();
+    for (flag, value) in patch? {
+        match value {
+            Value::Null => drop(quirks.remove(&flag)),
+            value => drop(quirks.insert(flag, value)),
+        }
+    }
+    (!quirks.is_empty()).then_some(quirks)
+}
+
+fn merge_labels(labels: &mut BTreeMap<String, String>, patch: Option<BTreeMap<String, Option<String>>>) {
+    let Some(patch) = patch else { return labels.clear() };
+    for (key, value) in patch {
+        match value {
+            Some(value) => drop(labels.insert(key, value)),
+            None => drop(labels.remove(&key)),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! `POST /api/v1/servers`.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::super::Api;
+use super::super::error::{ApiError, Detail};
+use super::super::extract::{Body, Writer};
+use super::change::Fields;
+use super::view;
+use engine::model::{NewEvent, Serial, Server};
+use engine::store::ServerChange;
+use secrets::{CredentialRef, same_secret};
+
+/// Registers a server. Doing it again with the same facts changes nothing and answers 200.
+pub(in crate::api) async fn create(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    body: Body,
+) -> Result<Response, ApiError> {
+    let fields: Fields = body.read()?;
+    let mut wrong = fields.missing();
+    let serial = match fields.serial.as_deref().map(str::parse::<Serial>) {
+        Some(Ok(serial)) => Some(serial),
+        Some(Err(why)) => {
+            wrong.push(Detail::new("/serial", "pattern", why.to_string()));
+            None
+        }
+        None => None,
+    };
+    let Some(serial) = serial.filter(|_| wrong.is_empty()) else { return Err(ApiError::invalid(wrong)) };
+    let password = fields.password();
+    let mut server = Server::unknown(serial, api.now());
+    fields.apply(&mut server, &api.resolver)?;
+    let event =
+        NewEvent::info("server.created", format!("server {} registered", server.serial)).by(&principal.name);
+    match api.store().create_server(server.clone(), event).await? {
+        ServerChange::Created(server) => {
+            Ok((StatusCode::CREATED, view::etag(&server), axum::Json(view::server(&server))).into_response())
+        }
+        ServerChange::Exists(existing) if same(&api, &existing, &server, password.as_ref()) => {
+            Ok((StatusCode::OK, view::etag(&existing), axum::Json(view::server(&existing))).into_response())
+        }
+        ServerChange::Exists(existing) => Err(ApiError::conflict(
+            "conflict.server",
+            format!(
+                "server {} is registered with other facts; change them with PATCH /api/v1/servers/{}",
+                existing.serial, existing.serial
+            ),
+        )),
+    }
+}
+
+/// Whether a registration says what is registered already. A fingerprint learned since does not make a difference.
+fn same(api: &Api, existing: &Server, new: &Server, password: Option<&SecretString>) -> bool {
+    let stored = existing
+        .bmc_password
+        .parse::<CredentialRef>()
+        .ok()
+        .and_then(|reference| api.resolver.resolve(&reference, existing.serial.as_str()).ok());
+    let same_password = stored
+        .zip(password)
+        .is_some_and(|(stored, given)| same_secret(stored.expose_secret(), given.expose_secret()));
+    same_password
+        && existing.bmc_address == new.bmc_address
+        && existing.bmc_username == new.bmc_username
+        && existing.vendor == new.vendor
+        && existing.bmc_profile == new.bmc_profile
+        && existing.quirks == new.quirks
+        && existing.labels == new.labels
+        && existing.tls == new.tls
+        && (new.tls_fingerprint.is_none() || existing.tls_fingerprint == new.tls_fingerprint)
+        && existing.allow_unverified_serial == new.allow_unverified_serial
+        && existing.media_base_url == new.media_base_url
+}

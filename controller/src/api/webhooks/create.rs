@@ -1,0 +1,124 @@
+//! `POST /api/v1/webhooks`.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::super::Api;
+use super::super::error::{ApiError, Detail};
+use super::super::extract::{Body, Writer};
+use super::view;
+use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
+use engine::store::WebhookCounts;
+
+/// The most webhooks of a controller: each has a courier of its own.
+const MOST: u32 = 32;
+const MAX_URL: usize = 2048;
+/// A tag is worth no more than the secret under it.
+const SECRET: std::ops::RangeInclusive<usize> = 16..=1024;
+const MAX_TYPES: usize = 64;
+const MAX_LABELS: usize = 16;
+const MAX_TEXT: usize = 128;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    url: SecretString,
+    secret: SecretString,
+    #[serde(default)]
+    types: Vec<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// Registers a webhook; it gets what happens from now on.
+pub(in crate::api) async fn create(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    body: Body,
+) -> Result<(StatusCode, Json<Value>), ApiError> {
+    let request: Request = body.read()?;
+    let url = check(&request)?;
+    let now = api.now();
+    let id = WebhookId(api.engine.chance().id(now));
+    let sealed = api
+        .resolver
+        .seal(&id.secret_context(), &request.secret)
+        .map_err(|why| ApiError::invalid(vec![Detail::new("/secret", "length", why.to_string())]))?;
+    let webhook = Webhook {
+        id,
+        url,
+        secret: sealed.to_string(),
+        filter: WebhookFilter { types: request.types, labels: request.labels },
+        created_by: principal.name.clone(),
+        created_at: now,
+        disabled: None,
+        cursor: 0,
+        delivered: 0,
+        failing_since: None,
+        last_error: None,
+    };
+    let event =
+        NewEvent::info("webhook.created", format!("webhook {id} sends events to {}", webhook.origin()))
+            .by(&principal.name)
+            .with(json!({ "webhook_id": id }));
+    if !api.store().create_webhook(webhook.clone(), MOST, event).await? {
+        return Err(ApiError::conflict(
+            "conflict.webhooks",
+            format!("there are {MOST} webhooks already; remove one with `shoal webhook remove`"),
+        ));
+    }
+    Ok((StatusCode::CREATED, Json(view::webhook(&webhook, WebhookCounts::default()))))
+}
+
+/// Everything that is wrong, or the URL as it is asked for.
+fn check(request: &Request) -> Result<String, ApiError> {
+    let mut wrong = Vec::new();
+    let url = checked_url(request.url.expose_secret());
+    if let Err(why) = &url {
+        wrong.push(Detail::new("/url", "format", *why));
+    }
+    if !SECRET.contains(&request.secret.expose_secret().len()) {
+        let (least, most) = SECRET.into_inner();
+        wrong.push(Detail::new("/secret", "length", format!("a secret has {least} to {most} bytes")));
+    }
+    let text = |text: &str| (1..=MAX_TEXT).contains(&text.len());
+    let known = |kind: &String| {
+        text(kind) && kind.trim_end_matches('*').bytes().all(|b| b.is_ascii_graphic() && b != b'*')
+    };
+    if request.types.len() > MAX_TYPES || !request.types.iter().all(known) {
+        let what = format!("at most {MAX_TYPES} event types, such as \"job.created\" or \"report.*\"");
+        wrong.push(Detail::new("/types", "format", what));
+    }
+    if request.labels.len() > MAX_LABELS
+        || !request.labels.iter().all(|(key, value)| text(key) && text(value))
+    {
+        let what = format!("at most {MAX_LABELS} labels of at most {MAX_TEXT} bytes");
+        wrong.push(Detail::new("/labels", "labels", what));
+    }
+    match url {
+        Ok(url) if wrong.is_empty() => Ok(url),
+        _ => Err(ApiError::invalid(wrong)),
+    }
+}
+
+/// A place to post to. The refusal does not repeat it.
+fn checked_url(text: &str) -> Result<String, &'static str> {
+    if text.len() > MAX_URL {
+        return Err("a URL has at most 2048 bytes");
+    }
+    let url = Url::parse(text).map_err(|_| "not a URL: give http(s)://HOST[:PORT]/PATH")?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err("not an HTTP URL: give http(s)://HOST[:PORT]/PATH");
+    }
+    if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+        return Err("no user, password or fragment belongs into this URL: deliveries are signed");
+    }
+    Ok(url.to_string())
+}

@@ -1,0 +1,27 @@
+//! `DELETE /api/v1/webhooks/{id}`.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::json;
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::extract::Writer;
+use super::{HookId, unknown};
+use engine::model::NewEvent;
+
+/// Forgets a webhook with all it had yet to deliver.
+pub(in crate::api) async fn delete(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    HookId(id): HookId,
+) -> Result<StatusCode, ApiError> {
+    let event = NewEvent::info("webhook.deleted", format!("webhook {id} was removed"))
+        .by(&principal.name)
+        .with(json!({ "webhook_id": id }));
+    if api.store().delete_webhook(id, event, api.now()).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(unknown())
+    }
+}

@@ -1,0 +1,63 @@
+//! `POST /api/v1/webhooks/{id}/disable` and `…/enable`.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::Api;
+use super::super::error::ApiError;
+use super::super::extract::{Body, Writer};
+use super::{HookId, find, unknown, view};
+use crate::auth::Principal;
+use engine::model::{NewEvent, WebhookId};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request {
+    #[serde(default)]
+    reason: String,
+}
+
+/// Sends nothing more; what happens meanwhile is sent once it is enabled again.
+pub(in crate::api) async fn disable(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    HookId(id): HookId,
+    body: Body,
+) -> Result<Json<Value>, ApiError> {
+    let request: Request = body.read()?;
+    let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();
+    let mut why = format!("by {}", principal.name);
+    if !reason.is_empty() {
+        why = format!("{why}: {reason}");
+    }
+    switch(&api, &principal, id, Some(why)).await
+}
+
+/// Goes on where it stopped.
+pub(in crate::api) async fn enable(
+    State(api): State<Api>,
+    Writer(principal): Writer,
+    HookId(id): HookId,
+) -> Result<Json<Value>, ApiError> {
+    switch(&api, &principal, id, None).await
+}
+
+async fn switch(
+    api: &Api,
+    principal: &Principal,
+    id: WebhookId,
+    disabled: Option<String>,
+) -> Result<Json<Value>, ApiError> {
+    let (kind, message) = match &disabled {
+        Some(why) => ("webhook.disabled", format!("webhook {id} was disabled {why}")),
+        None => ("webhook.enabled", format!("webhook {id} was enabled")),
+    };
+    let event = NewEvent::info(kind, message).by(&principal.name).with(json!({ "webhook_id": id }));
+    if !api.store().switch_webhook(id, disabled, event, api.now()).await? {
+        return Err(unknown());
+    }
+    let webhook = find(api, id).await?;
+    Ok(Json(view::webhook(&webhook, api.store().webhook_counts(id).await?)))
+}

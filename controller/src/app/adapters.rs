@@ -1,0 +1,255 @@
+//! The lower rooms' traits, filled in over the store, the registry and the metrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::auth::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
+use crate::telemetry::Metrics;
+use engine::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, chain};
+use engine::store::{Store, StoreError, StoredGrant};
+use media::{GrantLedger, GrantRecord, GrantSource, ImageDigest, LedgerUnavailable, ReadSummary};
+use provision::{Directory, Images, KeptSession, Meter, Sessions, Unavailable, grant_context, power_on_turn};
+use secrets::{Key, open};
+
+/// Users, tokens and pulls out of the database.
+pub(super) struct StoreCredentials(pub(super) Store);
+
+#[async_trait]
+impl CredentialStore for StoreCredentials {
+    async fn user(&self, name: &str) -> Result<Option<UserRecord>, StoreUnavailable> {
+        let user = self.0.user(name).await.map_err(unavailable)?;
+        user.map(|user| {
+            let role = user.role.parse().map_err(|_| StoreUnavailable("a stored role is unknown".into()))?;
+            Ok(UserRecord { name: user.name, password_hash: user.password_hash, role })
+        })
+        .transpose()
+    }
+
+    async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable> {
+        let token = self.0.api_token(hash).await.map_err(unavailable)?;
+        token
+            .map(|token| {
+                let role =
+                    token.role.parse().map_err(|_| StoreUnavailable("a stored role is unknown".into()))?;
+                Ok(TokenRecord {
+                    id: token.id,
+                    name: token.name,
+                    role,
+                    expires_at: token.expires_at.map(Time::timestamp),
+                })
+            })
+            .transpose()
+    }
+
+    async fn job_pull(&self, hash: &str) -> Result<Option<PullRecord>, StoreUnavailable> {
+        let pull = self.0.pull_grant(hash).await.map_err(unavailable)?;
+        Ok(pull.map(|(run, repository)| PullRecord { job_id: run.to_string(), repository }))
+    }
+}
+
+fn unavailable(error: StoreError) -> StoreUnavailable {
+    StoreUnavailable(Box::new(error))
+}
+
+/// Servers and kept BMC sessions out of the database.
+pub(super) struct StoreDirectory(pub(super) Store);
+
+#[async_trait]
+impl Directory for StoreDirectory {
+    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
+        self.0.server(serial).await.map_err(|error| Unavailable(chain(&error).to_string()))
+    }
+}
+
+#[async_trait]
+impl Sessions for StoreDirectory {
+    async fn keep(&self, server: &Serial, session: Option<KeptSession>) -> Result<(), Unavailable> {
+        self.0.keep_session(server, session).await.map_err(|error| Unavailable(chain(&error).to_string()))
+    }
+
+    async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable> {
+        self.0.kept_session(server).await.map_err(|error| Unavailable(chain(&error).to_string()))
+    }
+
+    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+        self.0.kept_sessions().await.map_err(|error| Unavailable(chain(&error).to_string()))
+    }
+}
+
+/// OS images in our registry.
+pub(super) struct RegistryImages(pub(super) Option<registry::Registry>);
+
+/// Who keeps an image from going, as `shoal registry pins` shows it.
+fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
+    format!("job {job}").parse().map_err(|why: registry::InvalidPinOwner| Unavailable(why.to_string()))
+}
+
+#[async_trait]
+impl Images for RegistryImages {
+    async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(false) };
+        // A name our registry could never hold is one it does not hold.
+        let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
+            return Ok(false);
+        };
+        let held = match registry.resolve(&repository, &reference).await {
+            Ok(manifest) => registry.pin(&repository, &manifest.digest, &pin_owner(owner)?).await,
+            Err(error) => Err(error),
+        };
+        match held {
+            Ok(()) => Ok(true),
+            // Also when it was deleted in between.
+            Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
+            Err(error) => Err(Unavailable(chain(&error).to_string())),
+        }
+    }
+
+    async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(false) };
+        let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
+            return Ok(false);
+        };
+        match registry.resolve(&repository, &reference).await {
+            Ok(_) => Ok(true),
+            Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
+            Err(error) => Err(Unavailable(chain(&error).to_string())),
+        }
+    }
+
+    async fn release(&self, owner: &str) -> Result<(), Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(()) };
+        let owner = pin_owner(owner)?;
+        for pin in registry.pins().into_iter().filter(|pin| pin.owner == owner) {
+            let unpinned = registry.unpin(&pin.repository, &pin.digest, &owner).await;
+            unpinned.map_err(|error| Unavailable(chain(&error).to_string()))?;
+        }
+        Ok(())
+    }
+
+    async fn ready(&self) -> Result<(), Unavailable> {
+        let Some(registry) = &self.0 else { return Ok(()) };
+        match registry.accepts_pushes().await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Unavailable("the registry's disk has no room for another image".to_owned())),
+            Err(error) => Err(Unavailable(chain(&error).to_string())),
+        }
+    }
+}
+
+/// Media grants out of the database; their reads become events.
+pub(super) struct Ledger {
+    store: Store,
+    key: Arc<Key>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Ledger {
+    pub(super) fn new(store: Store, key: Arc<Key>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, key, clock }
+    }
+
+    fn record(&self, stored: StoredGrant) -> Result<GrantRecord, LedgerUnavailable> {
+        let broken = |what: String| LedgerUnavailable { reason: what };
+        let StoredGrant { grant, ended_at, reads } = stored;
+        let sha256 = ImageDigest::parse(&grant.sha256)
+            .ok_or_else(|| broken("the stored digest of a grant is not one".to_owned()))?;
+        let source = match (grant.artifact, grant.frozen) {
+            (Artifact::Task, Some(sealed)) => {
+                let frozen = open(&self.key, &grant_context(grant.run), &sealed)
+                    .map_err(|why| broken(format!("the frozen inputs of a task image do not open: {why}")))?;
+                GrantSource::Task { frozen: frozen.to_vec() }
+            }
+            (Artifact::Boot, Some(sealed)) => {
+                let frozen = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
+                    broken(format!("the frozen inputs of a spliced image do not open: {why}"))
+                })?;
+                GrantSource::Spliced { frozen: frozen.to_vec() }
+            }
+            // An ended grant has lost its inputs; it is never served.
+            (Artifact::Task, None) => GrantSource::Task { frozen: Vec::new() },
+            (Artifact::Boot, None) => GrantSource::Maintenance { digest: sha256, len: grant.size },
+        };
+        Ok(GrantRecord {
+            token_hash: grant.token_hash,
+            run_id: grant.run.0,
+            artifact: grant.artifact,
+            source,
+            created_at: grant.created_at.timestamp(),
+            ended_at: ended_at.map(Time::timestamp),
+            sha256,
+            reads: ReadSummary {
+                first_read_at: reads.first_read_at.map(Time::timestamp),
+                last_read_at: reads.last_read_at.map(Time::timestamp),
+                bytes: reads.bytes,
+                boot_read: reads.boot_read_at.is_some(),
+            },
+        })
+    }
+}
+
+#[async_trait]
+impl GrantLedger for Ledger {
+    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, LedgerUnavailable> {
+        let found = self.store.grant(token_hash).await;
+        let found = found.map_err(|error| LedgerUnavailable { reason: chain(&error).to_string() })?;
+        found.map(|stored| self.record(stored)).transpose()
+    }
+
+    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), LedgerUnavailable> {
+        let failed = |error: StoreError| LedgerUnavailable { reason: chain(&error).to_string() };
+        let Some(before) = self.store.grant(token_hash).await.map_err(failed)? else { return Ok(()) };
+        let now = self.clock.now();
+        let added = GrantReads {
+            first_read_at: reads.first_read_at.map(Time::from_timestamp),
+            boot_read_at: reads.boot_read.then_some(now),
+            last_read_at: reads.last_read_at.map(Time::from_timestamp),
+            bytes: reads.bytes,
+        };
+        self.store.record_reads(token_hash, added).await.map_err(failed)?;
+        if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
+            // It boots: others may power on.
+            let run = before.grant.run;
+            self.store.leave_turn(run, &power_on_turn(), now).await.map_err(failed)?;
+        }
+        let image = before.grant.artifact.as_str();
+        let mut events = Vec::new();
+        if before.reads.first_read_at.is_none() && added.first_read_at.is_some() {
+            events.push(NewEvent::info(
+                "media.first-read",
+                format!("the {image} image was read for the first time"),
+            ));
+        }
+        if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
+            events.push(NewEvent::info("media.boot-read", "the boot record of the boot image was read"));
+        }
+        if events.is_empty() {
+            return Ok(());
+        }
+        let events = events.into_iter().map(|event| event.by("media")).collect();
+        self.store.append(Some(before.grant.run), None, events, now).await.map_err(failed)
+    }
+}
+
+/// Requests to BMCs, counted.
+pub(super) struct RedfishMeter(pub(super) Arc<Metrics>);
+
+impl redfish::Observer for RedfishMeter {
+    fn exchange(&self, exchange: redfish::Exchange<'_>) {
+        self.0.redfish_request(exchange.operation.as_str(), exchange.duration);
+    }
+}
+
+/// Jobs, counted.
+pub(super) struct JobMeter(pub(super) Arc<Metrics>);
+
+impl Meter for JobMeter {
+    fn image_built(&self, took: Duration, size: u64) {
+        self.0.iso_built(took, size);
+    }
+
+    fn job_ended(&self, outcome: Outcome, took: Duration) {
+        self.0.job_ended(outcome.as_str(), took);
+    }
+}

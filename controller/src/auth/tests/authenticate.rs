@@ -1,0 +1,492 @@
+//! From a header to a principal.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use secrecy::ExposeSecret;
+
+use super::*;
+use crate::auth::password::{DECOY_HASH, verify};
+use crate::auth::verify::{Claim, PasswordVerifier};
+use secrets::{JobTokens, MasterKey, token_hash};
+
+const OTHER_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+fn config(mode: AuthMode) -> AuthConfig {
+    let jwt = (mode == AuthMode::Jwt).then(jwt_key);
+    let failures = RateLimit { burst: 3, interval: Duration::from_secs(10), max_addresses: 16 };
+    AuthConfig { mode, basic_user: None, jwt, failures }
+}
+
+fn authenticator(mode: AuthMode) -> (Authenticator, Arc<Memory>) {
+    let store = Arc::new(Memory::default());
+    store.add_user("ann", "ann's password", Role::Admin);
+    store.add_user("ron", "ron's password", Role::Reader);
+    (Authenticator::new(config(mode), store.clone()).unwrap(), store)
+}
+
+fn add_token(store: &Memory, role: Role, expires_at: Option<Timestamp>) -> String {
+    let token = generate_token().unwrap().expose_secret().to_owned();
+    let record = TokenRecord { id: "t1".to_owned(), name: "ci".to_owned(), role, expires_at };
+    store.tokens.lock().unwrap().insert(token_hash(&token), record);
+    token
+}
+
+async fn ask(authenticator: &Authenticator, value: &str, second: i64) -> Result<Principal, AuthFailure> {
+    authenticator.authenticate(Some(value), PEER, at(second)).await
+}
+
+mod modes {
+    use super::*;
+
+    #[tokio::test]
+    async fn mode_none_makes_everybody_admin() {
+        let (authenticator, store) = authenticator(AuthMode::None);
+        store.down.store(true, Ordering::Relaxed);
+        for value in [None, Some("nonsense")] {
+            let principal = authenticator.authenticate(value, PEER, at(0)).await.unwrap();
+            assert!(principal.allows(Permission::Write, None));
+            assert_eq!(principal.method, Method::Open);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_header_the_credential_is_missing_and_nobody_is_blamed() {
+        for mode in [AuthMode::Basic, AuthMode::Jwt] {
+            let (authenticator, _) = authenticator(mode);
+            for _ in 0..20 {
+                let nothing = authenticator.authenticate(None, PEER, at(0)).await;
+                assert_eq!(nothing.unwrap_err(), AuthFailure::Missing);
+                assert_eq!(ask(&authenticator, "  ", 0).await.unwrap_err(), AuthFailure::Missing);
+            }
+            assert_eq!(ask(&authenticator, "Bearer x", 0).await.unwrap_err(), AuthFailure::Invalid);
+        }
+    }
+
+    #[tokio::test]
+    async fn api_tokens_work_in_every_mode_as_bearer_and_as_basic_password() {
+        for mode in [AuthMode::Basic, AuthMode::Jwt] {
+            let (authenticator, store) = authenticator(mode);
+            let token = add_token(&store, Role::Reader, None);
+            for value in [format!("Bearer {token}"), basic("anything", &token), basic(JOB_USERNAME, &token)] {
+                let principal = ask(&authenticator, &value, 0).await.unwrap();
+                assert_eq!(principal.name, "ci");
+                assert_eq!(principal.grants, Grants::Role(Role::Reader));
+                assert_eq!(principal.method, Method::ApiToken { id: "t1".to_owned() });
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_ends_with_its_time_or_a_second_after_its_record() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let value = format!("Bearer {}", add_token(&store, Role::Admin, Some(at(100))));
+        ask(&authenticator, &value, 99).await.unwrap();
+        assert_eq!(ask(&authenticator, &value, 100).await.unwrap_err(), AuthFailure::Invalid);
+        let value = format!("Bearer {}", add_token(&store, Role::Admin, None));
+        ask(&authenticator, &value, 200).await.unwrap();
+        store.tokens.lock().unwrap().clear();
+        ask(&authenticator, &value, 200).await.unwrap();
+        assert_eq!(ask(&authenticator, &value, 201).await.unwrap_err(), AuthFailure::Invalid);
+    }
+
+    #[tokio::test]
+    async fn jwts_count_in_their_mode_only_and_passwords_do_not_count_there() {
+        let jwt = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9\
+                   .eyJzdWIiOiJjaSIsInJvbGUiOiJyZWFkZXIiLCJleHAiOjIwMDAwMDAwMDB9\
+                   .TBDYHYBjjj5leIIji8RDOO21qXgSixwaQAqtTRVNdN0";
+        let (with_jwt, _) = authenticator(AuthMode::Jwt);
+        for value in [format!("Bearer {jwt}"), basic("anything", jwt)] {
+            let principal = ask(&with_jwt, &value, 0).await.unwrap();
+            let grants = Grants::Role(Role::Reader);
+            assert_eq!(principal, Principal { name: "ci".to_owned(), grants, method: Method::Jwt });
+        }
+        let password = ask(&with_jwt, &basic("ann", "ann's password"), 0).await;
+        assert_eq!(password.unwrap_err(), AuthFailure::Invalid);
+        let expired = ask(&with_jwt, &format!("Bearer {jwt}"), 1_000_000_000).await;
+        assert_eq!(expired.unwrap_err(), AuthFailure::Invalid);
+        let mut both = config(AuthMode::Basic);
+        both.jwt = Some(jwt_key());
+        let with_passwords = Authenticator::new(both, Arc::new(Memory::default())).unwrap();
+        let refused = ask(&with_passwords, &format!("Bearer {jwt}"), 0).await;
+        assert_eq!(refused.unwrap_err(), AuthFailure::Invalid);
+    }
+
+    #[tokio::test]
+    async fn a_job_pulls_with_its_password_until_its_grant_ends() {
+        let password = JobTokens::new(&MasterKey::from_bytes(&[7; 32])).pull_password("job-1");
+        let value = basic(JOB_USERNAME, password.expose_secret());
+        for mode in [AuthMode::Basic, AuthMode::Jwt] {
+            let (authenticator, store) = authenticator(mode);
+            let record = PullRecord { job_id: "job-1".to_owned(), repository: "os-images/x".to_owned() };
+            store.pulls.lock().unwrap().insert(token_hash(password.expose_secret()), record);
+            let principal = ask(&authenticator, &value, 0).await.unwrap();
+            assert_eq!(principal.method, Method::Job { job_id: "job-1".to_owned() });
+            assert!(principal.allows(Permission::RegistryPull, Some("os-images/x")));
+            assert!(!principal.allows(Permission::RegistryPull, Some("os-images/y")));
+            assert!(!principal.allows(Permission::Read, None));
+            store.pulls.lock().unwrap().clear();
+            assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Invalid);
+        }
+    }
+}
+
+mod passwords {
+    use super::*;
+
+    #[tokio::test]
+    async fn users_get_the_role_of_their_record() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let ann = ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+        let ron = ask(&authenticator, &basic("ron", "ron's password"), 0).await.unwrap();
+        assert_eq!(ann.grants, Grants::Role(Role::Admin));
+        assert_eq!(ron.grants, Grants::Role(Role::Reader));
+        assert_eq!((ron.name.as_str(), ron.method), ("ron", Method::Password));
+    }
+
+    #[tokio::test]
+    async fn wrong_passwords_and_unknown_users_look_alike() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        for value in [basic("ann", "ron's password"), basic("eve", "ann's password"), "Basic @".to_owned()] {
+            assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Invalid);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_configured_user_is_admin_and_goes_before_the_stored_one() {
+        let (_, store) = authenticator(AuthMode::Basic);
+        store.add_user("root", "stored password", Role::Reader);
+        let mut config = config(AuthMode::Basic);
+        config.basic_user = Some(("root".to_owned(), quick_hash("configured password")));
+        let authenticator = Authenticator::new(config, store).unwrap();
+        let principal = ask(&authenticator, &basic("root", "configured password"), 0).await.unwrap();
+        assert_eq!(principal.grants, Grants::Role(Role::Admin));
+        assert!(ask(&authenticator, &basic("root", "stored password"), 0).await.is_err());
+        ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_changed_password_role_or_user_counts_at_once() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let value = basic("ann", "ann's password");
+        ask(&authenticator, &value, 0).await.unwrap();
+        store.add_user("ann", "ann's password", Role::Reader);
+        assert_eq!(ask(&authenticator, &value, 1).await.unwrap().grants, Grants::Role(Role::Reader));
+        store.add_user("ann", "a new password", Role::Admin);
+        assert!(ask(&authenticator, &value, 2).await.is_err());
+        ask(&authenticator, &basic("ann", "a new password"), 3).await.unwrap();
+        store.users.lock().unwrap().remove("ann");
+        assert!(ask(&authenticator, &basic("ann", "a new password"), 4).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_right_password_is_remembered_for_seconds_and_a_wrong_one_never() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let passwords = authenticator.passwords();
+        assert!(ask(&authenticator, &basic("ann", "wrong password"), 0).await.is_err());
+        assert_eq!(passwords.remembered_count(), 0);
+        ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+        assert_eq!(passwords.remembered_count(), 1);
+        // With every turn taken, only what is remembered can be answered.
+        let (turns, _, _) = PasswordVerifier::LIMITS;
+        let mut taken = Vec::new();
+        for _ in 0..turns {
+            taken.push(passwords.turn().await.unwrap());
+        }
+        let value = basic("ann", "ann's password");
+        assert!(ask(&authenticator, &value, 29).now_or_never().unwrap().is_ok());
+        assert!(ask(&authenticator, &value, 30).now_or_never().is_none(), "too old");
+        assert!(ask(&authenticator, &value, -1).now_or_never().is_none(), "the clock was set back");
+        assert!(ask(&authenticator, &basic("ann", "ann's passwore"), 1).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn an_unknown_user_waits_for_a_verification_like_a_known_one() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let (turns, _, _) = PasswordVerifier::LIMITS;
+        let mut taken = Vec::new();
+        for _ in 0..turns {
+            taken.push(authenticator.passwords().turn().await.unwrap());
+        }
+        for name in ["ann", "nobody"] {
+            assert!(ask(&authenticator, &basic(name, "some password"), 0).now_or_never().is_none());
+        }
+    }
+
+    #[test]
+    fn the_decoy_costs_what_our_own_hashes_cost_and_belongs_to_no_password() {
+        let own = hash_password(&SecretString::from("some password")).unwrap();
+        let numbers = |hash: &str| hash.split('$').take(4).collect::<Vec<_>>().join("$");
+        assert_eq!(numbers(&own), numbers(DECOY_HASH));
+        let lengths = |hash: &str| hash.split('$').skip(4).map(str::len).collect::<Vec<_>>();
+        assert_eq!(lengths(&own), lengths(DECOY_HASH));
+        for password in ["", "some password", "shoal-decoy-salt"] {
+            assert!(!verify(&SecretString::from(password), DECOY_HASH).unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn more_than_the_queue_holds_is_refused_as_unavailable_and_not_blamed() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let passwords = authenticator.passwords();
+        let (turns, queue, _) = PasswordVerifier::LIMITS;
+        let mut taken = Vec::new();
+        for _ in 0..turns {
+            taken.push(passwords.turn().await.unwrap());
+        }
+        let mut waiting: Vec<_> = (turns..queue).map(|_| Box::pin(passwords.turn())).collect();
+        for turn in &mut waiting {
+            assert!(turn.as_mut().now_or_never().is_none());
+        }
+        let value = basic("ann", "ann's password");
+        assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Unavailable);
+        drop((waiting, taken));
+        ask(&authenticator, &value, 0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_remembered_is_bounded() {
+        let passwords = PasswordVerifier::new().unwrap();
+        let (_, _, most) = PasswordVerifier::LIMITS;
+        let proof = |number: usize| {
+            let mut proof = [0; 32];
+            proof[..8].copy_from_slice(&number.to_be_bytes());
+            proof
+        };
+        for number in 0..most + 10 {
+            passwords.remember_for_test(proof(number), at(0));
+        }
+        assert_eq!(passwords.remembered_count(), most);
+        passwords.remember_for_test(proof(most + 10), at(60));
+        assert_eq!(passwords.remembered_count(), 1, "the old ones made room");
+    }
+
+    #[tokio::test]
+    async fn an_unusable_stored_hash_lets_nobody_in() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        for hash in [
+            "",
+            "plain text",
+            "$2b$12$abcdefghijklmnopqrstuv",
+            "$argon2id$v=19$m=99999999,t=2,p=1$c2FsdHNhbHQ$AAAA",
+        ] {
+            let record =
+                UserRecord { name: "bad".to_owned(), password_hash: hash.to_owned(), role: Role::Admin };
+            store.users.lock().unwrap().insert("bad".to_owned(), record);
+            let refused =
+                authenticator.authenticate(Some(&basic("bad", "plain text")), OTHER_PEER, at(0)).await;
+            assert!(refused.is_err(), "{hash}");
+        }
+    }
+
+    #[test]
+    fn a_hash_is_verified_by_its_password_and_no_other() {
+        let password = SecretString::from("correct horse");
+        let hash = hash_password(&password).unwrap();
+        assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"));
+        assert_ne!(hash, hash_password(&password).unwrap(), "salted");
+        assert!(verify(&password, &hash).unwrap());
+        assert!(!verify(&SecretString::from("correct horsf"), &hash).unwrap());
+        password_hash_usable(&hash).unwrap();
+    }
+
+    #[test]
+    fn passwords_and_hashes_out_of_bounds_are_refused_without_being_repeated() {
+        let hash = |password: &str| hash_password(&SecretString::from(password));
+        assert!(matches!(hash("seven77"), Err(PasswordError::TooShort)));
+        assert!(matches!(hash(&"x".repeat(MAX_PASSWORD_BYTES + 1)), Err(PasswordError::TooLong)));
+        let good = hash("some password").unwrap();
+        let refused = [
+            CANARY.to_owned(),
+            good.replace("argon2id", "argon2i"),
+            good.replace("m=19456", "m=1048576"),
+            good.replace("t=2", "t=100"),
+            good.replace("p=1", "p=200"),
+            good.rsplit_once('$').unwrap().0.to_owned(),
+            format!("{good}{}", "A".repeat(600)),
+        ];
+        for text in refused {
+            let error = password_hash_usable(&text).unwrap_err();
+            assert!(matches!(error, PasswordError::Unusable), "{text}");
+            assert!(!everything_said(&error).contains(CANARY));
+        }
+    }
+}
+
+mod brakes {
+    use super::*;
+
+    #[tokio::test]
+    async fn wrong_credentials_of_every_kind_use_up_the_allowance() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let unknown = format!("Bearer {}", generate_token().unwrap().expose_secret());
+        for value in [&unknown, "Bearer x", &basic("ann", "wrong password")] {
+            assert_eq!(ask(&authenticator, value, 0).await.unwrap_err(), AuthFailure::Invalid);
+        }
+        let limited = AuthFailure::RateLimited { retry_after: Duration::from_secs(10) };
+        for value in [&unknown, "nonsense", &basic("ann", "ann's password")] {
+            assert_eq!(ask(&authenticator, value, 0).await.unwrap_err(), limited);
+        }
+        let elsewhere =
+            authenticator.authenticate(Some(&basic("ann", "ann's password")), OTHER_PEER, at(0)).await;
+        assert!(elsewhere.is_ok());
+        assert!(ask(&authenticator, &basic("ron", "ron's password"), 10).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn success_costs_nothing() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let token = format!("Bearer {}", add_token(&store, Role::Admin, None));
+        for second in 0..50 {
+            ask(&authenticator, &token, second).await.unwrap();
+            ask(&authenticator, &basic("ann", "ann's password"), second * 40).await.unwrap();
+        }
+        assert_eq!(ask(&authenticator, "Bearer x", 0).await.unwrap_err(), AuthFailure::Invalid);
+    }
+
+    #[tokio::test]
+    async fn a_right_token_and_a_remembered_password_do_not_suffer_from_a_neighbour() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let token = format!("Bearer {}", add_token(&store, Role::Admin, None));
+        ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+        for _ in 0..3 {
+            ask(&authenticator, "Bearer x", 0).await.unwrap_err();
+        }
+        ask(&authenticator, &token, 0).await.unwrap();
+        ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+        let other = ask(&authenticator, &basic("ron", "ron's password"), 0).await;
+        assert!(matches!(other, Err(AuthFailure::RateLimited { .. })));
+    }
+
+    #[tokio::test]
+    async fn guesses_sent_at_once_do_not_get_past_the_limit_together() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let guesses = (0..40).map(|number| {
+            let value = basic("ann", &format!("guess {number:04}"));
+            let authenticator = &authenticator;
+            async move { ask(authenticator, &value, 0).await.unwrap_err() }
+        });
+        let answers = futures_util::future::join_all(guesses).await;
+        let looked_at = answers.iter().filter(|answer| **answer == AuthFailure::Invalid).count();
+        let limited =
+            answers.iter().filter(|answer| matches!(answer, AuthFailure::RateLimited { .. })).count();
+        assert_eq!((looked_at, limited), (3, 37));
+    }
+
+    #[test]
+    fn who_hangs_up_before_the_answer_has_paid_for_the_attempt() {
+        // One blocking thread, and it is busy until we say so: every verification is under way when it is abandoned.
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let (authenticator, _) = authenticator(AuthMode::Basic);
+            for _ in 0..3 {
+                let (release, released) = std::sync::mpsc::channel::<()>();
+                tokio::task::spawn_blocking(move || released.recv());
+                let value = basic("ann", "a guess");
+                let mut attempt = Box::pin(ask(&authenticator, &value, 0));
+                assert!(attempt.as_mut().now_or_never().is_none());
+                drop(attempt);
+                let (turns, _, _) = PasswordVerifier::LIMITS;
+                let mut taken = Vec::new();
+                for _ in 1..turns {
+                    taken.push(authenticator.passwords().turn().await.unwrap());
+                }
+                let next = authenticator.passwords().turn().now_or_never();
+                assert!(next.is_none(), "the abandoned verification keeps its turn");
+                release.send(()).unwrap();
+                taken.push(authenticator.passwords().turn().await.unwrap());
+            }
+            let limited = ask(&authenticator, &basic("ron", "ron's password"), 0).await;
+            assert!(matches!(limited, Err(AuthFailure::RateLimited { .. })), "{limited:?}");
+        });
+    }
+
+    #[tokio::test]
+    async fn right_passwords_sent_at_once_are_all_accepted() {
+        let (authenticator, _) = authenticator(AuthMode::Basic);
+        let value = basic("ann", "ann's password");
+        let requests = (0..50).map(|_| ask(&authenticator, &value, 0));
+        let answers = futures_util::future::join_all(requests).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_down_is_nobodys_fault() {
+        let (authenticator, store) = authenticator(AuthMode::Basic);
+        let token = format!("Bearer {}", generate_token().unwrap().expose_secret());
+        store.down.store(true, Ordering::Relaxed);
+        for _ in 0..10 {
+            for value in [&token, &basic("ann", "ann's password"), &basic(JOB_USERNAME, "x")] {
+                assert_eq!(ask(&authenticator, value, 0).await.unwrap_err(), AuthFailure::Unavailable);
+            }
+        }
+        store.down.store(false, Ordering::Relaxed);
+        ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
+    }
+}
+
+mod configuration {
+    use super::*;
+
+    fn refused(config: AuthConfig) -> AuthConfigError {
+        Authenticator::new(config, Arc::new(Memory::default())).unwrap_err()
+    }
+
+    #[test]
+    fn mode_jwt_needs_a_key() {
+        let mut config = config(AuthMode::Jwt);
+        config.jwt = None;
+        assert!(refused(config).to_string().contains("JWT_SECRET"));
+    }
+
+    #[test]
+    fn a_configured_user_must_be_able_to_log_in() {
+        let with = |name: &str, hash: &str| {
+            let mut config = config(AuthMode::Basic);
+            config.basic_user = Some((name.to_owned(), hash.to_owned()));
+            config
+        };
+        for name in ["", "a:b", "a\nb", JOB_USERNAME] {
+            assert!(matches!(refused(with(name, &quick_hash("x"))), AuthConfigError::BasicUser), "{name:?}");
+        }
+        let error = refused(with("root", CANARY));
+        assert!(matches!(error, AuthConfigError::BasicPassHash(_)));
+        assert!(!everything_said(&error).contains(CANARY));
+    }
+}
+
+#[test]
+fn api_tokens_are_recognisable_and_different() {
+    let (one, other) = (generate_token().unwrap(), generate_token().unwrap());
+    let text = one.expose_secret();
+    assert_eq!(text.len(), 46);
+    let random = text.strip_prefix(API_TOKEN_PREFIX).unwrap();
+    assert!(random.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
+    assert_ne!(text, other.expose_secret());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_can_move_between_threads() {
+    let (authenticator, _) = authenticator(AuthMode::Basic);
+    let attempt = async move { ask(&authenticator, &basic("ann", "ann's password"), 0).await };
+    assert!(tokio::spawn(attempt).await.unwrap().is_ok());
+}
+
+#[test]
+fn no_type_shows_its_secret() {
+    let mut config = config(AuthMode::Jwt);
+    config.jwt = Some(JwtKey::hs256(&SecretString::from(CANARY.repeat(2))).unwrap());
+    let hash = quick_hash(CANARY);
+    config.basic_user = Some(("root".to_owned(), hash.clone()));
+    let shown_config = format!("{config:?}");
+    let authenticator = Authenticator::new(config, Arc::new(Memory::default())).unwrap();
+    let user = UserRecord { name: "ann".to_owned(), password_hash: hash.clone(), role: Role::Admin };
+    let claim_lifetime = SecretString::from(CANARY);
+    let claim = Claim { name: "ann", password: &claim_lifetime, hash: &hash };
+    assert!(!authenticator.passwords().remembers(&claim, at(0)));
+    let shown = format!("{shown_config} {authenticator:?} {user:?} {claim_lifetime:?}");
+    let digest = hash.rsplit('$').next().unwrap();
+    assert!(!shown.contains(CANARY) && !shown.contains(digest), "{shown}");
+}

@@ -1,0 +1,186 @@
+//! The transition table of a run: pure, total, and the only place that says what may follow what.
+//!
+//! ```text
+//!            claim              park
+//!  queued ----------> running <======> waiting        claim on running = take-over after a lost lease
+//!    |  \               |  ^   claim     |
+//!    |   \ hold         |   \            | hold
+//!    |    +----------> held <------------+
+//!    |                  | resume -> waiting (due at once)
+//!    |   conclude       | conclude (success, failure, cancel, deadline)
+//!    +------------------+------> [unwinding] ----> finishing ----> ended
+//!                               only kinds that undo
+//! ```
+//!
+//! Invariants: `ended` has no way out; nothing enters `running` but by a claim; a hold is left by a verb only.
+//! `golden/transitions.txt` holds the whole table; the test below regenerates it from this function.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a run is; the same phases for every kind (DESIGN section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Created, never claimed.
+    Queued,
+    /// A worker holds its lease and works on a step.
+    Running,
+    /// Parked with a typed wait; costs nothing.
+    Waiting,
+    /// Stopped until an operator decides.
+    Held,
+    /// Undoing, in reverse, what its steps did.
+    Unwinding,
+    /// Doing the `finish` list.
+    Finishing,
+    /// Over for good.
+    Ended,
+}
+
+impl Phase {
+    /// All phases, in the order of a run's life.
+    pub const ALL: [Self; 7] = [
+        Self::Queued,
+        Self::Running,
+        Self::Waiting,
+        Self::Held,
+        Self::Unwinding,
+        Self::Finishing,
+        Self::Ended,
+    ];
+
+    /// The phase's name in the database and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Held => "held",
+            Self::Unwinding => "unwinding",
+            Self::Finishing => "finishing",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// The phase of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.as_str() == name)
+    }
+
+    /// Whether the plan (not yet the finish list) is being worked on.
+    pub fn is_forward(self) -> bool {
+        matches!(self, Self::Queued | Self::Running | Self::Waiting | Self::Held)
+    }
+}
+
+/// What can happen to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trigger {
+    /// A worker takes the lease (also from a dead owner).
+    Claim,
+    /// The worker gives the lease back and leaves a wait.
+    Park,
+    /// A step or an operator stops the run until somebody decides.
+    Hold,
+    /// An operator lets a held run go on.
+    Resume,
+    /// The outcome is known; the kind has nothing to undo.
+    Conclude,
+    /// The outcome is known; the kind undoes first.
+    Unwind,
+    /// The finish list is done or given up.
+    End,
+}
+
+impl Trigger {
+    /// All triggers.
+    pub const ALL: [Self; 7] =
+        [Self::Claim, Self::Park, Self::Hold, Self::Resume, Self::Conclude, Self::Unwind, Self::End];
+}
+
+/// A trigger that has no meaning in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{trigger:?} is not possible while {}", phase.as_str())]
+pub struct Illegal {
+    /// Where the run was.
+    pub phase: Phase,
+    /// What should have happened.
+    pub trigger: Trigger,
+}
+
+/// The phase after `trigger` in `phase`.
+pub fn transition(phase: Phase, trigger: Trigger) -> Result<Phase, Illegal> {
+    use Phase as P;
+    use Trigger as T;
+    match (phase, trigger) {
+        (P::Queued | P::Running | P::Waiting, T::Claim) => Ok(P::Running),
+        (P::Unwinding, T::Claim | T::Park) => Ok(P::Unwinding),
+        (P::Finishing, T::Claim | T::Park) => Ok(P::Finishing),
+        (P::Running, T::Park) => Ok(P::Waiting),
+        (P::Queued | P::Running | P::Waiting, T::Hold) => Ok(P::Held),
+        (P::Held, T::Resume) => Ok(P::Waiting),
+        (P::Queued | P::Running | P::Waiting | P::Held | P::Unwinding, T::Conclude) => Ok(P::Finishing),
+        (P::Queued | P::Running | P::Waiting | P::Held, T::Unwind) => Ok(P::Unwinding),
+        (P::Finishing, T::End) => Ok(P::Ended),
+        _ => Err(Illegal { phase, trigger }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_table_is_the_golden_one() {
+        let mut table = String::from("phase x trigger -> phase (generated; UPDATE_GOLDEN=1 rewrites)\n");
+        for phase in Phase::ALL {
+            for trigger in Trigger::ALL {
+                let next = match transition(phase, trigger) {
+                    Ok(next) => next.as_str(),
+                    Err(_) => "-",
+                };
+                table.push_str(&format!(
+                    "{:<10} {:<9} {next}\n",
+                    phase.as_str(),
+                    format!("{trigger:?}").to_lowercase()
+                ));
+            }
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/transitions.txt");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &table).unwrap();
+        }
+        assert_eq!(table, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+    }
+
+    #[test]
+    fn every_phase_but_the_last_has_a_way_out_and_reaches_the_end() {
+        for start in Phase::ALL {
+            let mut reached = vec![start];
+            let mut next = 0;
+            while let Some(phase) = reached.get(next).copied() {
+                for trigger in Trigger::ALL {
+                    if let Ok(to) = transition(phase, trigger)
+                        && !reached.contains(&to)
+                    {
+                        reached.push(to);
+                    }
+                }
+                next += 1;
+            }
+            assert!(reached.contains(&Phase::Ended), "{start:?} never ends");
+            assert!(start != Phase::Ended || reached.len() == 1, "ended has a way out");
+        }
+    }
+
+    #[test]
+    fn running_is_entered_by_a_claim_only() {
+        for phase in Phase::ALL {
+            for trigger in Trigger::ALL {
+                if transition(phase, trigger) == Ok(Phase::Running) {
+                    assert_eq!(trigger, Trigger::Claim);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Every state says why it is what it is, what ends it, and what a person can do.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::kit::{Act, Kit, LEASE, new_run};
+use crate::model::{Closed, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time};
+use crate::{Condition, Explanation, PressureGauge, Verb};
+
+/// A controller without room.
+struct Short;
+
+#[async_trait]
+impl PressureGauge for Short {
+    async fn read(&self) -> Option<Pressure> {
+        let (name, detail) = ("disk".to_owned(), "3 MiB are left on the data disk, less than 256".to_owned());
+        let since = "2026-01-01T00:00:00Z".parse().unwrap();
+        Some(Pressure { name, since, detail, next_action: "make room".to_owned() })
+    }
+}
+
+/// All conditions there are; the match below does not compile when one is missing here.
+fn all() -> BTreeSet<Condition> {
+    let listed = |condition: Condition| match condition {
+        Condition::Queued
+        | Condition::Gated
+        | Condition::InLine
+        | Condition::Working
+        | Condition::Cancelling
+        | Condition::Abandoned
+        | Condition::Waiting
+        | Condition::Retrying
+        | Condition::Due
+        | Condition::Held
+        | Condition::Ended => condition,
+    };
+    [
+        Condition::Queued,
+        Condition::Gated,
+        Condition::InLine,
+        Condition::Working,
+        Condition::Cancelling,
+        Condition::Abandoned,
+        Condition::Waiting,
+        Condition::Retrying,
+        Condition::Due,
+        Condition::Held,
+        Condition::Ended,
+    ]
+    .into_iter()
+    .map(listed)
+    .collect()
+}
+
+/// Explanations as they are collected, with the ids of runs taken out.
+#[derive(Default)]
+struct Book {
+    text: String,
+    seen: BTreeSet<Condition>,
+}
+
+impl Book {
+    async fn write(&mut self, kit: &Kit, title: &str, run: RunId) {
+        let explained = kit.explain(run).await;
+        sane(&explained);
+        self.seen.insert(explained.condition);
+        let Explanation {
+            condition,
+            reason,
+            step,
+            summary,
+            since,
+            deadline,
+            looked_at,
+            ends_by,
+            next_action,
+            uninterruptible,
+        } = explained;
+        let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        writeln!(
+            self.text,
+            "{title}\n  condition {condition:?}, reason {}, step {}\n  {}\n  since {since}, deadline {}, looked at {}\n  \
+             ends by: {ends_by}\n  to do: {}{}\n",
+            or(reason),
+            or(step),
+            without_ids(&summary),
+            or(deadline.map(second)),
+            or(looked_at.map(second)),
+            without_ids(&next_action),
+            uninterruptible.map_or(String::new(), |step| format!("\n  not interruptible: {step}")),
+        )
+        .unwrap();
+    }
+}
+
+/// A time to the second: the pause between two tries is jittered below it.
+fn second(time: Time) -> String {
+    time.to_string().chars().take("2026-01-01T00:00:00".len()).collect()
+}
+
+fn without_ids(text: &str) -> String {
+    let shown = |word: &str| {
+        let bare = word.trim_end_matches([',', ';']);
+        let rest = word.strip_prefix(bare).unwrap_or_default();
+        if bare.parse::<RunId>().is_ok() { format!("RUN{rest}") } else { word.to_owned() }
+    };
+    text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
+}
+
+/// What must hold of every explanation.
+pub(super) fn sane(explained: &Explanation) {
+    let Explanation { condition, summary, deadline, looked_at, ends_by, next_action, .. } = explained;
+    assert!(![summary, ends_by, next_action].iter().any(|text| text.trim().is_empty()), "{explained:?}");
+    match condition {
+        Condition::Ended => assert!(deadline.is_none() && looked_at.is_none(), "{explained:?}"),
+        Condition::Held => assert!(deadline.is_none() && ends_by.contains("operator"), "{explained:?}"),
+        _ => assert!(deadline.is_some() && looked_at.is_some(), "{explained:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_condition_has_words_and_they_are_the_golden_ones() {
+    let mut book = Book::default();
+    let kit = Kit::new();
+
+    let first = kit.start("drill", &["a", "b"]).await;
+    book.write(&kit, "just made", first).await;
+    kit.script("a", [Act::Retry, Act::Stall]);
+    kit.settle().await;
+    book.write(&kit, "between two tries", first).await;
+    kit.clock.advance(Duration::from_secs(2));
+    kit.settle_and_die(&kit.engine).await;
+    book.write(&kit, "a worker at work", first).await;
+    kit.engine.verb(first, Verb::Cancel, "ann", "wrong rack").await.unwrap();
+    book.write(&kit, "a cancel asked for meanwhile", first).await;
+    kit.clock.advance(LEASE);
+    book.write(&kit, "a worker that died", first).await;
+    kit.outlive_lease();
+    kit.script("clean", [Act::Fail]);
+    kit.settle().await;
+    book.write(&kit, "cancelled, with something left undone", first).await;
+
+    kit.script("c", [Act::Await("report")]);
+    let second = kit.start("drill", &["c", "d@elsewhere"]).await;
+    kit.settle().await;
+    book.write(&kit, "waiting for a message", second).await;
+    kit.report(second).await;
+    book.write(&kit, "between two steps", second).await;
+    kit.engine.verb(second, Verb::Hold, "ann", "the rack is being moved").await.unwrap();
+    book.write(&kit, "held by an operator", second).await;
+
+    let third = kit.start("drill", &["unknown-z"]).await;
+    kit.settle().await;
+    book.write(&kit, "a step of another version", third).await;
+
+    kit.script("e", [Act::Await("report")]);
+    let alone =
+        || vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
+    let holder = NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) };
+    let holder = kit.start_run(holder).await;
+    kit.settle().await;
+    let next = kit.start_run(NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) }).await;
+    book.write(&kit, "in line for a lock", next).await;
+    kit.report(holder).await;
+    kit.settle().await;
+    book.write(&kit, "succeeded", holder).await;
+
+    kit.script("gate", [Act::Turn, Act::Turn]);
+    kit.script("g", [Act::Await("report")]);
+    kit.start("drill", &["gate", "g"]).await;
+    let turn = kit.start("drill", &["gate"]).await;
+    kit.settle().await;
+    book.write(&kit, "in line for a turn", turn).await;
+
+    kit.script("solid", [Act::Stall]);
+    let solid = kit.start("drill", &["solid"]).await;
+    kit.settle_and_die(&kit.engine).await;
+    book.write(&kit, "a worker at work on what may not be interrupted", solid).await;
+    kit.engine.verb(solid, Verb::Cancel, "ann", "wrong rack").await.unwrap();
+    book.write(&kit, "a cancel of what may not be interrupted", solid).await;
+
+    let waiting = Closed { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() };
+    let server = Server::unknown("S-1".parse().unwrap(), kit.now());
+    let serial = server.serial.clone();
+    kit.engine.store().create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
+    let gated = NewRun { server: Some(serial.clone()), ..new_run("drill", &["a"], kit.now()) };
+    let gated = kit.start_run(gated).await;
+    kit.engine.store().maintain(&serial, Some(waiting.clone()), "ann", kit.now()).await.unwrap();
+    book.write(&kit, "its server in maintenance", gated).await;
+    kit.engine.store().drain(waiting).await.unwrap();
+    book.write(&kit, "the controller drained", gated).await;
+    kit.engine.store().undrain("ann", kit.now()).await.unwrap();
+    kit.engine.store().maintain(&serial, None, "ann", kit.now()).await.unwrap();
+    kit.script("u", [Act::Await("report")]);
+    let unreadable = kit.start("drill", &["u"]).await;
+    let sql = "UPDATE runs SET wait = '{' WHERE id = ?1";
+    kit.outside_view().execute(sql, [unreadable.to_string()]).unwrap();
+    kit.clock.advance(Duration::from_secs(3600));
+    kit.settle().await;
+    book.write(&kit, "a record that cannot be read", unreadable).await;
+
+    kit.script("f", [Act::Fail]);
+    let failed = kit.start("drill", &["f"]).await;
+    kit.settle().await;
+    book.write(&kit, "failed", failed).await;
+
+    kit.engine.gauge(Arc::new(Short));
+    let gated = kit.start("drill", &["a"]).await;
+    kit.settle().await;
+    book.write(&kit, "the controller short of something", gated).await;
+
+    assert_eq!(book.seen, all(), "a condition has no entry in the golden file");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/explain.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &book.text).unwrap();
+    }
+    assert_eq!(book.text, std::fs::read_to_string(path).unwrap(), "UPDATE_GOLDEN=1 rewrites {path}");
+}
+
+#[test]
+#[should_panic(expected = "looked_at")]
+fn a_state_without_an_exit_would_be_noticed() {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    sane(&Explanation {
+        condition: Condition::Waiting,
+        reason: None,
+        step: None,
+        summary: "waiting".to_owned(),
+        since: now,
+        deadline: None,
+        looked_at: None,
+        ends_by: "a message".to_owned(),
+        next_action: "send it".to_owned(),
+        uninterruptible: None,
+    });
+}

@@ -1,0 +1,103 @@
+//! Media over real HTTP or HTTPS.
+//!
+//! Invariants: no redirect is followed; a certificate is never verified (BMCs cannot); no error shows a URL, whose
+//! path is a secret.
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::BytesMut;
+use reqwest::{Client, Version, header, redirect};
+
+use super::media_reader::{MediaAnswer, MediaReader, MediaRefusal, MediaRequest};
+use redfish::{tls::accept_any_certificate, transport::TransportError};
+
+/// Where requests come from that are not to come from the BMC's own address: all of 127/8 is ours.
+const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// Why there is no HTTP reader.
+#[derive(Debug, thiserror::Error)]
+pub enum MediaReaderError {
+    /// The TLS provider refused its own protocol versions.
+    #[error("setting up TLS for reading media failed; the build lacks a usable TLS version")]
+    Tls(#[source] TransportError),
+    /// The HTTP client could not be built.
+    #[error("building the HTTP client for reading media failed; check the limits of this process")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Reads over real HTTP or HTTPS.
+#[derive(Clone, Debug)]
+pub struct HttpMediaReader {
+    client: Client,
+    /// The same from [`OTHER_ADDRESS`], for servers on loopback.
+    elsewhere: Client,
+}
+
+impl HttpMediaReader {
+    /// A reader with clients of its own, meant to be shared by all twins of a process.
+    pub fn new() -> Result<Self, MediaReaderError> {
+        Ok(Self { client: client(None)?, elsewhere: client(Some(OTHER_ADDRESS))? })
+    }
+}
+
+/// TLS of a virtual CD: any certificate will do, as long as the peer owns it. Most BMCs have no way to know ours.
+pub fn any_certificate() -> Result<rustls::ClientConfig, MediaReaderError> {
+    accept_any_certificate().map_err(MediaReaderError::Tls)
+}
+
+fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
+    Client::builder()
+        .tls_backend_preconfigured(any_certificate()?)
+        .redirect(redirect::Policy::none())
+        .no_proxy()
+        .local_address(local)
+        .connect_timeout(Duration::from_secs(10))
+        .read_timeout(Duration::from_secs(30))
+        .pool_max_idle_per_host(4)
+        .pool_idle_timeout(Duration::from_secs(5))
+        .user_agent("Twin-VirtualMedia/1.0")
+        .build()
+        .map_err(MediaReaderError::Client)
+}
+
+#[async_trait]
+impl MediaReader for HttpMediaReader {
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal> {
+        let client = if request.other_address { &self.elsewhere } else { &self.client };
+        let url = request.url.as_str();
+        let mut sent = if request.head { client.head(url) } else { client.get(url) };
+        if let Some((first, last)) = request.range {
+            sent = sent.header(header::RANGE, format!("bytes={first}-{last}"));
+        }
+        if request.http_1_0 {
+            sent = sent.version(Version::HTTP_10);
+        }
+        let mut answer = sent.send().await.map_err(unreachable)?;
+        let text = |name: header::HeaderName| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
+        let mut read = MediaAnswer {
+            status: answer.status().as_u16(),
+            length: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
+            content_range: text(header::CONTENT_RANGE),
+            encoded: answer.headers().contains_key(header::CONTENT_ENCODING),
+            ..MediaAnswer::default()
+        };
+        let mut body = BytesMut::new();
+        while !request.head && (body.len() < request.keep || request.to_the_end) {
+            let Some(chunk) = answer.chunk().await.map_err(unreachable)? else { break };
+            body.extend_from_slice(&chunk[..chunk.len().min(request.keep - body.len())]);
+        }
+        read.body = body.freeze();
+        Ok(read)
+    }
+}
+
+/// The cause without the URL, whose path is a secret.
+fn unreachable(error: reqwest::Error) -> MediaRefusal {
+    let error = error.without_url();
+    let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+    MediaRefusal::Unreachable(cause)
+}

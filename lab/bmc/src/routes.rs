@@ -1,0 +1,363 @@
+//! Paths and what stands behind them.
+//!
+//! ```text
+//!   /redfish                                            versions (open)
+//!   /redfish/v1/                                        service root (open)
+//!   /redfish/v1/SessionService[/Sessions[/{n}]]         POST Sessions is open
+//!   /redfish/v1/Systems[/{system}[/{settings}]]         …/Actions/ComputerSystem.Reset, …/ResetActionInfo
+//!   /redfish/v1/Managers[/{manager}[/Attributes]]       …/Actions/Oem/…
+//!   {system or manager}/{VirtualMedia}[/{slot}]         …/Actions/VirtualMedia.{InsertMedia,EjectMedia}
+//!   /redfish/v1/Chassis[/{system}]                      UpdateService[/FirmwareInventory[/{item}]]
+//!   /redfish/v1/TaskService/{Tasks,TaskMonitors}/{id}
+//! ```
+//!
+//! Invariant: [`uri`] and [`resolve`] are inverse. A trailing slash is taken and ignored; case matters, unless the vendor
+//! takes any.
+
+use http::Method;
+
+use super::config::{BootOem, MediaVia, SlotTree, TwinConfig};
+
+/// The parent under which slots are shown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Tree {
+    Manager,
+    System,
+}
+
+impl SlotTree {
+    fn shows(self, tree: Tree) -> bool {
+        matches!(
+            (self, tree),
+            (Self::Both, _) | (Self::Manager, Tree::Manager) | (Self::System, Tree::System)
+        )
+    }
+}
+
+/// Everything a twin has.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Resource {
+    Versions,
+    Root,
+    SessionService,
+    Sessions,
+    Session(u64),
+    Systems,
+    System,
+    ExtraSystem(usize),
+    Settings,
+    Reset,
+    ResetInfo,
+    Managers,
+    Manager,
+    Slots(Tree),
+    Slot(Tree, usize),
+    Insert(Tree, usize),
+    InsertInfo(Tree, usize),
+    Eject(Tree, usize),
+    ChassisAll,
+    Chassis,
+    UpdateService,
+    Firmware,
+    FirmwareItem(usize),
+    Task(u64),
+    TaskMonitor(u64),
+    Oem(Oem),
+}
+
+/// What only some vendors have.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Oem {
+    /// AMI: the slots are enabled.
+    EnableMedia,
+    /// AMI: how many slots there are.
+    ConfigureCds,
+    /// HPE, the generation before the standard action.
+    HpInsert(Tree, usize),
+    HpEject(Tree, usize),
+    /// Supermicro: where the image is, mount, unmount.
+    CfgCd,
+    CfgCdMount,
+    CfgCdUnmount,
+    /// Huawei: connect and disconnect.
+    Vmm(Tree, usize),
+    /// Dell: the boot device in attributes, or in a configuration profile.
+    Attributes,
+    ImportProfile,
+}
+
+impl Resource {
+    /// What may be done with it.
+    pub(super) fn methods(&self, config: &TwinConfig) -> &'static [Method] {
+        const READ: &[Method] = &[Method::GET, Method::HEAD];
+        const CHANGE: &[Method] = &[Method::GET, Method::HEAD, Method::PATCH];
+        const ACT: &[Method] = &[Method::POST];
+        match self {
+            Self::Sessions => &[Method::GET, Method::HEAD, Method::POST],
+            Self::Session(_) => &[Method::GET, Method::HEAD, Method::DELETE],
+            Self::System | Self::Settings | Self::Oem(Oem::CfgCd | Oem::Attributes) => CHANGE,
+            Self::Slot(_, slot) if slot_takes_patch(config, *slot) => CHANGE,
+            Self::Reset | Self::Insert(..) | Self::Eject(..) | Self::Oem(_) => ACT,
+            _ => READ,
+        }
+    }
+
+    /// Whether it answers without credentials.
+    pub(super) fn is_open(&self, method: &Method) -> bool {
+        match self {
+            Self::Versions | Self::Root => true,
+            Self::Sessions => method == Method::POST,
+            _ => false,
+        }
+    }
+
+    /// Whether it is there only while the slot is.
+    pub(super) fn slot(&self) -> Option<usize> {
+        match self {
+            Self::Slot(_, slot)
+            | Self::Insert(_, slot)
+            | Self::InsertInfo(_, slot)
+            | Self::Eject(_, slot)
+            | Self::Oem(Oem::HpInsert(_, slot) | Oem::HpEject(_, slot) | Oem::Vmm(_, slot)) => Some(*slot),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a slot takes a PATCH: of its image, or of what it does at the next reset.
+pub(super) fn slot_takes_patch(config: &TwinConfig, slot: usize) -> bool {
+    let image = config.media.via.contains(&MediaVia::Patch) && config.slots[slot].insertable;
+    image || config.boot.oem == Some(BootOem::HpeNextServerReset)
+}
+
+/// Whether slots are linked from this resource.
+pub(super) fn shows_slots(config: &TwinConfig, tree: Tree) -> bool {
+    config.slot_tree.shows(tree)
+}
+
+const SERVICE: &str = "/redfish/v1";
+const IMPORT: &str = "EID_674_Manager.ImportSystemConfiguration";
+
+/// The path of a resource.
+pub(super) fn uri(config: &TwinConfig, resource: &Resource) -> String {
+    let system = || format!("{SERVICE}/Systems/{}", config.identity.system_id);
+    let manager = || format!("{SERVICE}/Managers/{}", config.identity.manager_id);
+    let slots = |tree: Tree| {
+        let parent = match tree {
+            Tree::Manager => manager(),
+            Tree::System => system(),
+        };
+        format!("{parent}/{}", config.service.slots_name)
+    };
+    let slot = |tree: Tree, index: usize| format!("{}/{}", slots(tree), config.slots[index].id);
+    let path = match resource {
+        Resource::Versions => return "/redfish".to_owned(),
+        Resource::Root => return format!("{SERVICE}/"),
+        Resource::SessionService => format!("{SERVICE}/SessionService"),
+        Resource::Sessions => format!("{SERVICE}/SessionService/Sessions"),
+        Resource::Session(id) => format!("{SERVICE}/SessionService/Sessions/{id}"),
+        Resource::Systems => format!("{SERVICE}/Systems"),
+        Resource::System => system(),
+        Resource::ExtraSystem(index) => {
+            format!("{SERVICE}/Systems/{}", config.service.extra_systems[*index].id)
+        }
+        Resource::Settings => {
+            let id = config.boot.settings.as_ref().map_or("Settings", |settings| settings.id.as_str());
+            format!("{}/{id}", system())
+        }
+        Resource::Reset => format!("{}/Actions/ComputerSystem.Reset", system()),
+        Resource::ResetInfo => format!("{}/ResetActionInfo", system()),
+        Resource::Managers => format!("{SERVICE}/Managers"),
+        Resource::Manager => manager(),
+        Resource::Slots(tree) => slots(*tree),
+        Resource::Slot(tree, index) => slot(*tree, *index),
+        Resource::Insert(tree, index) => format!("{}/Actions/VirtualMedia.InsertMedia", slot(*tree, *index)),
+        Resource::InsertInfo(tree, index) => format!("{}/InsertMediaActionInfo", slot(*tree, *index)),
+        Resource::Eject(tree, index) => format!("{}/Actions/VirtualMedia.EjectMedia", slot(*tree, *index)),
+        Resource::ChassisAll => format!("{SERVICE}/Chassis"),
+        Resource::Chassis => format!("{SERVICE}/Chassis/{}", config.identity.system_id),
+        Resource::UpdateService => format!("{SERVICE}/UpdateService"),
+        Resource::Firmware => format!("{SERVICE}/UpdateService/FirmwareInventory"),
+        Resource::FirmwareItem(index) => {
+            format!("{SERVICE}/UpdateService/FirmwareInventory/{}", config.service.firmware[*index].id)
+        }
+        Resource::Task(id) => format!("{SERVICE}/TaskService/Tasks/{}{id}", config.tasks.prefix),
+        Resource::TaskMonitor(id) => {
+            format!("{SERVICE}/TaskService/TaskMonitors/{}{id}", config.tasks.prefix)
+        }
+        Resource::Oem(oem) => match oem {
+            Oem::EnableMedia => format!("{}/Actions/Oem/AMIVirtualMedia.EnableRMedia", manager()),
+            Oem::ConfigureCds => format!("{}/Actions/Oem/AMIVirtualMedia.ConfigureCDInstance", manager()),
+            Oem::HpInsert(tree, index) => {
+                format!("{}/Actions/Oem/{}InsertVirtualMedia", slot(*tree, *index), hp_action(config))
+            }
+            Oem::HpEject(tree, index) => {
+                format!("{}/Actions/Oem/{}EjectVirtualMedia", slot(*tree, *index), hp_action(config))
+            }
+            Oem::CfgCd => format!("{}/CfgCD", slots(Tree::Manager)),
+            Oem::CfgCdMount => format!("{}/CfgCD/Actions/IsoConfig.Mount", slots(Tree::Manager)),
+            Oem::CfgCdUnmount => format!("{}/CfgCD/Actions/IsoConfig.UnMount", slots(Tree::Manager)),
+            Oem::Vmm(tree, index) => {
+                format!("{}/Oem/Huawei/Actions/VirtualMedia.VmmControl", slot(*tree, *index))
+            }
+            Oem::Attributes => format!("{}/Attributes", manager()),
+            Oem::ImportProfile => format!("{}/Actions/Oem/{IMPORT}", manager()),
+        },
+    };
+    // Who demands the slash also writes it.
+    if config.service.slash_redirect { path + "/" } else { path }
+}
+
+/// The vendor's key and the beginning of its action names.
+fn hp_action(config: &TwinConfig) -> &'static str {
+    if config.media.via.contains(&MediaVia::HpAction) {
+        "Hp/HpiLOVirtualMedia."
+    } else {
+        "Hpe/HpeiLOVirtualMedia."
+    }
+}
+
+/// Everything this twin has, as far as it is there from the start.
+pub(super) fn all(config: &TwinConfig) -> Vec<Resource> {
+    use Resource as R;
+    let mut all = vec![R::Versions, R::Root, R::Systems, R::System, R::Reset, R::Managers, R::Manager];
+    if config.session.offered {
+        all.extend([R::SessionService, R::Sessions]);
+    }
+    all.extend((0..config.service.extra_systems.len()).map(R::ExtraSystem));
+    if config.boot.settings.is_some() {
+        all.push(R::Settings);
+    }
+    if config.power.action_info {
+        all.push(R::ResetInfo);
+    }
+    if config.service.chassis {
+        all.extend([R::ChassisAll, R::Chassis]);
+    }
+    if !config.service.firmware.is_empty() {
+        all.extend([R::UpdateService, R::Firmware]);
+        all.extend((0..config.service.firmware.len()).map(R::FirmwareItem));
+    }
+    let via = |way: MediaVia| config.media.via.contains(&way);
+    if config.media.enable.is_some() {
+        all.extend([R::Oem(Oem::EnableMedia), R::Oem(Oem::ConfigureCds)]);
+    }
+    if via(MediaVia::SmcIsoConfig) {
+        all.extend([Oem::CfgCd, Oem::CfgCdMount, Oem::CfgCdUnmount].map(R::Oem));
+    }
+    if config.boot.oem == Some(BootOem::DellServerBoot) {
+        all.extend([R::Oem(Oem::Attributes), R::Oem(Oem::ImportProfile)]);
+    }
+    for tree in [Tree::Manager, Tree::System].into_iter().filter(|tree| config.slot_tree.shows(*tree)) {
+        all.push(R::Slots(tree));
+        for (index, slot) in config.slots.iter().enumerate() {
+            all.push(R::Slot(tree, index));
+            if !slot.insertable {
+                continue;
+            }
+            if via(MediaVia::Action) {
+                all.extend([R::Insert(tree, index), R::Eject(tree, index)]);
+            }
+            if config.media.action_info {
+                all.push(R::InsertInfo(tree, index));
+            }
+            if via(MediaVia::HpAction) || via(MediaVia::HpeAction) {
+                all.extend([R::Oem(Oem::HpInsert(tree, index)), R::Oem(Oem::HpEject(tree, index))]);
+            }
+            if via(MediaVia::HuaweiVmmControl) {
+                all.push(R::Oem(Oem::Vmm(tree, index)));
+            }
+        }
+    }
+    all
+}
+
+/// The paths of a twin, looked up once and kept.
+#[derive(Debug)]
+pub(super) struct Paths(std::collections::HashMap<String, Resource>);
+
+impl Paths {
+    pub(super) fn new(config: &TwinConfig) -> Self {
+        let key = |resource: Resource| (Self::key(config, &uri(config, &resource)), resource);
+        Self(all(config).into_iter().map(key).collect())
+    }
+
+    fn key(config: &TwinConfig, path: &str) -> String {
+        let path = path.strip_suffix('/').unwrap_or(path);
+        if config.service.any_case { path.to_ascii_lowercase() } else { path.to_owned() }
+    }
+
+    /// What stands behind a path.
+    pub(super) fn resolve(&self, config: &TwinConfig, path: &str) -> Option<Resource> {
+        let path = Self::key(config, path);
+        if let Some(resource) = self.0.get(&path) {
+            return Some(resource.clone());
+        }
+        // Only the canonical spelling of a number is a path of ours.
+        let (parent, id) = path.rsplit_once('/')?;
+        let number = |prefix: &str| {
+            let digits = id.strip_prefix(prefix)?;
+            digits.parse().ok().filter(|number: &u64| number.to_string() == digits)
+        };
+        let of = |collection: &str| match config.service.any_case {
+            true => parent.eq_ignore_ascii_case(collection),
+            false => parent == collection,
+        };
+        if of("/redfish/v1/SessionService/Sessions") && config.session.offered {
+            number("").map(Resource::Session)
+        } else if of("/redfish/v1/TaskService/Tasks") {
+            number(&config.tasks.prefix).map(Resource::Task)
+        } else if of("/redfish/v1/TaskService/TaskMonitors") {
+            number(&config.tasks.prefix).map(Resource::TaskMonitor)
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vendors::VENDORS;
+
+    #[test]
+    fn every_resource_is_found_under_its_own_uri() {
+        let vendors = VENDORS.iter().map(|vendor| {
+            let config = TwinConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
+            (vendor.name, config)
+        });
+        let mut both = TwinConfig::new("S1", "root", "calvin");
+        both.slot_tree = SlotTree::Both;
+        for (name, config) in vendors.chain([("both trees", both)]) {
+            let paths = Paths::new(&config);
+            let mut all = all(&config);
+            all.push(Resource::Task(7));
+            all.push(Resource::TaskMonitor(7));
+            if config.session.offered {
+                all.push(Resource::Session(7));
+            }
+            for resource in all {
+                let uri = uri(&config, &resource);
+                assert_eq!(paths.resolve(&config, &uri), Some(resource), "{name}: {uri}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_that_are_not_ours_are_unknown() {
+        let config = TwinConfig::new("S1", "root", "calvin");
+        let paths = Paths::new(&config);
+        for path in [
+            "",
+            "/",
+            "/redfish/v2",
+            "/redfish/v1/Systems/1",
+            "/redfish/v1/systems",
+            "/redfish/v1/SessionService/Sessions/007",
+            "/redfish/v1/Systems/437XR1138R2/VirtualMedia",
+            "/redfish/v1//Systems",
+        ] {
+            assert_eq!(paths.resolve(&config, path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The protocol itself: discovery, strictness, ETags, error bodies.
+
+use http::{Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::kit::{Map, ask, config, message_id, request, rig, send, soon, text};
+use crate::{IfMatch, SlotTree, Twin};
+
+/// Every link of every resource answers, whatever the layout.
+#[tokio::test]
+async fn each_link_leads_somewhere() {
+    for tree in [SlotTree::Manager, SlotTree::System, SlotTree::Both] {
+        let mut config = config();
+        config.slot_tree = tree;
+        let twin = rig(config).twin;
+        let (mut open, mut seen) = (vec!["/redfish/v1/".to_owned()], Vec::new());
+        while let Some(path) = open.pop() {
+            if seen.contains(&path) {
+                continue;
+            }
+            let (status, body) = ask(&twin, Method::GET, &path, None).await;
+            assert_eq!(status, StatusCode::OK, "{path}");
+            assert_eq!(text(&body, "/@odata.id"), path);
+            links(&body, &mut open);
+            seen.push(path);
+        }
+        let slots = seen.iter().filter(|path| path.contains("/VirtualMedia/")).count();
+        assert_eq!(slots, if tree == SlotTree::Both { 6 } else { 3 }, "{seen:?}");
+    }
+}
+
+fn links(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                match value {
+                    Value::String(path) if name == "@odata.id" => found.push(path.clone()),
+                    value => links(value, found),
+                }
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| links(value, found)),
+        _ => {}
+    }
+}
+
+async fn refused(twin: &Twin, method: Method, path: &str, body: Option<Value>) -> (u16, String) {
+    let (status, body) = ask(twin, method, path, body).await;
+    (status.as_u16(), message_id(&body).rsplit('.').next().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_by_name() {
+    let twin = rig(config()).twin;
+    let map = Map::of(&twin).await;
+    let insert = format!("{}/Actions/VirtualMedia.InsertMedia", map.slots[0]);
+    let image = "http://127.0.0.1:9/t/boot.iso";
+    let cases = [
+        (Method::GET, "/redfish/v1/Systems/1", None, 404, "ResourceMissingAtURI"),
+        (Method::DELETE, map.system.as_str(), None, 405, "OperationNotAllowed"),
+        (Method::GET, map.reset.as_str(), None, 405, "OperationNotAllowed"),
+        (Method::PATCH, map.slots[0].as_str(), Some(json!({ "Image": image })), 405, "OperationNotAllowed"),
+        (Method::GET, "/redfish/v1/Systems?$expand=.", None, 501, "QueryNotSupported"),
+        (Method::POST, map.reset.as_str(), Some(json!({})), 400, "ActionParameterMissing"),
+        (
+            Method::POST,
+            map.reset.as_str(),
+            Some(json!({ "ResetType": 1 })),
+            400,
+            "ActionParameterValueTypeError",
+        ),
+        (
+            Method::POST,
+            map.reset.as_str(),
+            Some(json!({ "ResetType": "Nmi" })),
+            400,
+            "ActionParameterValueNotInList",
+        ),
+        (Method::POST, map.reset.as_str(), Some(json!({ "Reset": "On" })), 400, "ActionParameterUnknown"),
+        (Method::PATCH, map.system.as_str(), Some(json!({ "PowerState": "On" })), 400, "PropertyNotWritable"),
+        (Method::PATCH, map.system.as_str(), Some(json!({ "Colour": "red" })), 400, "PropertyUnknown"),
+        (Method::PATCH, map.system.as_str(), Some(json!({ "Boot": { "X": "y" } })), 400, "PropertyUnknown"),
+        (
+            Method::PATCH,
+            map.system.as_str(),
+            Some(json!({ "Boot": { "BootSourceOverrideTarget": "Moon" } })),
+            400,
+            "PropertyValueNotInList",
+        ),
+        (Method::POST, insert.as_str(), Some(json!({ "image": image })), 400, "ActionParameterUnknown"),
+        (Method::POST, insert.as_str(), Some(json!({})), 400, "ActionParameterMissing"),
+        (
+            Method::POST,
+            insert.as_str(),
+            Some(json!({ "Image": image, "Inserted": false })),
+            400,
+            "ActionParameterValueNotInList",
+        ),
+        (
+            Method::POST,
+            insert.as_str(),
+            Some(json!({ "Image": image, "TransferProtocolType": "NFS" })),
+            400,
+            "ActionParameterValueNotInList",
+        ),
+    ];
+    for (method, path, body, status, id) in cases {
+        let told = format!("{method} {path} {body:?}");
+        assert_eq!(refused(&twin, method, path, body).await, (status, id.to_owned()), "{told}");
+    }
+    assert_eq!(twin.snapshot().power_ons, 0);
+}
+
+#[tokio::test]
+async fn a_body_must_be_declared_and_be_json() {
+    let twin = rig(config()).twin;
+    let map = Map::of(&twin).await;
+    let mut untyped = request(Method::POST, &map.reset, Some(json!({ "ResetType": "On" })));
+    untyped.headers_mut().remove(header::CONTENT_TYPE);
+    assert_eq!(send(&twin, untyped).await.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let mut broken = request(Method::POST, &map.reset, Some(json!({})));
+    *broken.body_mut() = "{\"ResetType\":".into();
+    assert_eq!(send(&twin, broken).await.status(), StatusCode::BAD_REQUEST);
+    let mut huge = request(Method::POST, &map.reset, Some(json!({})));
+    *huge.body_mut() = vec![b' '; 100_000].into();
+    assert_eq!(send(&twin, huge).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(twin.snapshot().power_ons, 0);
+}
+
+#[tokio::test]
+async fn a_stale_etag_is_refused_and_the_current_one_taken() {
+    let mut config = config();
+    config.etag.if_match = IfMatch::Required;
+    let twin = rig(config).twin;
+    let map = Map::of(&twin).await;
+    let boot = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once" } });
+    let etag = send(&twin, request(Method::GET, &map.system, None)).await.headers()[header::ETAG].clone();
+    let patch = |tag: Option<http::HeaderValue>| {
+        let mut patch = request(Method::PATCH, &map.system, Some(boot.clone()));
+        if let Some(tag) = tag {
+            patch.headers_mut().insert(header::IF_MATCH, tag);
+        }
+        send(&twin, patch)
+    };
+    assert_eq!(patch(None).await.status(), StatusCode::PRECONDITION_REQUIRED);
+    assert_eq!(patch(Some(etag.clone())).await.status(), StatusCode::NO_CONTENT);
+    assert_eq!(patch(Some(etag)).await.status(), StatusCode::PRECONDITION_FAILED);
+    assert_eq!(patch(Some("*".parse().unwrap())).await.status(), StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn the_same_twin_answers_on_a_socket_and_stops() {
+    let twin = rig(config()).twin;
+    let server = twin.serve_on_loopback().await.unwrap();
+    let client = client();
+    let url = format!("{}/redfish/v1/", server.url());
+    let answer = soon(client.get(&url).send()).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["odata-version"], "4.0");
+    let head = soon(client.head(&url).send()).await.unwrap();
+    assert_eq!(head.status(), 200);
+    assert!(soon(head.bytes()).await.unwrap().is_empty());
+    twin.set_reachable(false);
+    assert!(soon(client.get(&url).send()).await.is_err());
+    twin.set_reachable(true);
+    // The listener comes back in its own time.
+    soon(async { while tokio::net::TcpStream::connect(server.address()).await.is_err() {} }).await;
+    assert_eq!(soon(client.get(&url).send()).await.unwrap().status(), 200);
+    soon(server.stop()).await;
+    assert!(soon(client.get(&url).send()).await.unwrap_err().is_connect());
+}
+
+#[tokio::test]
+async fn the_router_answers_like_the_socket() {
+    use tower::ServiceExt as _;
+    let twin = rig(config()).twin;
+    let request = http::Request::get("/redfish/v1/").body(axum::body::Body::empty()).unwrap();
+    let answer = twin.router().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
+    let root: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(text(&root, "/RedfishVersion"), "1.15.0");
+}
+
+#[tokio::test]
+async fn ten_thousand_twins_share_one_reader_and_own_no_task() {
+    let reader = std::sync::Arc::new(crate::HttpMediaReader::new().unwrap());
+    let host = std::sync::Arc::new(crate::NullHost);
+    let mut twins = Vec::new();
+    for number in 0..10_000 {
+        let config = crate::TwinConfig::new(format!("S{number}"), "root", "secret");
+        let twin = Twin::new(config, host.clone(), reader.clone());
+        let root = send(&twin, http::Request::get("/redfish/v1/").body(bytes::Bytes::new()).unwrap()).await;
+        assert_eq!(root.status(), StatusCode::OK);
+        twins.push(twin);
+    }
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+/// A plain HTTP client that keeps no connection.
+pub(super) fn client() -> reqwest::Client {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let client =
+        reqwest::Client::builder().tls_backend_preconfigured(tls).no_proxy().pool_max_idle_per_host(0);
+    client.build().unwrap()
+}

@@ -1,0 +1,310 @@
+//! The client against a simulated BMC that shares nothing with it but the specification, over real sockets.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use lab_bmc::{
+    BootContext, BootSource, Effect, Fault, Host, HttpMediaReader, IfMatch, SlotTree, Twin, TwinConfig,
+    TwinServer, TwinSnapshot, When,
+};
+use redfish::{
+    Bmc, BootTarget, Credentials, Discovery, ErrorKind, HttpOptions, HttpTransport, InsertOptions, Options,
+    PowerState, Profile, ResetType, SerialMatch, SystemSelector, TlsMode,
+};
+
+const SERIAL: &str = "SIM0001";
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Nothing runs on the host; the twin itself shows what it booted.
+struct Idle;
+
+impl Host for Idle {
+    fn power_on(&self, _: BootContext) {}
+    fn power_off(&self, _: &str) {}
+}
+
+/// An image with a primary volume descriptor and otherwise nothing.
+fn image() -> Bytes {
+    const SECTOR: usize = 2048;
+    let mut image = vec![0; 512 * SECTOR];
+    for (sector, kind) in [(16, 1), (17, 255)] {
+        let at = sector * SECTOR;
+        image[at] = kind;
+        image[at + 1..at + 6].copy_from_slice(b"CD001");
+        image[at + 6] = 1;
+    }
+    image[16 * SECTOR + 80..][..4].copy_from_slice(&512_u32.to_le_bytes());
+    image[16 * SECTOR + 84..][..4].copy_from_slice(&512_u32.to_be_bytes());
+    image[16 * SECTOR + 128..][..4].copy_from_slice(&[0, 8, 8, 0]);
+    Bytes::from(image)
+}
+
+/// Serves the image under every path, with single ranges.
+async fn media_server() -> String {
+    let image = image();
+    let serve = move |method: Method, headers: HeaderMap| {
+        let image = image.clone();
+        async move { ranged(&method, &headers, &image) }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(serve)).await });
+    base
+}
+
+fn ranged(method: &Method, headers: &HeaderMap, image: &Bytes) -> Response {
+    let asked = headers.get(header::RANGE).and_then(|range| {
+        let (from, to) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+        let from: usize = from.parse().ok()?;
+        let to = to.parse().unwrap_or(usize::MAX).min(image.len() - 1);
+        (from <= to).then_some((from, to))
+    });
+    let kind = [(header::CONTENT_TYPE, "application/x-iso9660-image"), (header::ACCEPT_RANGES, "bytes")];
+    match asked.filter(|_| *method == Method::GET) {
+        Some((from, to)) => {
+            let range = [(header::CONTENT_RANGE, format!("bytes {from}-{to}/{}", image.len()))];
+            (StatusCode::PARTIAL_CONTENT, kind, range, image.slice(from..=to)).into_response()
+        }
+        None => (StatusCode::OK, kind, image.clone()).into_response(),
+    }
+}
+
+/// A twin behind a socket, and a client of it.
+struct Bench {
+    twin: Twin,
+    server: TwinServer,
+    bmc: Bmc,
+    media: String,
+}
+
+impl Bench {
+    async fn new(config: TwinConfig) -> Self {
+        Bench::with(config, Profile::generic()).await
+    }
+
+    async fn with(mut config: TwinConfig, profile: Profile) -> Self {
+        config.boot.require_boot_record = false;
+        let twin = Twin::new(config, Arc::new(Idle), Arc::new(HttpMediaReader::new().unwrap()));
+        let server = twin.serve_on_loopback().await.unwrap();
+        let endpoint: redfish::Endpoint = server.url().parse().unwrap();
+        let transport = HttpTransport::new(&endpoint, &TlsMode::Insecure, HttpOptions::default()).unwrap();
+        let options = Options { backoff_base: Duration::from_millis(1), ..Options::default() };
+        let bmc = Bmc::builder(endpoint, account(), Arc::new(transport), profile).options(options).build();
+        Bench { twin, server, bmc, media: media_server().await }
+    }
+
+    fn url(&self, grant: &str, file: &str) -> String {
+        format!("{}/t{grant}/{file}", self.media)
+    }
+
+    async fn discover(&self) -> Discovery {
+        self.bmc.discover(&SystemSelector::serial(SERIAL)).await.unwrap()
+    }
+
+    async fn until(&self, fits: impl FnMut(&TwinSnapshot) -> bool) -> TwinSnapshot {
+        tokio::time::timeout(LIMIT, self.twin.wait_for(fits)).await.expect("the twin never got there")
+    }
+
+    async fn switch(&self, found: &Discovery, reset: ResetType) {
+        let goal = reset.goal().unwrap();
+        let done = self.bmc.reset(&found.system, reset).await.unwrap();
+        assert!(done.changed);
+        let mut state = done.observed;
+        tokio::time::timeout(LIMIT, async {
+            while state != goal {
+                tokio::task::yield_now().await;
+                state = self.bmc.power_state(&found.system).await.unwrap();
+            }
+        })
+        .await
+        .expect("the host never got there");
+    }
+
+    async fn stop(self) {
+        self.bmc.logout().await.unwrap();
+        let end = self.twin.snapshot();
+        assert_eq!(end.open_sessions, 0);
+        assert!(end.max_in_flight <= 2 && end.max_mutating_in_flight <= 1);
+        self.server.stop().await;
+    }
+}
+
+fn account() -> Credentials {
+    Credentials::new("admin", "canary-secret".to_owned())
+}
+
+fn config() -> TwinConfig {
+    TwinConfig::new(SERIAL, "admin", "canary-secret")
+}
+
+#[tokio::test]
+async fn a_host_is_installed_from_two_images_and_left_clean() {
+    let bench = Bench::new(config()).await;
+    let bmc = &bench.bmc;
+    let found = bench.discover().await;
+    assert_eq!(found.system.matches_serial(SERIAL), SerialMatch::Match);
+    assert_eq!(found.system.power_state, PowerState::Off);
+    let slots: Vec<_> = found.slots.iter().filter(|slot| slot.is_cd() && slot.takes_media()).collect();
+    let [boot, task] = slots[..] else { panic!("two CD slots") };
+    assert!(!bmc.reset(&found.system, ResetType::ForceOff).await.unwrap().changed);
+    assert!(!bmc.eject(&boot.uri).await.unwrap().changed);
+    for (slot, file) in [(boot, "boot.iso"), (task, "task.iso")] {
+        let done = bmc.insert(&slot.uri, &bench.url("abc", file), InsertOptions::default()).await.unwrap();
+        assert!(done.changed && done.confirmed);
+    }
+    let set = bmc.set_boot_once(&found.system, &bmc.profile().boot_targets, None).await.unwrap();
+    assert!(set.confirmed && set.observed.leads_to(&BootTarget::Cd));
+    bench.switch(&found, ResetType::On).await;
+    let booted = bench.until(|twin| twin.boots_from_media == 1).await;
+    assert!(matches!(&booted.running, Some(BootSource::Media { slot, .. }) if *slot == boot.id));
+
+    bench.switch(&found, ResetType::ForceOff).await;
+    for slot in [boot, task] {
+        let done = bmc.eject(&slot.uri).await.unwrap();
+        assert!(done.changed && done.confirmed && done.observed.is_empty());
+    }
+    bmc.clear_boot_override(&found.system).await.unwrap();
+    assert!(!bmc.boot_override(&found.system).await.unwrap().is_active());
+    bench.switch(&found, ResetType::On).await;
+    let end = bench.until(|twin| twin.boots_from_disk == 1).await;
+    assert_eq!((end.power_ons, end.ejected_while_running, end.logins), (2, 0, 1));
+    // Two inserts, the override, on, off, two ejects, on; the override was consumed and needs no clearing.
+    let mutations = bench.twin.mutations();
+    assert_eq!(mutations.len(), 8, "{mutations:#?}");
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn slots_are_found_once_in_either_tree_and_of_every_kind() {
+    for tree in [SlotTree::Manager, SlotTree::System, SlotTree::Both] {
+        let mut config = config();
+        config.slot_tree = tree;
+        let bench = Bench::new(config).await;
+        let found = bench.discover().await;
+        assert_eq!(found.slots.iter().filter(|slot| slot.is_cd()).count(), 2);
+        assert_eq!(found.slots.iter().filter(|slot| slot.is_usb() && !slot.is_cd()).count(), 1);
+        bench.stop().await;
+    }
+    let bench = Bench::new(config().with_single_cd()).await;
+    assert_eq!(bench.discover().await.slots.iter().filter(|slot| slot.is_cd()).count(), 1);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn an_insert_that_was_applied_without_an_answer_is_observed_and_not_repeated() {
+    for effect in [Effect::ApplyButTimeout, Effect::ApplyButDrop] {
+        let profile = Profile { insert_timeout: Duration::from_millis(700), ..Profile::generic() };
+        let bench = Bench::with(config(), profile).await;
+        let slot = bench.discover().await.slots[0].clone();
+        let url = bench.url("abc", "boot.iso");
+        bench.twin.inject(Fault::once(When::Insert, effect));
+        let error = bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap_err();
+        assert!(error.maybe_applied() && error.is_transient(), "{error}");
+        let observed = tokio::time::timeout(LIMIT, async {
+            while !bench.bmc.slot(&slot.uri).await.unwrap().holds(&url) {
+                tokio::task::yield_now().await;
+            }
+        });
+        observed.await.expect("the image never showed up");
+        let again = bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap();
+        assert!(!again.changed && again.confirmed);
+        bench.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_insert_that_was_accepted_and_ignored_is_not_confirmed() {
+    let bench = Bench::new(config()).await;
+    let slot = bench.discover().await.slots[0].clone();
+    bench.twin.inject(Fault::once(When::Insert, Effect::AcceptButIgnore));
+    let url = bench.url("abc", "boot.iso");
+    let done = bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap();
+    assert!(done.changed && !done.confirmed);
+    assert!(bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap().confirmed);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_busy_bmc_is_busy_and_a_reset_of_the_bmc_only_costs_a_login() {
+    let bench = Bench::new(config()).await;
+    let found = bench.discover().await;
+    let busy =
+        Effect::Status { status: 400, message_id: "IDRAC.2.8.SYS518".into(), message: "not ready".into() };
+    bench.twin.inject(Fault::once(When::Reset, busy));
+    let error = bench.bmc.reset(&found.system, ResetType::On).await.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Busy { status: 400, .. }), "{error}");
+    bench.twin.reset_bmc();
+    bench.switch(&found, ResetType::On).await;
+    assert_eq!(bench.twin.snapshot().power_ons, 1);
+    assert_eq!(bench.twin.snapshot().logins, 2);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn reads_outlive_drops_limits_and_broken_answers() {
+    let bench = Bench::new(config()).await;
+    let found = bench.discover().await;
+    let broken = Effect::Raw { status: 200, content_type: "text/html".into(), body: "<html>".into() };
+    for effect in
+        [Effect::Drop, Effect::RateLimit { retry_after_seconds: Some(0) }, Effect::Truncate(20), broken]
+    {
+        bench.twin.inject(Fault::once(When::Read, effect));
+        assert_eq!(bench.bmc.power_state(&found.system).await.unwrap(), PowerState::Off);
+    }
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn another_machine_is_noticed_before_anything_is_changed() {
+    let bench = Bench::new(config()).await;
+    bench.twin.inject(Fault::once(When::Read, Effect::WrongSerial("OTHER".into())).times(20));
+    let found = bench.discover().await;
+    assert_eq!(found.system.matches_serial(SERIAL), SerialMatch::Mismatch);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_bmc_that_insists_on_etags_and_reset_states_is_satisfied() {
+    let mut config = config();
+    config.etag.if_match = IfMatch::Required;
+    let bench = Bench::new(config).await;
+    let found = bench.discover().await;
+    let set = bench.bmc.set_boot_once(&found.system, &[BootTarget::Cd], None).await.unwrap();
+    assert!(set.changed && set.confirmed);
+    assert!(bench.bmc.clear_boot_override(&found.system).await.unwrap().confirmed);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_ends_before_the_account_is_locked() {
+    let bench = Bench::new(config()).await;
+    let endpoint: redfish::Endpoint = bench.server.url().parse().unwrap();
+    let wrong = Credentials::new("admin", "wrong".to_owned());
+    let stranger = Bmc::connect(&endpoint, wrong, &TlsMode::Insecure, Profile::generic()).unwrap();
+    for _ in 0..8 {
+        let error = stranger.discover(&SystemSelector::default()).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Unauthorized { .. }), "{error}");
+    }
+    bench.discover().await;
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn the_session_of_a_crashed_incarnation_is_deleted_by_the_next() {
+    let bench = Bench::new(config()).await;
+    bench.discover().await;
+    let left = bench.bmc.session().await.unwrap();
+    let endpoint: redfish::Endpoint = bench.server.url().parse().unwrap();
+    let next = Bmc::connect(&endpoint, account(), &TlsMode::Insecure, Profile::generic()).unwrap();
+    assert_eq!(bench.twin.snapshot().open_sessions, 1);
+    next.delete_session(&left).await.unwrap();
+    assert_eq!(bench.twin.snapshot().open_sessions, 0);
+    next.delete_session(&left).await.unwrap();
+    bench.stop().await;
+}

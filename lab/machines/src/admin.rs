@@ -1,0 +1,211 @@
+//! The farm's own door: what goes wrong, and what happened, for who runs `shoal sim`.
+//!
+//! ```text
+//!   GET    /servers                      serial, vendor, address, power, boots, counters
+//!   GET    /servers/{serial}/journal     every request and every change, the last ones
+//!   GET    /servers/{serial}/faults      the rules in force
+//!   POST   /servers/{serial}/faults      one rule more
+//!   DELETE /servers/{serial}/faults      none
+//!   POST   /servers/{serial}/restart     the BMC restarts: sessions, media and boot override are lost
+//!   POST   /servers/{serial}/certificate from now on there is another one
+//! ```
+//!
+//! It is on loopback, on a port of its own, and no part of Redfish: a client of the BMCs never sees it. It shows no
+//! credential and no media URL beyond its file name.
+
+use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::StatusCode,
+    routing::{get, post},
+};
+use lab_bmc::{Entry, Fault, Twin};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::Farm;
+
+/// A door that is open; it closes when this is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    _open: DropGuard,
+}
+
+impl Admin {
+    /// Opens the door of a farm on a port of loopback, any free one for 0.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub async fn open(farm: &Farm, port: u16) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        let address = listener.local_addr()?;
+        let closed = CancellationToken::new();
+        let until = closed.clone();
+        let server = axum::serve(listener, router(farm)).with_graceful_shutdown(async move {
+            until.cancelled().await;
+        });
+        tokio::spawn(async move {
+            if let Err(error) = server.await {
+                tracing::warn!(%error, "the door of the simulated servers closed");
+            }
+        });
+        Ok(Self { address, _open: closed.drop_guard() })
+    }
+
+    /// Where it is, such as `http://127.0.0.1:9000`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+/// A server as the door knows it.
+struct Known {
+    twin: Twin,
+    url: String,
+}
+
+type Servers = Arc<BTreeMap<String, Known>>;
+
+/// The door as a router.
+pub fn router(farm: &Farm) -> Router {
+    let known = |server: &crate::SimulatedServer| {
+        (server.serial.clone(), Known { twin: server.twin.clone(), url: server.bmc_url.clone() })
+    };
+    let servers: Servers = Arc::new(farm.servers().iter().map(known).collect());
+    Router::new()
+        .route("/servers", get(list))
+        .route("/servers/{serial}/journal", get(journal))
+        .route("/servers/{serial}/faults", get(faults).post(add_fault).delete(clear_faults))
+        .route("/servers/{serial}/restart", post(restart))
+        .route("/servers/{serial}/certificate", post(certificate))
+        .with_state(servers)
+}
+
+async fn list(State(servers): State<Servers>) -> Json<Value> {
+    let shown = servers.iter().map(|(serial, known)| {
+        let now = known.twin.snapshot();
+        let slots: Vec<Value> = now
+            .slots
+            .iter()
+            .map(|slot| json!({ "id": slot.id, "file": slot.image.as_ref().map(|url| url.file_name()) }))
+            .collect();
+        json!({
+            "serial": serial,
+            "bmc_address": known.url,
+            "model": known.twin.config().identity.model,
+            "power": now.power,
+            "slots": slots,
+            "boots_from_media": now.boots_from_media,
+            "boots_from_disk": now.boots_from_disk,
+            "ejected_while_running": now.ejected_while_running,
+            "power_ons": now.power_ons,
+            "open_sessions": now.open_sessions,
+            "requests": now.requests,
+            "max_in_flight": now.max_in_flight,
+            "max_mutating_in_flight": now.max_mutating_in_flight,
+        })
+    });
+    Json(shown.collect())
+}
+
+fn twin<'a>(servers: &'a Servers, serial: &str) -> Result<&'a Twin, StatusCode> {
+    servers.get(serial).map(|known| &known.twin).ok_or(StatusCode::NOT_FOUND)
+}
+
+async fn journal(
+    State(servers): State<Servers>,
+    Path(serial): Path<String>,
+) -> Result<Json<Vec<Entry>>, StatusCode> {
+    Ok(Json(twin(&servers, &serial)?.journal()))
+}
+
+async fn faults(
+    State(servers): State<Servers>,
+    Path(serial): Path<String>,
+) -> Result<Json<Vec<Fault>>, StatusCode> {
+    Ok(Json(twin(&servers, &serial)?.faults()))
+}
+
+async fn add_fault(
+    State(servers): State<Servers>,
+    Path(serial): Path<String>,
+    Json(fault): Json<Fault>,
+) -> Result<StatusCode, StatusCode> {
+    twin(&servers, &serial)?.inject(fault);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn clear_faults(
+    State(servers): State<Servers>,
+    Path(serial): Path<String>,
+) -> Result<StatusCode, StatusCode> {
+    twin(&servers, &serial)?.clear_faults();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn restart(
+    State(servers): State<Servers>,
+    Path(serial): Path<String>,
+) -> Result<StatusCode, StatusCode> {
+    twin(&servers, &serial)?.reset_bmc();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn certificate(
+    State(servers): State<Servers>,
+    Path(serial): Path<String>,
+) -> Result<StatusCode, StatusCode> {
+    twin(&servers, &serial)?.renew_certificate();
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use lab_bmc::{Effect, When};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{FarmConfig, ServerSpec};
+
+    async fn farm(disks: &std::path::Path) -> Farm {
+        let servers = vec![ServerSpec::new("A-1"), ServerSpec::new("A-2")];
+        Farm::start(FarmConfig::new(servers, "root", "canary-secret".to_owned().into(), disks)).await.unwrap()
+    }
+
+    async fn ask(farm: &Farm, method: &str, path: &str, body: &str) -> (StatusCode, String) {
+        let request = axum::http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_owned()))
+            .unwrap();
+        let answer = router(farm).oneshot(request).await.unwrap();
+        let status = answer.status();
+        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_rule_can_be_set_and_cleared_for_one_server_and_the_list_has_no_secret() {
+        let disks = tempfile::tempdir().unwrap();
+        let farm = farm(disks.path()).await;
+        let rule = Fault::once(When::Insert, Effect::Drop);
+        let text = serde_json::to_string(&rule).unwrap();
+        assert_eq!(ask(&farm, "POST", "/servers/A-1/faults", &text).await.0, StatusCode::NO_CONTENT);
+        assert_eq!(farm.server("A-1").unwrap().twin.faults(), [rule]);
+        assert!(farm.server("A-2").unwrap().twin.faults().is_empty());
+        assert_eq!(ask(&farm, "DELETE", "/servers/A-1/faults", "").await.0, StatusCode::NO_CONTENT);
+        assert!(farm.server("A-1").unwrap().twin.faults().is_empty());
+        assert_eq!(ask(&farm, "GET", "/servers/B/journal", "").await.0, StatusCode::NOT_FOUND);
+        let (status, list) = ask(&farm, "GET", "/servers", "").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(list.contains("A-2") && !list.contains("canary"), "{list}");
+        farm.shutdown().await;
+    }
+}

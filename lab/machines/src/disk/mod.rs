@@ -1,0 +1,236 @@
+//! The disk of a simulated machine: a sparse file with a real GPT and verifiable content.
+//!
+//! ```text
+//! +-----------+------------------------------+---------------------------------------------+------------+
+//! | MBR + GPT | EFI system partition         | Linux root partition                        | backup GPT |
+//! |           | record "loader": what boots  | record "content": tar stream of the image   |            |
+//! +-----------+------------------------------+---------------------------------------------+------------+
+//! ```
+//!
+//! There is no mkfs here: what a partition holds is one **record** (module `record`), a 4 KiB header and a payload right
+//! behind it at the start of the partition. In the root partition the payload is the tar stream of the unpacked
+//! image, in the EFI system partition a short text naming the root partition, in a `cidata` partition a tar stream
+//! of the NoCloud files. The header is written last, so a machine that loses power half way holds no record.
+//!
+//! [`verify`] reads all of it back, hashes included; a simulated machine boots from a disk only if it holds.
+//! Virtual size is what a server would have, real size is what was written. Nothing here is flushed to stable
+//! storage: the simulated machine loses power, the machine under it does not.
+//!
+//! DESIGN section 2 (`sim`); notes/contracts.md 029.
+
+mod record;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+use uuid::{Uuid, uuid};
+
+pub use self::{
+    record::{HEADER_BYTES, RecordKind, RecordWriter},
+    verify::{Installed, verify},
+};
+use crate::gpt::{BACKUP_SECTORS, Entry, GptError, PRIMARY_SECTORS, SECTOR, Table};
+
+/// Type GUID of an EFI system partition (alias ef00).
+pub const EFI_SYSTEM: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
+/// Type GUID of a Linux file system (alias 8300).
+pub const LINUX_FILESYSTEM: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
+/// Type GUID of an x86-64 root partition of the Discoverable Partitions Specification.
+pub const LINUX_ROOT_X86_64: Uuid = uuid!("4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709");
+/// Name of the partition that takes the NoCloud files.
+pub const CONFIG_DRIVE_NAME: &str = "cidata";
+
+/// Why a disk could not be written or does not hold what it should.
+#[derive(Debug, Error)]
+pub enum DiskError {
+    /// A file operation failed.
+    #[error("{operation} {}", path.display())]
+    Io {
+        /// What was being done.
+        operation: &'static str,
+        /// The disk file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The partition table is not valid.
+    #[error(transparent)]
+    Gpt(#[from] GptError),
+    /// The disk was never written.
+    #[error("the disk {} is blank", path.display())]
+    Blank {
+        /// The disk file.
+        path: PathBuf,
+    },
+    /// A partition that is needed is not there.
+    #[error("the disk has no {what} partition")]
+    NoPartition {
+        /// Which.
+        what: &'static str,
+    },
+    /// A record is missing or wrong.
+    #[error("the {what} partition: {rule}")]
+    Record {
+        /// Which partition.
+        what: &'static str,
+        /// Which rule its record breaks.
+        rule: String,
+    },
+}
+
+/// A disk being installed.
+#[derive(Debug)]
+pub struct DiskImage {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    table: Option<Table>,
+}
+
+impl DiskImage {
+    /// Opens the disk and wipes it: a sparse file of `bytes` zeros, whatever was there before.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn create(path: &Path, bytes: u64) -> Result<Self, DiskError> {
+        let io = |operation| move |source| DiskError::Io { operation, path: path.to_owned(), source };
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(io("making the directory of disk"))?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(path)
+            .map_err(io("creating disk"))?;
+        file.set_len(bytes).map_err(io("sizing disk"))?;
+        Ok(Self { file, path: path.to_owned(), bytes, table: None })
+    }
+
+    /// Sectors of the disk.
+    #[must_use]
+    pub fn sectors(&self) -> u64 {
+        self.bytes / SECTOR
+    }
+
+    /// Writes both copies of the partition table.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_table(&mut self, table: Table) -> Result<(), DiskError> {
+        let encoded = table.encode();
+        self.write_at(0, &encoded.primary, "writing the partition table of")?;
+        self.write_at(encoded.backup_lba * SECTOR, &encoded.backup, "writing the backup partition table of")?;
+        self.table = Some(table);
+        Ok(())
+    }
+
+    /// The partition the image goes to.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn root(&self) -> Result<Entry, DiskError> {
+        self.find(is_root, "Linux root")
+    }
+
+    /// The EFI system partition.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn efi_system(&self) -> Result<Entry, DiskError> {
+        self.find(|entry| entry.type_guid == EFI_SYSTEM, "EFI system")
+    }
+
+    /// The partition named `cidata`, if the layout has one.
+    #[must_use]
+    pub fn config_drive(&self) -> Option<Entry> {
+        self.find(|entry| entry.name == CONFIG_DRIVE_NAME, CONFIG_DRIVE_NAME).ok()
+    }
+
+    /// Begins the record of a partition; nothing counts until [`RecordWriter::finish`].
+    ///
+    /// # Errors
+    /// When the file cannot be opened a second time.
+    pub fn begin_record(&self, entry: &Entry, kind: RecordKind) -> Result<RecordWriter, DiskError> {
+        let file = self.file.try_clone().map_err(|source| DiskError::Io {
+            operation: "opening disk",
+            path: self.path.clone(),
+            source,
+        })?;
+        Ok(RecordWriter::new(file, entry, kind))
+    }
+
+    /// Writes a whole record at once.
+    ///
+    /// # Errors
+    /// When the payload does not fit or the file cannot be written.
+    pub fn write_record(
+        &self,
+        entry: &Entry,
+        kind: RecordKind,
+        subject: &str,
+        payload: &[u8],
+    ) -> Result<(), DiskError> {
+        let io =
+            |source| DiskError::Io { operation: "writing a partition of", path: self.path.clone(), source };
+        let mut writer = self.begin_record(entry, kind)?;
+        writer.write_all(payload).map_err(io)?;
+        writer.finish(subject, 1).map_err(io)
+    }
+
+    /// Writes the loader: from now on the firmware would find the root partition.
+    ///
+    /// # Errors
+    /// When a partition is missing or the file cannot be written.
+    pub fn write_loader(&self, image_digest: &str) -> Result<(), DiskError> {
+        let text = verify::loader_text(self.root()?.unique_guid, image_digest);
+        self.write_record(&self.efi_system()?, RecordKind::Loader, image_digest, text.as_bytes())
+    }
+
+    fn find(&self, wanted: impl Fn(&Entry) -> bool, what: &'static str) -> Result<Entry, DiskError> {
+        let entries = self.table.as_ref().map(Table::entries).unwrap_or_default();
+        entries.iter().find(|entry| wanted(entry)).cloned().ok_or(DiskError::NoPartition { what })
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8], operation: &'static str) -> Result<(), DiskError> {
+        self.file.write_all_at(bytes, offset).map_err(|source| DiskError::Io {
+            operation,
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+/// Whether a partition takes the root file system: the first of a Linux type that is not the config drive.
+fn is_root(entry: &Entry) -> bool {
+    [LINUX_FILESYSTEM, LINUX_ROOT_X86_64].contains(&entry.type_guid) && entry.name != CONFIG_DRIVE_NAME
+}
+
+/// Reads the partition table of a disk file.
+fn read_table(file: &File, path: &Path) -> Result<Table, DiskError> {
+    let io =
+        |source| DiskError::Io { operation: "reading the partition table of", path: path.to_owned(), source };
+    let sectors = file.metadata().map_err(io)?.len() / SECTOR;
+    if sectors < PRIMARY_SECTORS + BACKUP_SECTORS {
+        return Err(DiskError::Blank { path: path.to_owned() });
+    }
+    let mut primary = vec![0u8; (PRIMARY_SECTORS * SECTOR) as usize];
+    file.read_exact_at(&mut primary, 0).map_err(io)?;
+    if primary.iter().all(|byte| *byte == 0) {
+        return Err(DiskError::Blank { path: path.to_owned() });
+    }
+    let mut backup = vec![0u8; (BACKUP_SECTORS * SECTOR) as usize];
+    file.read_exact_at(&mut backup, (sectors - BACKUP_SECTORS) * SECTOR).map_err(io)?;
+    Ok(Table::decode(&primary, &backup, sectors)?)
+}

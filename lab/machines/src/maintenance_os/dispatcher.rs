@@ -1,0 +1,71 @@
+//! The dispatcher: is the recipe what its schema allows, and what is to be done?
+
+use serde_json::Value;
+
+use super::documents::{RecipeDocument, TaskFiles};
+use crate::oci::{ExtraFile, Reference};
+use recipe::Partition;
+
+/// The only target that exists on this maintenance OS.
+const INSTALL_LINUX: &str = "install-linux.target";
+const MAX_REASONS: usize = 5;
+
+/// A recipe understood.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) target: String,
+    pub(super) target_disk: String,
+    pub(super) image: Reference,
+    pub(super) layout: Vec<Partition>,
+    pub(super) cloud_init: Vec<ExtraFile>,
+}
+
+/// Validates `recipe.json` against the schema that came with it and reads what to do.
+pub(super) fn dispatch(files: &TaskFiles) -> Result<Task, String> {
+    let schema: Value =
+        serde_json::from_slice(&files.schema).map_err(|source| format!("recipe.schema.json: {source}"))?;
+    let id = schema["$id"].as_str().unwrap_or_default();
+    if id != files.job.recipe_schema_id {
+        return Err(format!("recipe.schema.json is {id:?}, job.json names {:?}", files.job.recipe_schema_id));
+    }
+    let recipe: Value =
+        serde_json::from_slice(&files.recipe).map_err(|source| format!("recipe.json: {source}"))?;
+    let validator = jsonschema::validator_for(&schema)
+        .map_err(|source| format!("recipe.schema.json: {}", source.masked()))?;
+    let reasons: Vec<String> = validator
+        .iter_errors(&recipe)
+        .take(MAX_REASONS)
+        // Masked: a recipe carries user data, and this text goes to logs.
+        .map(|error| format!("{}: {}", error.instance_path(), error.masked()))
+        .collect();
+    if !reasons.is_empty() {
+        return Err(format!("recipe.json breaks its schema: {}", reasons.join("; ")));
+    }
+    read(recipe, files)
+}
+
+fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
+    let recipe: RecipeDocument =
+        serde_json::from_value(recipe).map_err(|source| format!("recipe.json: {source}"))?;
+    if recipe.task_target != INSTALL_LINUX {
+        return Err(format!(
+            "{} does not exist on this maintenance OS, only {INSTALL_LINUX}",
+            recipe.task_target
+        ));
+    }
+    let missing = |field| format!("recipe.json has no {field}");
+    let image = recipe.oci_url.ok_or_else(|| missing("oci_url"))?;
+    let layout = recipe.partition_layout.iter().enumerate().map(|(index, item)| {
+        item.parse().map_err(|reason| format!("recipe.json /partition_layout/{index}: {reason}"))
+    });
+    let cloud_init = files.cloud_init.iter();
+    Ok(Task {
+        target: recipe.task_target,
+        target_disk: recipe.target_disk.ok_or_else(|| missing("target_disk"))?,
+        image: Reference::parse(&image).map_err(|source| source.to_string())?,
+        layout: layout.collect::<Result<_, _>>()?,
+        cloud_init: cloud_init
+            .map(|(name, bytes)| ExtraFile { path: (*name).to_owned(), bytes: bytes.clone() })
+            .collect(),
+    })
+}

@@ -1,0 +1,79 @@
+//! The documents of a task image as an installer reads them. Own types on purpose: what the controller writes and what
+//! the machine reads must not be the same struct, or both would agree on a misspelt key.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use recipe::{FsFormat, Partition, PartitionSize, PartitionType};
+
+/// `job.json`. It holds secrets, so it has no `Debug`.
+#[derive(Clone, Deserialize)]
+pub(super) struct JobDocument {
+    pub(super) job_id: String,
+    pub(super) server_serial: String,
+    #[serde(default)]
+    pub(super) controller_ca: Option<String>,
+    pub(super) webhook_url: String,
+    pub(super) webhook_token: String,
+    #[serde(default)]
+    pub(super) registry: Option<RegistryAccess>,
+    pub(super) recipe_schema_id: String,
+    pub(super) created_at: Timestamp,
+}
+
+/// Where and how to pull.
+#[derive(Clone, Deserialize)]
+pub(super) struct RegistryAccess {
+    pub(super) url: String,
+    #[serde(default)]
+    pub(super) username: Option<String>,
+    #[serde(default)]
+    pub(super) password: Option<String>,
+}
+
+/// The files of the task volume.
+#[derive(Clone)]
+pub(super) struct TaskFiles {
+    pub(super) job: JobDocument,
+    pub(super) recipe: Vec<u8>,
+    pub(super) schema: Vec<u8>,
+    /// What cloud-init reads: `user-data`, `meta-data`, `network-config`, `vendor-data`, as far as they are there.
+    pub(super) cloud_init: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// The fields of a recipe that an installer acts on, after the schema has accepted it.
+#[derive(Debug, Deserialize)]
+pub(super) struct RecipeDocument {
+    pub(super) task_target: String,
+    pub(super) target_disk: Option<String>,
+    pub(super) oci_url: Option<String>,
+    #[serde(default)]
+    pub(super) partition_layout: Vec<PartitionDocument>,
+}
+
+/// One item of `partition_layout`.
+#[derive(Debug, Deserialize)]
+pub(super) struct PartitionDocument {
+    size: String,
+    type_guid: String,
+    format: Option<String>,
+    label: Option<String>,
+}
+
+impl PartitionDocument {
+    /// The item with its texts understood.
+    pub(super) fn parse(&self) -> Result<Partition, String> {
+        let format = match self.format.as_deref() {
+            None => FsFormat::Raw,
+            Some(name) => FsFormat::parse(name).ok_or_else(|| format!("format {name:?} is not known"))?,
+        };
+        Ok(Partition {
+            size: PartitionSize::parse(&self.size)
+                .map_err(|source| format!("size {:?} {source}", self.size))?,
+            type_guid: PartitionType::parse(&self.type_guid)
+                .map_err(|source| format!("type_guid {:?} {source}", self.type_guid))?,
+            format,
+            label: self.label.clone(),
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! The units of `install-linux.target`, one after the other.
+//!
+//! ```text
+//! partition.service -> image-linux.service -> bootloader-linux.service -> (config-drive.service)
+//! ```
+//!
+//! The first that fails ends the run; its name is what gets reported. Blocking work runs on the blocking pool under a
+//! permit, so that a thousand machines do not want a thousand threads.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Tools,
+    behaviour::{InstallerBehaviour, unit},
+    dispatcher::Task,
+    documents::RegistryAccess,
+    media::chain,
+    report::Reporter,
+};
+use crate::{
+    console::MachineConsole,
+    disk::{self, DiskImage, Installed, RecordKind},
+    gpt::{Entry, SECTOR, Table},
+    machine::Machine,
+    oci::{
+        Authorization, ExtraFile, Layer, PulledImage, RegistryClient, RegistryError, UnpackLimits, unpack,
+    },
+};
+use recipe::partition;
+
+/// Where cloud-init looks for a seed inside the root file system.
+const SEED_DIRECTORY: &str = "var/lib/cloud/seed/nocloud";
+const MAX_PATHS: usize = 500_000;
+
+/// A unit that failed, and why.
+#[derive(Debug)]
+pub(super) struct UnitFailure {
+    pub(super) unit: &'static str,
+    pub(super) reason: String,
+}
+
+/// One run of the installer.
+pub(super) struct Installer<'run> {
+    pub(super) machine: &'run Machine,
+    pub(super) behaviour: &'run InstallerBehaviour,
+    pub(super) tools: &'run Tools,
+    pub(super) http: &'run reqwest::Client,
+    pub(super) reporter: &'run Reporter,
+    pub(super) console: &'run MachineConsole,
+    pub(super) cancel: &'run CancellationToken,
+    pub(super) tracker: &'run TaskTracker,
+}
+
+impl Installer<'_> {
+    /// Carries out the task; what it left on the disk was read back and verified.
+    pub(super) async fn install(
+        &self,
+        task: &Task,
+        registry: Option<&RegistryAccess>,
+    ) -> Result<Installed, UnitFailure> {
+        let (disk, file) = self.unit(unit::PARTITION, 10, self.partition(task)).await?;
+        let image = self.unit(unit::IMAGE_LINUX, 30, self.image(task, registry, &disk)).await?;
+        let installed = self.unit(unit::BOOTLOADER_LINUX, 80, self.bootloader(&disk, file, image)).await?;
+        if !task.cloud_init.is_empty() && disk.config_drive().is_some() {
+            self.unit(unit::CONFIG_DRIVE, 95, self.config_drive(task, &disk)).await?;
+        }
+        Ok(installed)
+    }
+
+    /// Runs one unit the way systemd would: told, timed, failing on purpose when so asked.
+    async fn unit<T>(
+        &self,
+        unit: &'static str,
+        percent: u8,
+        work: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, UnitFailure> {
+        self.console.say(unit, "started");
+        if self.behaviour.report_progress {
+            self.reporter.progress(unit, percent).await;
+        }
+        tokio::time::sleep(self.behaviour.pace).await;
+        let done = if self.behaviour.fail_at.as_deref() == Some(unit) {
+            Err("failed on purpose: the simulation asked for it".to_owned())
+        } else {
+            Box::pin(work).await
+        };
+        done.map_err(|reason| UnitFailure { unit, reason })
+    }
+
+    async fn partition(&self, task: &Task) -> Result<(Arc<DiskImage>, PathBuf), String> {
+        let spec = self.machine.disk(&task.target_disk).ok_or_else(|| {
+            let disks: Vec<&str> = self.machine.disks.iter().map(|disk| disk.device.as_str()).collect();
+            format!("there is no {}; this machine has {}", task.target_disk, disks.join(", "))
+        })?;
+        let resolved =
+            partition::resolve(&task.layout, spec.bytes, SECTOR).map_err(|source| source.to_string())?;
+        let entries = resolved.into_iter().enumerate().map(|(index, part)| Entry {
+            type_guid: part.type_guid,
+            unique_guid: self.machine.guid(&format!("{}/{}", spec.device, index + 1)),
+            first_lba: part.first_lba,
+            last_lba: part.last_lba,
+            attributes: 0,
+            name: part.name,
+        });
+        let disk_guid = self.machine.guid(&spec.device);
+        let table = Table::new(disk_guid, spec.bytes / SECTOR, entries.collect())
+            .map_err(|source| source.to_string())?;
+        let parts = table.entries().len();
+        let (file, bytes) = (self.machine.disk_file(spec), spec.bytes);
+        let path = file.clone();
+        let disk = self
+            .blocking(move || {
+                let mut disk = DiskImage::create(&path, bytes)?;
+                disk.write_table(table)?;
+                Ok::<_, disk::DiskError>(disk)
+            })
+            .await?;
+        self.console
+            .say(unit::PARTITION, format!("{}: GPT {disk_guid} with {parts} partitions", spec.device));
+        Ok((Arc::new(disk), file))
+    }
+
+    async fn image(
+        &self,
+        task: &Task,
+        registry: Option<&RegistryAccess>,
+        disk: &Arc<DiskImage>,
+    ) -> Result<PulledImage, String> {
+        let root = disk.root().map_err(|source| source.to_string())?;
+        let client = self.registry(task, registry).map_err(|source| chain(&source))?;
+        let image = self.try_pull(|| client.resolve(&task.image)).await?;
+        self.console.say(unit::IMAGE_LINUX, format!("{} is {}", image.repository, image.digest));
+        let room = root.bytes().saturating_sub(disk::HEADER_BYTES as u64);
+        let size = image.layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.size));
+        if size > room {
+            return Err(format!(
+                "the image has {size} bytes, the root partition room for {room}; make it larger"
+            ));
+        }
+        let scratch = tempfile::Builder::new().prefix("pull-").tempdir_in(&self.machine.directory);
+        let scratch = scratch.map_err(|source| format!("making a directory for layers: {source}"))?;
+        let mut layers: Vec<(Layer, PathBuf)> = Vec::with_capacity(image.layers.len());
+        for (index, layer) in image.layers.iter().enumerate() {
+            let file = scratch.path().join(index.to_string());
+            self.try_pull(|| client.fetch_layer(&image, layer, &file)).await?;
+            self.console
+                .say(unit::IMAGE_LINUX, format!("layer {} verified, {} bytes", layer.digest, layer.size));
+            layers.push((layer.clone(), file));
+        }
+        // Without a config drive the seed goes where cloud-init looks for it in the root file system.
+        let seed = match disk.config_drive() {
+            Some(_) => Vec::new(),
+            None => self.seed(task, SEED_DIRECTORY),
+        };
+        let mut writer =
+            disk.begin_record(&root, RecordKind::Content).map_err(|source| source.to_string())?;
+        let (cancel, digest) = (self.cancel.clone(), image.digest.clone());
+        let entries = self
+            .blocking(move || {
+                let limits = UnpackLimits { bytes: room, paths: MAX_PATHS };
+                let unpacked = unpack(&layers, &seed, limits, &cancel, &mut writer)?;
+                writer.finish(&digest, unpacked.entries).map_err(crate::oci::UnpackError::Write)?;
+                drop(scratch);
+                Ok::<_, crate::oci::UnpackError>(unpacked.entries)
+            })
+            .await?;
+        self.console.say(unit::IMAGE_LINUX, format!("{entries} entries unpacked"));
+        Ok(image)
+    }
+
+    async fn bootloader(
+        &self,
+        disk: &Arc<DiskImage>,
+        file: PathBuf,
+        image: PulledImage,
+    ) -> Result<Installed, String> {
+        let disk = Arc::clone(disk);
+        let installed = self
+            .blocking(move || {
+                disk.write_loader(&image.digest)?;
+                disk::verify(&file)
+            })
+            .await?;
+        self.console.say(
+            unit::BOOTLOADER_LINUX,
+            format!("{} on partition {}, read back and verified", installed.os_name, installed.root),
+        );
+        Ok(installed)
+    }
+
+    async fn config_drive(&self, task: &Task, disk: &Arc<DiskImage>) -> Result<(), String> {
+        let Some(partition) = disk.config_drive() else { return Ok(()) };
+        let (disk, files, cancel) = (Arc::clone(disk), self.seed(task, ""), self.cancel.clone());
+        let limits = UnpackLimits { bytes: 0, paths: 0 };
+        self.blocking(move || {
+            let failed =
+                |source| disk::DiskError::Record { what: disk::CONFIG_DRIVE_NAME, rule: chain(&source) };
+            let mut writer = disk.begin_record(&partition, RecordKind::ConfigDrive)?;
+            let unpacked = unpack(&[], &files, limits, &cancel, &mut writer).map_err(failed)?;
+            writer
+                .finish("nocloud", unpacked.entries)
+                .map_err(|source| failed(crate::oci::UnpackError::Write(source)))
+        })
+        .await
+    }
+
+    /// The NoCloud files under `directory`; `meta-data` is made when the image brought none, cloud-init insists on it.
+    fn seed(&self, task: &Task, directory: &str) -> Vec<ExtraFile> {
+        if task.cloud_init.is_empty() {
+            return Vec::new();
+        }
+        let place =
+            |name: &str| if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
+        let given = task.cloud_init.iter();
+        let mut files: Vec<ExtraFile> =
+            given.map(|file| ExtraFile { path: place(&file.path), bytes: file.bytes.clone() }).collect();
+        if !task.cloud_init.iter().any(|file| file.path == "meta-data") {
+            let serial = &self.machine.serial;
+            let text = format!("instance-id: {serial}\nlocal-hostname: {serial}\n");
+            files.push(ExtraFile { path: place("meta-data"), bytes: text.into_bytes() });
+        }
+        files
+    }
+
+    /// The registry `job.json` names; without one, the host of `oci_url`, anonymously.
+    fn registry(
+        &self,
+        task: &Task,
+        access: Option<&RegistryAccess>,
+    ) -> Result<RegistryClient, RegistryError> {
+        let Some(access) = access else {
+            let host = task.image.host.as_deref().unwrap_or_default();
+            return RegistryClient::new(
+                self.http.clone(),
+                &format!("https://{host}"),
+                Authorization::Anonymous,
+            );
+        };
+        let authorization = match (&access.username, &access.password) {
+            (Some(username), Some(password)) => {
+                Authorization::Basic { username: username.clone(), password: password.clone() }
+            }
+            _ => Authorization::Anonymous,
+        };
+        RegistryClient::new(self.http.clone(), &access.url, authorization)
+    }
+
+    async fn try_pull<T, F: Future<Output = Result<T, RegistryError>>>(
+        &self,
+        once: impl Fn() -> F,
+    ) -> Result<T, String> {
+        let mut attempt = 1;
+        loop {
+            let failure = match once().await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            let pause = self.behaviour.pull_backoff.pause_after(attempt).filter(|_| failure.is_transient());
+            let Some(pause) = pause else { return Err(chain(&failure)) };
+            self.console.say(unit::IMAGE_LINUX, format!("{}; trying again", chain(&failure)));
+            tokio::time::sleep(pause).await;
+            attempt += 1;
+        }
+    }
+
+    async fn blocking<T: Send + 'static, E: std::error::Error + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) -> Result<T, String> {
+        let done = self.tools.blocking(self.tracker, move || work().map_err(|source| chain(&source))).await;
+        done.and_then(|result| result)
+    }
+}

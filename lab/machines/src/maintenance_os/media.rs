@@ -1,0 +1,177 @@
+//! Finding the task: the one search order that all slot plans share.
+//!
+//! ```text
+//! boot medium   El Torito entry?  marker file?      no -> this is not the maintenance OS, the machine hangs
+//!      |
+//! every medium  /job.json, server_serial = ours      newest created_at wins, whatever the volume label
+//!      | none
+//! boot medium   /task/job.json, server_serial = ours
+//!      | none
+//! refused       nothing was touched, nobody is told: without a job there is no address and no token
+//! ```
+//!
+//! A medium that cannot be read is skipped with a line on the console: a broken stick beside a good CD must not stop an
+//! installation. DESIGN sections 8 and 13, L3a.
+
+use iso9660::{Image, ReadAt};
+
+use super::{
+    behaviour::unit,
+    documents::{JobDocument, TaskFiles},
+};
+use crate::{
+    console::MachineConsole,
+    images::{MARKER_PATH, MaintenanceMarker},
+};
+
+const MAX_JOB_BYTES: u64 = 256 * 1024;
+const MAX_RECIPE_BYTES: u64 = 8 * 1024 * 1024;
+const MAX_SCHEMA_BYTES: u64 = 1024 * 1024;
+const MAX_CLOUD_INIT_BYTES: u64 = 2 * 1024 * 1024;
+const MAX_MARKER_BYTES: u64 = 16 * 1024;
+const CLOUD_INIT: [&str; 4] = ["user-data", "meta-data", "network-config", "vendor-data"];
+
+/// A medium in a drive.
+pub(super) struct Drive<D> {
+    pub(super) slot: String,
+    pub(super) disc: D,
+}
+
+/// What the media hold for this machine.
+pub(super) enum Found {
+    /// A task, whole.
+    Task(Box<TaskFiles>),
+    /// A task of ours whose other files cannot be read: it can be reported.
+    Damaged { job: Box<JobDocument>, reason: String },
+    /// Nothing for us.
+    Refused { reason: String },
+    /// The boot medium is not the maintenance OS.
+    NotBootable { reason: String },
+}
+
+/// Boots from `drives[booted]` and looks for the task of `serial`.
+pub(super) fn find_task<D: ReadAt>(
+    drives: Vec<Drive<D>>,
+    booted: usize,
+    serial: &str,
+    console: &MachineConsole,
+) -> Found {
+    let mut images = Vec::with_capacity(drives.len());
+    for (index, drive) in drives.into_iter().enumerate() {
+        match Image::open(drive.disc) {
+            Ok(image) => images.push((index, drive.slot, image)),
+            Err(source) if index == booted => {
+                return Found::NotBootable {
+                    reason: format!("{} cannot be read: {}", drive.slot, chain(&source)),
+                };
+            }
+            Err(source) => console.say(unit::KERNEL, format!("{}: skipped: {}", drive.slot, chain(&source))),
+        }
+    }
+    let Some((_, slot, boot)) = images.iter().find(|(index, ..)| *index == booted) else {
+        return Found::NotBootable { reason: "the boot medium is not in a drive".to_owned() };
+    };
+    match check_boot_medium(boot) {
+        Ok(marker) => {
+            console.say(unit::KERNEL, format!("{} {} booted from {slot}", marker.name, marker.version))
+        }
+        Err(reason) => return Found::NotBootable { reason: format!("{slot}: {reason}") },
+    }
+
+    let mut others = Vec::new();
+    let mut newest: Option<(JobDocument, &Image<D>)> = None;
+    for (_, slot, image) in &images {
+        let Some(job) = read_job(image, "job.json", slot, console) else { continue };
+        console
+            .say(unit::DISPATCHER, format!("{slot}: volume {} holds job {}", image.volume_id(), job.job_id));
+        if job.server_serial != serial {
+            others.push(job.server_serial);
+        } else if newest.as_ref().is_none_or(|(best, _)| job.created_at > best.created_at) {
+            newest = Some((job, image));
+        }
+    }
+    if let Some((job, image)) = newest {
+        return read_task(image, "", job);
+    }
+    match read_job(boot, "task/job.json", slot, console) {
+        Some(job) if job.server_serial == serial => read_task(boot, "task/", job),
+        Some(job) => {
+            others.push(job.server_serial);
+            refuse(serial, &others)
+        }
+        None => refuse(serial, &others),
+    }
+}
+
+fn refuse(serial: &str, others: &[String]) -> Found {
+    let reason = if others.is_empty() {
+        "no medium holds a job.json".to_owned()
+    } else {
+        format!("this machine is {serial}, the media hold a task for {}", others.join(", "))
+    };
+    Found::Refused { reason }
+}
+
+fn check_boot_medium<D: ReadAt>(image: &Image<D>) -> Result<MaintenanceMarker, String> {
+    let entries = image.boot_entries().map_err(|source| chain(&source))?;
+    if entries.is_empty() {
+        return Err("it has no El Torito boot entry".to_owned());
+    }
+    let bytes = image
+        .read(MARKER_PATH, MAX_MARKER_BYTES)
+        .map_err(|source| format!("it is not a maintenance medium: {}", chain(&source)))?;
+    serde_json::from_slice(&bytes).map_err(|source| format!("{MARKER_PATH} is not readable: {source}"))
+}
+
+fn read_job<D: ReadAt>(
+    image: &Image<D>,
+    path: &str,
+    slot: &str,
+    console: &MachineConsole,
+) -> Option<JobDocument> {
+    // Not found is the normal case for a boot medium; a job that is there but broken is worth a line.
+    image.lookup(path).ok()?;
+    let read = image.read(path, MAX_JOB_BYTES).map_err(|source| chain(&source));
+    match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|source| source.to_string())) {
+        Ok(job) => Some(job),
+        Err(reason) => {
+            console.say(unit::DISPATCHER, format!("{slot}: /{path} skipped: {reason}"));
+            None
+        }
+    }
+}
+
+fn read_task<D: ReadAt>(image: &Image<D>, directory: &str, job: JobDocument) -> Found {
+    let file = |name: &str, limit| {
+        let path = format!("{directory}{name}");
+        image.read(&path, limit).map_err(|source| format!("reading /{path}: {}", chain(&source)))
+    };
+    let read = || -> Result<_, String> {
+        let recipe = file("recipe.json", MAX_RECIPE_BYTES)?;
+        let schema = file("recipe.schema.json", MAX_SCHEMA_BYTES)?;
+        let mut cloud_init = Vec::new();
+        for name in CLOUD_INIT {
+            if image.lookup(&format!("{directory}{name}")).is_ok() {
+                cloud_init.push((name, file(name, MAX_CLOUD_INIT_BYTES)?));
+            }
+        }
+        Ok((recipe, schema, cloud_init))
+    };
+    match read() {
+        Ok((recipe, schema, cloud_init)) => {
+            Found::Task(Box::new(TaskFiles { job, recipe, schema, cloud_init }))
+        }
+        Err(reason) => Found::Damaged { job: Box::new(job), reason },
+    }
+}
+
+/// An error with its causes in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,381 @@
+//! The simulated maintenance OS: what an honest installer does between power-on and its report.
+//!
+//! ```text
+//! power on ──► boot medium ──► task volume ──► recipe ──► partition ──► image ──► bootloader ──► report
+//!                 │                │             │            └───────────┴───────────┘             │
+//!             NotBootable       Refused        failed: provision-dispatcher      failed: the unit   ▼
+//!            (hangs, silent)   (silent)                                                       InstallReport
+//!
+//! power off, at any time: everything stops, nothing more is written or sent (PowerLost)
+//! ```
+//!
+//! Invariants
+//! - It knows only what a machine knows: its DMI serial, its disks, its drives. The task comes out of real ISO 9660
+//!   bytes read by HTTP ranges, the image out of a real registry, the verdict on the recipe out of the schema in the image.
+//! - A disk is touched only after serial and recipe were accepted.
+//! - Nothing of one boot outlives it: [`MaintenanceOs::run`] returns only when its last blocking task has ended.
+//! - It shares no document types with the controller (module `documents` holds its own).
+//!
+//! What an installer may do wrong is data: [`InstallerBehaviour`]. Only `install-linux.target` exists here; another
+//! target is refused by the dispatcher, as on an image that lacks its units.
+//!
+//! DESIGN sections 8 and 13; notes/contracts.md 024-026, 029, 032.
+
+mod behaviour;
+mod dispatcher;
+mod documents;
+mod install;
+mod media;
+mod report;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use self::{
+    behaviour::{AfterReport, InstallerBehaviour, unit},
+    report::Delivery,
+};
+use self::{
+    documents::{JobDocument, TaskFiles},
+    install::{Installer, UnitFailure},
+    media::{Drive, Found, chain, find_task},
+    report::Reporter,
+};
+use crate::{
+    console::{Console, MachineConsole},
+    disk::Installed,
+    http::{self, HttpError},
+    http_disc::{DiscOptions, HttpDisc},
+    machine::Machine,
+};
+
+/// Blocking tasks of all machines together.
+const BLOCKING_PERMITS: usize = 64;
+/// Characters of a reason that are kept and sent.
+const MAX_REASON_CHARS: usize = 1000;
+
+/// What all machines of a farm share: HTTP clients and a bound on blocking work.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    media: reqwest::Client,
+    api: reqwest::Client,
+    permits: Arc<Semaphore>,
+    /// How virtual CDs read.
+    pub disc: DiscOptions,
+}
+
+impl Tools {
+    /// Tools with the usual limits.
+    ///
+    /// # Errors
+    /// When TLS cannot be set up.
+    pub fn new() -> Result<Self, HttpError> {
+        Ok(Self {
+            media: http::media_client()?,
+            api: http::api_client(None)?,
+            permits: Arc::new(Semaphore::new(BLOCKING_PERMITS)),
+            disc: DiscOptions::default(),
+        })
+    }
+
+    /// Runs blocking work under a permit; the error says that it could not run to its end.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        tracker: &TaskTracker,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|source| source.to_string())?;
+        let task = tracker.spawn_blocking(move || {
+            let done = work();
+            drop(permit);
+            done
+        });
+        task.await.map_err(|source| format!("the work did not end: {source}"))
+    }
+}
+
+/// A medium in a drive at boot.
+#[derive(Clone)]
+pub struct Medium {
+    /// The drive.
+    pub slot: String,
+    /// Where its bytes are; the URL is a right and stays out of every output.
+    pub url: String,
+}
+
+impl std::fmt::Debug for Medium {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Medium({}: …/{})", self.slot, self.url.rsplit('/').next().unwrap_or_default())
+    }
+}
+
+/// A boot from a medium.
+#[derive(Clone, Debug)]
+pub struct MediaBoot {
+    /// Counts the boots of this machine.
+    pub generation: u64,
+    /// The drive that was booted.
+    pub booted: String,
+    /// All media in drives, the booted one included.
+    pub media: Vec<Medium>,
+    /// Fires when the power goes off.
+    pub cancel: CancellationToken,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The disk holds the image and would boot.
+    Succeeded(Box<Installed>),
+    /// A unit failed.
+    Failed {
+        /// Its name.
+        failed_step: String,
+        /// Why.
+        reason: String,
+    },
+    /// There is no task for this machine; nothing was touched.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The boot medium is not a maintenance medium; the machine hangs.
+    NotBootable {
+        /// Why.
+        reason: String,
+    },
+    /// The power went off before the end.
+    PowerLost,
+}
+
+/// What a run has to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstallReport {
+    /// The job, when one was found.
+    pub job_id: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What became of the report to the controller.
+    pub delivery: Delivery,
+}
+
+/// One machine's maintenance OS.
+#[derive(Clone, Debug)]
+pub struct MaintenanceOs {
+    machine: Arc<Machine>,
+    behaviour: InstallerBehaviour,
+    tools: Tools,
+    console: Console,
+}
+
+/// What is known after the installation and before the report.
+struct Attempt {
+    outcome: Outcome,
+    reporter: Option<Reporter>,
+    target: Option<String>,
+}
+
+impl Attempt {
+    fn silent(outcome: Outcome) -> Self {
+        Self { outcome, reporter: None, target: None }
+    }
+}
+
+impl MaintenanceOs {
+    /// The maintenance OS of `machine`.
+    #[must_use]
+    pub fn new(machine: Arc<Machine>, behaviour: InstallerBehaviour, tools: Tools, console: Console) -> Self {
+        Self { machine, behaviour, tools, console }
+    }
+
+    /// Runs from power-on to the report, or until the power goes off.
+    pub async fn run(&self, boot: MediaBoot) -> InstallReport {
+        let console = self.console.of(&self.machine.serial, boot.generation);
+        let tracker = TaskTracker::new();
+        let mut job_id = None;
+        let mut attempt = tokio::select! {
+            biased;
+            attempt = Box::pin(self.attempt(&boot, &console, &tracker, &mut job_id)) => attempt,
+            () = boot.cancel.cancelled() => Attempt::silent(Outcome::PowerLost),
+        };
+        if boot.cancel.is_cancelled() && !matches!(attempt.outcome, Outcome::Succeeded(_)) {
+            // A read that failed because the power went is no failure of the medium or of a unit.
+            attempt = Attempt::silent(Outcome::PowerLost);
+        }
+        let (unit, text) = summary(&attempt.outcome);
+        console.say(unit, text);
+        let delivery = self.report(&attempt, &console).await;
+        // What still runs on the blocking pool notices the cancelled token; nothing may outlive this boot.
+        tracker.close();
+        tracker.wait().await;
+        InstallReport { job_id, outcome: attempt.outcome, delivery }
+    }
+
+    async fn attempt(
+        &self,
+        boot: &MediaBoot,
+        console: &MachineConsole,
+        tracker: &TaskTracker,
+        job_id: &mut Option<String>,
+    ) -> Attempt {
+        let started_at = Timestamp::now();
+        let found = match self.read_media(boot, console, tracker).await {
+            Ok(found) => found,
+            Err(reason) => Found::NotBootable { reason },
+        };
+        let (job, files) = match found {
+            Found::Task(files) => (files.job.clone(), Ok(files)),
+            Found::Damaged { job, reason } => (*job, Err(reason)),
+            Found::Refused { reason } => return Attempt::silent(Outcome::Refused { reason }),
+            Found::NotBootable { reason } => return Attempt::silent(Outcome::NotBootable { reason }),
+        };
+        *job_id = Some(job.job_id.clone());
+        let http = match &job.controller_ca {
+            None => self.tools.api.clone(),
+            Some(ca) => match http::api_client(Some(ca)) {
+                Ok(client) => client,
+                // Whoever cannot be believed cannot be told.
+                Err(source) => return Attempt::silent(failed(unit::DISPATCHER, chain(&source))),
+            },
+        };
+        let reporter = Reporter::new(http.clone(), job, boot.generation, started_at, boot.cancel.clone());
+        let (outcome, target) = match files {
+            Err(reason) => (failed(unit::DISPATCHER, reason), None),
+            Ok(files) => self.carry_out(boot, console, tracker, &http, &reporter, *files).await,
+        };
+        Attempt { outcome, reporter: Some(reporter), target }
+    }
+
+    async fn read_media(
+        &self,
+        boot: &MediaBoot,
+        console: &MachineConsole,
+        tracker: &TaskTracker,
+    ) -> Result<Found, String> {
+        let mut drives: Vec<Drive<Arc<HttpDisc>>> = Vec::with_capacity(boot.media.len());
+        let mut booted = None;
+        for medium in &boot.media {
+            let opened =
+                HttpDisc::open(self.tools.media.clone(), &medium.url, self.tools.disc, boot.cancel.clone())
+                    .await;
+            match opened {
+                Ok(disc) => {
+                    if medium.slot == boot.booted {
+                        booted = Some(drives.len());
+                    }
+                    drives.push(Drive { slot: medium.slot.clone(), disc: Arc::new(disc) });
+                }
+                Err(source) if medium.slot == boot.booted => {
+                    return Err(format!("{} cannot be read: {}", medium.slot, chain(&source)));
+                }
+                Err(source) => {
+                    console.say(unit::KERNEL, format!("{}: skipped: {}", medium.slot, chain(&source)))
+                }
+            }
+        }
+        let booted = booted.ok_or_else(|| format!("{} is not among the media", boot.booted))?;
+        let discs: Vec<_> =
+            drives.iter().map(|drive| (drive.slot.clone(), Arc::clone(&drive.disc))).collect();
+        let (serial, machine_console) = (self.machine.serial.clone(), console.clone());
+        let found = self
+            .tools
+            .blocking(tracker, move || find_task(drives, booted, &serial, &machine_console))
+            .await?;
+        for (slot, disc) in discs {
+            let counters = disc.counters();
+            let text = format!("{slot}: {} bytes read in {} requests", counters.bytes, counters.requests);
+            console.say(unit::DISPATCHER, text);
+        }
+        Ok(found)
+    }
+
+    async fn carry_out(
+        &self,
+        boot: &MediaBoot,
+        console: &MachineConsole,
+        tracker: &TaskTracker,
+        http: &reqwest::Client,
+        reporter: &Reporter,
+        files: TaskFiles,
+    ) -> (Outcome, Option<String>) {
+        if self.behaviour.fail_at.as_deref() == Some(unit::DISPATCHER) {
+            let reason = "failed on purpose: the simulation asked for it".to_owned();
+            return (failed(unit::DISPATCHER, reason), None);
+        }
+        let JobDocument { registry, .. } = files.job.clone();
+        let dispatched = self.tools.blocking(tracker, move || dispatcher::dispatch(&files)).await;
+        let task = match dispatched.and_then(|task| task) {
+            Ok(task) => task,
+            Err(reason) => return (failed(unit::DISPATCHER, reason), None),
+        };
+        console.say(unit::DISPATCHER, format!("recipe accepted, starting {}", task.target));
+        let installer = Installer {
+            machine: &self.machine,
+            behaviour: &self.behaviour,
+            tools: &self.tools,
+            http,
+            reporter,
+            console,
+            cancel: &boot.cancel,
+            tracker,
+        };
+        let outcome = match installer.install(&task, registry.as_ref()).await {
+            Ok(installed) => Outcome::Succeeded(Box::new(installed)),
+            Err(UnitFailure { unit, reason }) => failed(unit, reason),
+        };
+        (outcome, Some(task.target))
+    }
+
+    async fn report(&self, attempt: &Attempt, console: &MachineConsole) -> Delivery {
+        let Some(reporter) = attempt.reporter.as_ref().filter(|_| !self.behaviour.never_report) else {
+            return Delivery::NotSent;
+        };
+        let report = match &attempt.outcome {
+            Outcome::Succeeded(_) => reporter.success(attempt.target.as_deref().unwrap_or_default()),
+            Outcome::Failed { failed_step, reason } => {
+                reporter.failed(attempt.target.as_deref(), failed_step, reason)
+            }
+            Outcome::Refused { .. } | Outcome::NotBootable { .. } | Outcome::PowerLost => {
+                return Delivery::NotSent;
+            }
+        };
+        let delivery = reporter.deliver(&report, self.behaviour.report_backoff).await;
+        if self.behaviour.report_twice {
+            // The second one changes nothing, not even what is known of the first.
+            let _ = reporter.deliver(&report, self.behaviour.report_backoff).await;
+        }
+        console.say(
+            unit::REPORT,
+            match &delivery {
+                Delivery::NotSent => "not sent".to_owned(),
+                Delivery::Acknowledged { attempts } => format!("acknowledged after {attempts} attempts"),
+                Delivery::Refused { status } => format!("refused with {status}"),
+                Delivery::GaveUp { attempts, reason } => {
+                    format!("gave up after {attempts} attempts: {reason}")
+                }
+            },
+        );
+        delivery
+    }
+}
+
+fn failed(unit: &str, reason: String) -> Outcome {
+    let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+    Outcome::Failed { failed_step: unit.to_owned(), reason }
+}
+
+fn summary(outcome: &Outcome) -> (&'static str, String) {
+    match outcome {
+        Outcome::Succeeded(installed) => (unit::REPORT, format!("{} installed", installed.os_name)),
+        Outcome::Failed { failed_step, reason } => (unit::REPORT, format!("{failed_step} failed: {reason}")),
+        Outcome::Refused { reason } => (unit::DISPATCHER, format!("refused: {reason}")),
+        Outcome::NotBootable { reason } => (unit::KERNEL, format!("not bootable: {reason}")),
+        Outcome::PowerLost => (unit::KERNEL, "power lost".to_owned()),
+    }
+}

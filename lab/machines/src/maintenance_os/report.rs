@@ -1,0 +1,176 @@
+//! The report: `POST webhook_url` with the job's own token, until it is acknowledged, refused or out of attempts.
+//!
+//! DESIGN section 13; notes/contracts.md 032 (sender).
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::documents::JobDocument;
+use crate::backoff::Backoff;
+
+const SECRET_HEADER: &str = "X-Webhook-Secret";
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// What `dispatcher_version` says.
+const DISPATCHER_VERSION: &str = concat!("shoal-sim/", env!("CARGO_PKG_VERSION"));
+
+/// What became of a report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The installer was told to keep silent, or had nobody to tell.
+    NotSent,
+    /// Acknowledged with 2xx.
+    Acknowledged {
+        /// How many attempts it took.
+        attempts: u32,
+    },
+    /// Refused with a status that trying again does not change.
+    Refused {
+        /// The status code.
+        status: u16,
+    },
+    /// Never acknowledged.
+    GaveUp {
+        /// How many attempts were made.
+        attempts: u32,
+        /// The last failure.
+        reason: String,
+    },
+}
+
+/// The body of a report.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'job> {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_step: Option<&'job str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'job str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<&'job str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    percent: Option<u8>,
+    job_id: &'job str,
+    delivery_id: Uuid,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_target: Option<&'job str>,
+    started_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finished_at: Option<Timestamp>,
+    schema_id: &'job str,
+    dispatcher_version: &'static str,
+}
+
+/// Reports of one run of the installer.
+pub(super) struct Reporter {
+    client: reqwest::Client,
+    job: JobDocument,
+    generation: u64,
+    started_at: Timestamp,
+    cancel: CancellationToken,
+}
+
+impl Reporter {
+    pub(super) fn new(
+        client: reqwest::Client,
+        job: JobDocument,
+        generation: u64,
+        started_at: Timestamp,
+        cancel: CancellationToken,
+    ) -> Self {
+        Self { client, job, generation, started_at, cancel }
+    }
+
+    /// The report of a success.
+    pub(super) fn success<'job>(&'job self, task_target: &'job str) -> Report<'job> {
+        Report { task_target: Some(task_target), ..self.report("success", "success") }
+    }
+
+    /// The report of a failure.
+    pub(super) fn failed<'job>(
+        &'job self,
+        task_target: Option<&'job str>,
+        failed_step: &'job str,
+        message: &'job str,
+    ) -> Report<'job> {
+        let (failed_step, message) = (Some(failed_step), Some(message));
+        Report { failed_step, message, task_target, ..self.report("failed", "failed") }
+    }
+
+    /// Tells which unit begins; nobody waits for the answer to be good.
+    pub(super) async fn progress(&self, step: &str, percent: u8) {
+        let report = Report {
+            step: Some(step),
+            percent: Some(percent),
+            finished_at: None,
+            ..self.report("progress", &format!("progress {step}"))
+        };
+        let _ = self.post(&report).await;
+    }
+
+    /// Sends until it is acknowledged, refused, out of attempts or out of power.
+    pub(super) async fn deliver(&self, report: &Report<'_>, backoff: Backoff) -> Delivery {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let posted = tokio::select! {
+                biased;
+                posted = self.post(report) => posted,
+                () = self.cancel.cancelled() => return power_lost(attempts),
+            };
+            let reason = match posted {
+                Ok(status) if (200..300).contains(&status) => return Delivery::Acknowledged { attempts },
+                Ok(status) if !(status >= 500 || matches!(status, 408 | 425 | 429)) => {
+                    return Delivery::Refused { status };
+                }
+                Ok(status) => format!("the controller answered {status}"),
+                Err(source) => super::media::chain(&source),
+            };
+            let Some(pause) = backoff.pause_after(attempts) else {
+                return Delivery::GaveUp { attempts, reason };
+            };
+            tokio::select! {
+                () = self.cancel.cancelled() => return power_lost(attempts),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn post(&self, report: &Report<'_>) -> Result<u16, reqwest::Error> {
+        let response = self
+            .client
+            .post(&self.job.webhook_url)
+            .header(SECRET_HEADER, &self.job.webhook_token)
+            .timeout(REQUEST_TIMEOUT)
+            .json(report)
+            .send()
+            .await?;
+        Ok(response.status().as_u16())
+    }
+
+    fn report(&self, status: &'static str, what: &str) -> Report<'_> {
+        // Derived, not random: a repeated report keeps its delivery id, and a run can be repeated exactly.
+        let name = format!("{}/{}/{what}", self.job.job_id, self.generation);
+        Report {
+            status,
+            failed_step: None,
+            message: None,
+            step: None,
+            percent: None,
+            job_id: &self.job.job_id,
+            delivery_id: Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()),
+            task_target: None,
+            started_at: self.started_at,
+            finished_at: Some(Timestamp::now()),
+            schema_id: &self.job.recipe_schema_id,
+            dispatcher_version: DISPATCHER_VERSION,
+        }
+    }
+}
+
+fn power_lost(attempts: u32) -> Delivery {
+    Delivery::GaveUp { attempts, reason: "the power went off".to_owned() }
+}

@@ -1,0 +1,421 @@
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    backoff::Backoff,
+    disk,
+    test_kit::{Report, Site, TOKEN, recipe, task_iso},
+};
+
+const SERIAL: &str = "XF-12345ABC";
+
+/// A machine in front of a site.
+struct Bench {
+    site: Site,
+    disks: tempfile::TempDir,
+    behaviour: InstallerBehaviour,
+    cancel: CancellationToken,
+    console: Console,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let quick =
+            Backoff { attempts: 4, first: Duration::from_millis(1), longest: Duration::from_millis(2) };
+        Self {
+            site: Site::start().await,
+            disks: tempfile::tempdir().unwrap(),
+            behaviour: InstallerBehaviour {
+                report_backoff: quick,
+                pull_backoff: quick,
+                ..Default::default()
+            },
+            cancel: CancellationToken::new(),
+            console: Console::default(),
+        }
+    }
+
+    fn machine(&self) -> Arc<Machine> {
+        Arc::new(Machine::new(SERIAL, Machine::usual_disks(), self.disks.path()))
+    }
+
+    /// Boots with the maintenance ISO in CD1 and the given media in the other drives.
+    async fn boot(&self, others: &[String]) -> InstallReport {
+        let boot = self.site.maintenance();
+        self.boot_from(boot, others).await
+    }
+
+    async fn boot_from(&self, boot: String, others: &[String]) -> InstallReport {
+        let mut media = vec![Medium { slot: "CD1".into(), url: boot }];
+        for (index, url) in others.iter().enumerate() {
+            media.push(Medium { slot: format!("CD{}", index + 2), url: url.clone() });
+        }
+        let tools = Tools::new().unwrap();
+        let os = MaintenanceOs::new(self.machine(), self.behaviour.clone(), tools, self.console.clone());
+        os.run(MediaBoot { generation: 1, booted: "CD1".into(), media, cancel: self.cancel.clone() }).await
+    }
+
+    /// The usual boot: own task in the second drive.
+    async fn boot_task(&self, recipe: &Value, more: &[(&str, &str)]) -> InstallReport {
+        let task = self.site.task("task.iso", &self.site.job(SERIAL), recipe, more);
+        self.boot(&[task]).await
+    }
+
+    fn reports(&self) -> Vec<Report> {
+        self.site.reports.borrow().clone()
+    }
+
+    fn only_report(&self) -> Value {
+        let reports = self.reports();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert_eq!(reports[0].secret, TOKEN);
+        reports[0].body.clone()
+    }
+
+    fn disk_was_touched(&self) -> bool {
+        std::fs::read_dir(self.disks.path()).unwrap().next().is_some()
+    }
+}
+
+#[track_caller]
+fn failed_with(report: &InstallReport, unit: &str, wanted: &str) {
+    let Outcome::Failed { failed_step, reason } = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(failed_step, unit);
+    assert!(reason.contains(wanted), "{reason}");
+}
+
+#[tokio::test]
+async fn a_recipe_becomes_an_installed_disk_and_a_report() {
+    let bench = Bench::new().await;
+    let image = bench.site.push_rootfs().await;
+    let report = bench.boot_task(&recipe(), &[("user-data", "#!/bin/bash\n")]).await;
+    let Outcome::Succeeded(installed) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(report.delivery, Delivery::Acknowledged { attempts: 1 });
+    assert_eq!(installed.image_digest, image.digest);
+    assert_eq!(installed.os_name, "Shoal Demo Linux 22.04");
+    let (device, booted) = bench.machine().boot_from_disk().unwrap();
+    assert_eq!((device.as_str(), &booted), ("/dev/sda", installed.as_ref()));
+    let parts = installed.table.entries();
+    assert_eq!((parts[0].type_guid, parts[0].bytes()), (disk::EFI_SYSTEM, 512 << 20));
+    assert_eq!(parts[1].type_guid, disk::LINUX_FILESYSTEM);
+
+    let body = bench.only_report();
+    assert_eq!(body["status"], "success");
+    assert_eq!(body["job_id"], "job-of-XF-12345ABC");
+    assert_eq!(body["task_target"], "install-linux.target");
+    assert_eq!(body["schema_id"], "https://shoal.dev/provisioner/recipe.schema.json");
+    assert!(body["delivery_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
+    let time = |key: &str| body[key].as_str().unwrap().parse::<Timestamp>().unwrap();
+    assert!(time("started_at") <= time("finished_at"));
+    assert!(body.get("failed_step").is_none() && body.get("percent").is_none());
+    let leftovers = std::fs::read_dir(bench.machine().directory.clone()).unwrap().count();
+    assert_eq!(leftovers, 1, "only the disk remains, no layers");
+}
+
+#[tokio::test]
+async fn user_data_lands_where_cloud_init_looks_for_it() {
+    let bench = Bench::new().await;
+    bench.site.push_rootfs().await;
+    let report = bench.boot_task(&recipe(), &[("user-data", "marker-of-user-data")]).await;
+    let Outcome::Succeeded(plain) = report.outcome else { panic!("{report:?}") };
+    let mut with_drive = recipe();
+    let small = json!({ "size": "16M", "type_guid": "8300", "format": "vfat", "label": "cidata" });
+    with_drive["partition_layout"].as_array_mut().unwrap().insert(1, small);
+    let report = bench.boot_task(&with_drive, &[("user-data", "marker-of-user-data")]).await;
+    let Outcome::Succeeded(drive) = report.outcome else { panic!("{report:?}") };
+    // The seed is two entries of the root file system, or a record of its own in the config drive.
+    assert_eq!(plain.entries, drive.entries + 2);
+    let machine = bench.machine();
+    let bytes = {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::open(machine.disk_file(&machine.disks[0])).unwrap();
+        let cidata = &drive.table.entries()[1];
+        assert_eq!(cidata.name, "cidata");
+        let mut bytes = vec![0u8; 16 * 1024];
+        file.read_exact_at(&mut bytes, cidata.offset()).unwrap();
+        bytes
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("marker-of-user-data") && text.contains("instance-id: XF-12345ABC"));
+}
+
+#[tokio::test]
+async fn a_unit_told_to_fail_is_the_failed_step() {
+    for unit in [unit::DISPATCHER, unit::PARTITION, unit::IMAGE_LINUX, unit::BOOTLOADER_LINUX] {
+        let mut bench = Bench::new().await;
+        bench.site.push_rootfs().await;
+        bench.behaviour.fail_at = Some(unit.to_owned());
+        let report = bench.boot_task(&recipe(), &[]).await;
+        failed_with(&report, unit, "failed on purpose");
+        let body = bench.only_report();
+        assert_eq!((&body["status"], &body["failed_step"]), (&json!("failed"), &json!(unit)));
+        assert!(bench.machine().boot_from_disk().is_err(), "{unit}");
+    }
+}
+
+#[tokio::test]
+async fn a_task_for_another_machine_is_refused_without_touching_disk_or_network() {
+    let bench = Bench::new().await;
+    let foreign = bench.site.task("task.iso", &bench.site.job("OTHER"), &recipe(), &[]);
+    let report = bench.boot(&[foreign]).await;
+    let Outcome::Refused { reason } = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(reason, "this machine is XF-12345ABC, the media hold a task for OTHER");
+    assert_eq!(report.delivery, Delivery::NotSent);
+    assert!(bench.reports().is_empty() && !bench.disk_was_touched());
+    assert_eq!(bench.site.requests("/v2/"), 0);
+    let none = bench.boot(&[]).await;
+    assert_eq!(none.outcome, Outcome::Refused { reason: "no medium holds a job.json".into() });
+}
+
+#[tokio::test]
+async fn of_several_tasks_the_newest_of_this_machine_wins() {
+    let mut bench = Bench::new().await;
+    bench.behaviour.fail_at = Some(unit::PARTITION.to_owned());
+    let mut media = Vec::new();
+    for (name, serial, id, at) in [
+        ("a.iso", SERIAL, "older", "2025-11-03T20:30:00Z"),
+        ("b.iso", SERIAL, "newest", "2025-11-05T20:30:00+01:00"),
+        ("c.iso", SERIAL, "middle", "2025-11-05T19:29:59Z"),
+        ("d.iso", "OTHER", "foreign", "2026-01-01T00:00:00Z"),
+    ] {
+        let mut job = bench.site.job(serial);
+        job["job_id"] = json!(id);
+        job["created_at"] = json!(at);
+        media.push(bench.site.task(name, &job, &recipe(), &[]));
+    }
+    media.push(bench.site.put_media("broken.iso", vec![0xFF; 700_000]));
+    assert_eq!(bench.boot(&media).await.job_id.as_deref(), Some("newest"));
+}
+
+#[tokio::test]
+async fn a_single_drive_finds_its_task_beside_the_maintenance_os() {
+    let bench = Bench::new().await;
+    bench.site.push_rootfs().await;
+    let mut tree = iso9660::Tree::new();
+    tree.add_file("maintenance-os.json", r#"{"name":"x","version":"1"}"#).unwrap();
+    tree.add_file("efi.img", vec![0u8; 2048]).unwrap();
+    for (name, text) in [
+        ("task/job.json", bench.site.job(SERIAL).to_string()),
+        ("task/recipe.json", recipe().to_string()),
+        ("task/recipe.schema.json", crate::test_kit::SCHEMA.to_owned()),
+    ] {
+        tree.add_file(name, text).unwrap();
+    }
+    let mut options = iso9660::Options::new(iso9660::Profile::Boot, "SPLICED", 0);
+    options.boot =
+        Some(iso9660::Boot { bios: None, uefi: Some(iso9660::UefiBoot { path: "efi.img".into() }) });
+    let plan = iso9660::Plan::new(&tree, &options).unwrap();
+    let url = bench.site.put_media("boot.iso", crate::test_kit::bytes_of(&plan));
+    let report = bench.boot_from(url, &[]).await;
+    assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_boot_medium_that_cannot_boot_or_is_something_else_hangs_in_silence() {
+    let bench = Bench::new().await;
+    let task = bench.site.task("task.iso", &bench.site.job(SERIAL), &recipe(), &[]);
+    for (boot, wanted) in [
+        (task.clone(), "no El Torito boot entry"),
+        (bench.site.put_media("zeros.iso", vec![0; 700_000]), "cannot be read"),
+        (format!("{}/t1/none.iso", bench.site.base), "404"),
+    ] {
+        let report = bench.boot_from(boot, std::slice::from_ref(&task)).await;
+        let Outcome::NotBootable { reason } = &report.outcome else { panic!("{report:?}") };
+        assert!(reason.contains(wanted), "{reason}");
+    }
+    assert!(bench.reports().is_empty() && !bench.disk_was_touched());
+}
+
+#[tokio::test]
+async fn damaged_task_images_never_reach_the_disk() {
+    let bench = Bench::new().await;
+    let job = bench.site.job(SERIAL);
+    let honest = task_iso("", &job, &recipe(), &[]);
+    // No descriptors: nobody can be told.
+    let mut headless = honest.clone();
+    headless[16 * 2048..20 * 2048].fill(0);
+    let report = bench.boot(&[bench.site.put_media("a.iso", headless)]).await;
+    assert!(matches!(report.outcome, Outcome::Refused { .. }), "{report:?}");
+    // A recipe that is no JSON any more: the job is known, so the controller is told.
+    let mut scribbled = honest.clone();
+    let at = scribbled.windows(11).position(|window| window == b"task_target").unwrap();
+    scribbled[at - 2] = b'!';
+    let report = bench.boot(&[bench.site.put_media("b.iso", scribbled)]).await;
+    failed_with(&report, unit::DISPATCHER, "recipe.json");
+    assert_eq!(bench.only_report()["failed_step"], unit::DISPATCHER);
+    assert!(!bench.disk_was_touched());
+}
+
+#[tokio::test]
+async fn the_schema_in_the_image_decides_about_the_recipe() {
+    let bench = Bench::new().await;
+    let mut bad = recipe();
+    bad["partition_layout"][0]["size"] = json!("-1G");
+    bad["user_data"] = json!({ "canary": "secret-user-data" });
+    let report = bench.boot_task(&bad, &[]).await;
+    failed_with(&report, unit::DISPATCHER, "/partition_layout/0/size");
+    assert!(!format!("{report:?}").contains("secret-user-data"));
+
+    let mut job = bench.site.job(SERIAL);
+    job["recipe_schema_id"] = json!("https://shoal.dev/another");
+    let report = bench.boot(&[bench.site.task("task.iso", &job, &recipe(), &[])]).await;
+    failed_with(&report, unit::DISPATCHER, "job.json names");
+
+    let esxi = json!({ "task_target": "install-esxi.target", "ks_cfg": "x" });
+    failed_with(
+        &bench.boot_task(&esxi, &[]).await,
+        unit::DISPATCHER,
+        "does not exist on this maintenance OS",
+    );
+    assert!(!bench.disk_was_touched());
+}
+
+#[tokio::test]
+async fn a_controller_ca_that_is_none_leaves_nobody_to_tell() {
+    let bench = Bench::new().await;
+    let mut job = bench.site.job(SERIAL);
+    job["controller_ca"] = json!("not a certificate");
+    let report = bench.boot(&[bench.site.task("task.iso", &job, &recipe(), &[])]).await;
+    failed_with(&report, unit::DISPATCHER, "controller_ca of job.json");
+    assert_eq!(report.delivery, Delivery::NotSent);
+    assert!(!bench.disk_was_touched());
+}
+
+#[tokio::test]
+async fn each_unit_fails_for_its_own_reason() {
+    let bench = Bench::new().await;
+    let image = bench.site.push_rootfs().await;
+    let mut no_disk = recipe();
+    no_disk["target_disk"] = json!("/dev/sdz");
+    failed_with(&bench.boot_task(&no_disk, &[]).await, unit::PARTITION, "there is no /dev/sdz");
+    let mut too_big = recipe();
+    too_big["partition_layout"][0]["size"] = json!("9T");
+    failed_with(&bench.boot_task(&too_big, &[]).await, unit::PARTITION, "does not fit");
+    let mut no_image = recipe();
+    no_image["oci_url"] = json!("h.x/os-images/ubuntu-rootfs:none");
+    failed_with(&bench.boot_task(&no_image, &[]).await, unit::IMAGE_LINUX, "404");
+    let mut tight = recipe();
+    tight["partition_layout"][1]["size"] = json!("1M");
+    let grown = crate::images::RootfsSpec { payload_bytes: 2 << 20, ..Default::default() };
+    let grown = crate::images::rootfs_image(&grown).unwrap();
+    let authorization =
+        crate::oci::Authorization::Basic { username: "pull".into(), password: "pull-token".into() };
+    let client = http::api_client(None).unwrap();
+    let repository = crate::test_kit::REPOSITORY;
+    crate::images::push(client, &bench.site.base, repository, "big", authorization, &grown).await.unwrap();
+    tight["oci_url"] = json!(format!("h.x/{repository}:big"));
+    failed_with(&bench.boot_task(&tight, &[]).await, unit::IMAGE_LINUX, "make it larger");
+    let mut no_esp = recipe();
+    no_esp["partition_layout"].as_array_mut().unwrap().remove(0);
+    failed_with(&bench.boot_task(&no_esp, &[]).await, unit::BOOTLOADER_LINUX, "no EFI system partition");
+
+    let digest = &image.blobs[0].digest;
+    let mut layer = image.blobs[0].bytes.to_vec();
+    layer[1000] ^= 1;
+    bench.site.shared.blobs.lock().unwrap().insert(digest.clone(), layer.into());
+    failed_with(&bench.boot_task(&recipe(), &[]).await, unit::IMAGE_LINUX, "content is damaged");
+    assert!(bench.machine().boot_from_disk().is_err());
+    assert_eq!(bench.reports().last().unwrap().body["failed_step"], unit::IMAGE_LINUX);
+}
+
+#[tokio::test]
+async fn the_report_is_sent_again_after_503_and_429_but_not_after_401() {
+    let mut bench = Bench::new().await;
+    bench.behaviour.fail_at = Some(unit::PARTITION.to_owned());
+    bench.site.shared.answers.lock().unwrap().extend([503, 429]);
+    let report = bench.boot_task(&recipe(), &[]).await;
+    assert_eq!(report.delivery, Delivery::Acknowledged { attempts: 3 });
+    let ids: Vec<_> = bench.reports().iter().map(|report| report.body["delivery_id"].clone()).collect();
+    assert!(ids.len() == 3 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    bench.site.shared.answers.lock().unwrap().extend([401]);
+    assert_eq!(bench.boot_task(&recipe(), &[]).await.delivery, Delivery::Refused { status: 401 });
+    bench.site.shared.answers.lock().unwrap().extend([500; 9]);
+    let delivery = bench.boot_task(&recipe(), &[]).await.delivery;
+    assert!(matches!(delivery, Delivery::GaveUp { attempts: 4, .. }), "{delivery:?}");
+}
+
+#[tokio::test]
+async fn an_installer_can_keep_silent_or_repeat_itself_or_tell_more() {
+    let mut bench = Bench::new().await;
+    bench.site.push_rootfs().await;
+    bench.behaviour.never_report = true;
+    let report = bench.boot_task(&recipe(), &[]).await;
+    assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
+    assert_eq!((report.delivery, bench.reports().len()), (Delivery::NotSent, 0));
+
+    bench.behaviour = InstallerBehaviour { report_twice: true, report_progress: true, ..Default::default() };
+    bench.boot_task(&recipe(), &[]).await;
+    let reports = bench.reports();
+    let status: Vec<_> = reports.iter().map(|report| report.body["status"].as_str().unwrap()).collect();
+    assert_eq!(status, ["progress", "progress", "progress", "success", "success"]);
+    assert_eq!(reports[0].body["step"], unit::PARTITION);
+    assert_eq!(reports[3].body["delivery_id"], reports[4].body["delivery_id"]);
+    assert_ne!(reports[0].body["delivery_id"], reports[1].body["delivery_id"]);
+}
+
+#[tokio::test]
+async fn power_off_ends_the_installation_wherever_it_is() {
+    for prefix in
+        ["/t1/boot.iso", "/t1/task.iso", "/v2/os-images/ubuntu-rootfs/blobs/", "/api/v1/status-webhook/"]
+    {
+        let bench = Bench::new().await;
+        bench.site.push_rootfs().await;
+        *bench.site.shared.stall.lock().unwrap() = Some(prefix.into());
+        let mut stalled = bench.site.stalled.clone();
+        let recipe = recipe();
+        let (report, ()) = tokio::join!(bench.boot_task(&recipe, &[]), async {
+            stalled.wait_for(|count| *count > 0).await.unwrap();
+            bench.cancel.cancel();
+        });
+        if prefix.starts_with("/api") {
+            assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
+            assert!(
+                matches!(&report.delivery, Delivery::GaveUp { reason, .. } if reason == "the power went off")
+            );
+        } else {
+            assert_eq!(
+                (&report.outcome, &report.delivery),
+                (&Outcome::PowerLost, &Delivery::NotSent),
+                "{prefix}"
+            );
+            assert!(bench.machine().boot_from_disk().is_err(), "{prefix}");
+        }
+        assert!(bench.reports().is_empty(), "{prefix}");
+    }
+}
+
+#[tokio::test]
+async fn no_line_of_the_console_holds_a_secret() {
+    let bench = Bench::new().await;
+    bench.site.push_rootfs().await;
+    let mut lines = bench.console.subscribe();
+    bench.boot_task(&recipe(), &[("user-data", "canary-user-data")]).await;
+    let mut all = String::new();
+    while let Ok(line) = lines.try_recv() {
+        all.push_str(&format!("{line:?}\n"));
+    }
+    for wanted in [
+        "CD2: volume TASK_0123456789A holds job",
+        "recipe accepted",
+        "layer sha256:",
+        "read back and verified",
+    ] {
+        assert!(all.contains(wanted), "{wanted} in\n{all}");
+    }
+    for secret in [TOKEN, "pull-token", "canary-user-data", "/t1/"] {
+        assert!(!all.contains(secret), "{secret} in\n{all}");
+    }
+}
+
+#[tokio::test]
+async fn installing_twice_gives_the_same_disk() {
+    let bench = Bench::new().await;
+    bench.site.push_rootfs().await;
+    let first = bench.boot_task(&recipe(), &[]).await.outcome;
+    let second = bench.boot_task(&recipe(), &[]).await.outcome;
+    assert_eq!(first, second);
+    assert!(matches!(first, Outcome::Succeeded(_)), "{first:?}");
+}

@@ -1,0 +1,74 @@
+//! The demo as a client of the public API.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, bail};
+use reqwest::{Client, Method, RequestBuilder};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use lab_machines::http::api_client;
+
+/// A client of the controller under its admin token.
+pub(super) struct DemoApi {
+    /// The controller's base URL.
+    pub(super) base: String,
+    http: Client,
+    token: SecretString,
+}
+
+impl DemoApi {
+    pub(super) fn new(address: SocketAddr, token: &SecretString) -> anyhow::Result<Self> {
+        let token = SecretString::from(token.expose_secret().to_owned());
+        Ok(Self { base: format!("http://{address}"), http: api_client(None)?, token })
+    }
+
+    /// Registers a server; `record` holds what is to be said of it besides.
+    pub(super) async fn register(
+        &self,
+        serial: &str,
+        address: &str,
+        user: &str,
+        password: &SecretString,
+        record: Value,
+    ) -> anyhow::Result<()> {
+        let mut body = record;
+        body["serial"] = json!(serial);
+        body["bmc_address"] = json!(address);
+        body["bmc_username"] = json!(user);
+        body["bmc_password"] = json!(password.expose_secret());
+        self.send(self.request(Method::POST, "/api/v1/servers").json(&body), "register a server")
+            .await
+            .map(drop)
+    }
+
+    pub(super) async fn create_job(&self, serial: &str, recipe: &str) -> anyhow::Result<String> {
+        let recipe: Value = serde_json::from_str(recipe)?;
+        let body = json!({ "server_serial": serial, "recipe": recipe });
+        let job = self.send(self.request(Method::POST, "/api/v1/jobs").json(&body), "create a job").await?;
+        job["job_id"].as_str().map(str::to_owned).context("the answer has no job_id")
+    }
+
+    pub(super) async fn job(&self, id: &str) -> anyhow::Result<Value> {
+        self.send(self.request(Method::GET, &format!("/api/v1/jobs/{id}")), "read a job").await
+    }
+
+    pub(super) async fn events(&self, id: &str, after: i64) -> anyhow::Result<Value> {
+        let path = format!("/api/v1/jobs/{id}/events?after={after}&limit=1000");
+        self.send(self.request(Method::GET, &path), "read events").await
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.base)).bearer_auth(self.token.expose_secret())
+    }
+
+    async fn send(&self, request: RequestBuilder, operation: &'static str) -> anyhow::Result<Value> {
+        let response = request.send().await.context(operation)?;
+        let status = response.status();
+        let body: Value = response.json().await.with_context(|| format!("{operation}: read the answer"))?;
+        if !status.is_success() {
+            bail!("{operation}: {status}: {}", body["message"].as_str().unwrap_or("no message"));
+        }
+        Ok(body)
+    }
+}

@@ -1,0 +1,143 @@
+//! `shoal sim`: simulated servers to try a controller on, without hardware.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use lab_bmc::{TwinConfig, VENDORS, VendorError};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+
+use crate::SimArgs;
+use controller::app::stop_signal;
+use lab_machines::admin::Admin;
+use lab_machines::{Farm, FarmConfig, HostKind, InstallerBehaviour, ServerSpec, images};
+
+/// The tag of the OS image that is written.
+const OS_TAG: &str = "22.04";
+
+/// Runs the simulated servers until told to stop.
+pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    if let Some(path) = &args.maintenance_iso {
+        write_maintenance_iso(path)?;
+        writeln!(std::io::stderr(), "maintenance ISO written to {}", path.display())?;
+    }
+    if let Some(folder) = &args.os_image {
+        images::rootfs_image(&images::RootfsSpec::default())?.write_layout(folder, OS_TAG)?;
+        writeln!(std::io::stderr(), "OS image written to {} with the tag {OS_TAG}", folder.display())?;
+    }
+    if args.list {
+        for vendor in VENDORS {
+            writeln!(out, "{:<16} {}", vendor.name, vendor.about()?)?;
+        }
+        return Ok(());
+    }
+    let serials = serials(&args);
+    if serials.is_empty() {
+        return Ok(());
+    }
+    let temporary = tempfile::tempdir()?;
+    let disks = args.disks.clone().unwrap_or_else(|| temporary.path().to_owned());
+    std::fs::create_dir_all(&disks)?;
+    let (password, made) = match args.bmc_password {
+        Some(password) => (password, false),
+        None => (random_password()?, true),
+    };
+    let specs = serials
+        .into_iter()
+        .zip(args.vendors.iter().cycle())
+        .map(|(serial, vendor)| {
+            let twin = TwinConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
+            let mut spec = ServerSpec::new(serial);
+            spec.twin = Some(Box::new(twin.in_time(args.time)));
+            spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };
+            spec.host = if args.idle_hosts { HostKind::Idles } else { HostKind::Boots };
+            Ok(spec)
+        })
+        .collect::<Result<_, VendorError>>()?;
+    let mut config = FarmConfig::new(specs, args.bmc_user.clone(), password.clone(), disks);
+    config.base_port = args.base_port;
+    config.https = args.https;
+    let farm = Farm::start(config).await?;
+    let admin = match args.admin_port {
+        Some(port) => Some(Admin::open(&farm, port).await?),
+        None => None,
+    };
+    for (server, vendor) in farm.servers().iter().zip(args.vendors.iter().cycle()) {
+        let address = &server.bmc_url;
+        if json {
+            let shown = json!({ "serial": server.serial, "bmc_address": address, "vendor": vendor });
+            writeln!(out, "{shown}")?;
+        } else {
+            writeln!(out, "{:<24} {address:<28} {vendor}", server.serial)?;
+        }
+    }
+    if let Some(admin) = &admin {
+        let url = admin.url();
+        match json {
+            true => writeln!(out, "{}", json!({ "admin": url }))?,
+            false => writeln!(out, "faults and journals: {url}/servers")?,
+        }
+    }
+    if made {
+        writeln!(out, "BMC user {}, password (shown only now): {}", args.bmc_user, password.expose_secret())?;
+    }
+    out.flush()?;
+    let mut console = farm.console();
+    let show = async {
+        let mut err = std::io::stderr();
+        // A reader that is too slow loses lines of a console, nothing else.
+        while let Some(line) = next_line(&mut console).await {
+            let _closed = writeln!(err, "{} {}: {}", line.serial, line.unit, line.text);
+        }
+    };
+    tokio::select! {
+        () = show => {}
+        () = stop_signal() => {}
+    }
+    farm.shutdown().await;
+    Ok(())
+}
+
+/// The next line of a console, skipping over what was lost; `None` when there will be no more.
+pub(super) async fn next_line(
+    console: &mut tokio::sync::broadcast::Receiver<lab_machines::ConsoleLine>,
+) -> Option<lab_machines::ConsoleLine> {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        match console.recv().await {
+            Ok(line) => return Some(line),
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return None,
+        }
+    }
+}
+
+fn serials(args: &SimArgs) -> Vec<String> {
+    // Without a word about servers there are three, unless only files were asked for.
+    let files_only = args.maintenance_iso.is_some() || args.os_image.is_some();
+    let usual = if args.serials.is_empty() && !files_only { 3 } else { 0 };
+    let counted = args.servers.unwrap_or(usual);
+    args.serials.iter().cloned().chain(numbered(counted)).collect()
+}
+
+/// Serials of simulated servers: `SIM-0001`, `SIM-0002` and so on.
+pub(super) fn numbered(servers: usize) -> impl Iterator<Item = String> {
+    (1..=servers).map(|number| format!("SIM-{number:04}"))
+}
+
+/// Writes the demo's maintenance ISO.
+pub(super) fn write_maintenance_iso(path: &Path) -> anyhow::Result<PathBuf> {
+    let plan = images::maintenance_iso()?;
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    plan.write_to(&mut file)?;
+    file.flush()?;
+    Ok(std::fs::canonicalize(path)?)
+}
+
+/// A password nobody else knows.
+pub(super) fn random_password() -> anyhow::Result<SecretString> {
+    let mut bytes = [0_u8; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness from the system: {error}"))?;
+    Ok(SecretString::from(hex::encode(bytes)))
+}

@@ -1,0 +1,154 @@
+//! The edge of one controller: everything it does to the world, and everything it hears of it, crosses here.
+//!
+//! ```text
+//!   controller --(database, BMC, answer)--> cross: dead? frozen? fuse burnt? a little delay --> world
+//! ```
+//!
+//! A crash is the end of all tasks of a controller at whatever await they are: from that moment nothing crosses any more. Who
+//! tries unwinds, as a thread of a killed process is simply gone; the database keeps what was committed, the twins what they
+//! were told. A frozen controller (a stopped process, a suspended machine) goes on later, and finds that time has passed.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::dice::Dice;
+use super::world::{World, lock};
+use engine::model::{Clock, Snapshot};
+use engine::store::{Around, Before, Broken};
+use engine::{Kinds, Standing, explain};
+
+/// The process of this task is gone.
+struct Gone;
+
+/// One controller's edge.
+pub(super) struct Boundary {
+    /// The name the controller claims under.
+    pub(super) owner: String,
+    /// Ends with the controller.
+    pub(super) death: CancellationToken,
+    /// What explains the states it commits, while it lives: they know the network, and the network knows this edge.
+    kinds: Mutex<Option<Kinds>>,
+    world: Arc<World>,
+    dice: Dice,
+    frozen: AtomicBool,
+    /// Wakes in the order of arrival: a `watch` would choose one by chance.
+    thaw: Notify,
+    /// Crossings until it dies by itself; below zero never.
+    fuse: AtomicI64,
+}
+
+impl Boundary {
+    pub(super) fn new(world: &Arc<World>, owner: String, number: u64) -> Arc<Self> {
+        Arc::new(Self {
+            owner,
+            death: CancellationToken::new(),
+            kinds: Mutex::new(None),
+            dice: Dice::new(world.plan.seed, &format!("boundary {number}")),
+            world: Arc::clone(world),
+            frozen: AtomicBool::new(false),
+            thaw: Notify::new(),
+            fuse: AtomicI64::new(-1),
+        })
+    }
+
+    /// Explains, from now on, what the controller commits.
+    pub(super) fn explain_by(&self, kinds: Kinds) {
+        *lock(&self.kinds) = Some(kinds);
+    }
+
+    /// The end: nothing crosses any more, and nothing of the controller is kept.
+    pub(super) fn end(&self) {
+        self.death.cancel();
+        *lock(&self.kinds) = None;
+    }
+
+    /// Dies after so many further crossings.
+    pub(super) fn light_fuse(&self, crossings: u64) {
+        self.fuse.store(i64::try_from(crossings).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
+    /// Stops or goes on.
+    pub(super) fn freeze(&self, frozen: bool) {
+        self.frozen.store(frozen, Ordering::Relaxed);
+        self.thaw.notify_waiters();
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.death.is_cancelled()
+    }
+
+    /// Crosses, or is stopped here for ever.
+    pub(super) async fn cross(&self) {
+        self.alive();
+        self.thawed().await;
+        if self.fuse.load(Ordering::Relaxed) >= 0 && self.fuse.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.world.note(&format!("crash of {}", self.owner));
+            self.death.cancel();
+        }
+        self.alive();
+        if !self.world.is_calm() {
+            match self.dice.below(20) {
+                0 | 1 => tokio::task::yield_now().await,
+                2 => tokio::time::sleep(self.dice.time(Duration::ZERO, Duration::from_millis(40))).await,
+                _ => {}
+            }
+            self.thawed().await;
+            self.alive();
+        }
+        self.world.crossed(self);
+    }
+
+    async fn thawed(&self) {
+        while self.frozen.load(Ordering::Relaxed) {
+            self.thaw.notified().await;
+            self.alive();
+        }
+    }
+
+    fn alive(&self) {
+        if self.is_dead() {
+            // Not a panic: nothing is printed, and nothing of it is a defect.
+            resume_unwind(Box::new(Gone));
+        }
+    }
+
+    /// The work of the process, until it dies.
+    pub(super) async fn while_alive<T>(&self, work: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            () = self.death.cancelled() => resume_unwind(Box::new(Gone)),
+            done = work => done,
+        }
+    }
+}
+
+#[async_trait]
+impl Around for Boundary {
+    async fn before(&self, _operation: &'static str, writes: bool) -> Before {
+        self.cross().await;
+        if writes { self.world.database() } else { Before::GoOn }
+    }
+
+    async fn after(&self, _operation: &'static str, writes: bool) {
+        if writes {
+            self.cross().await;
+        }
+    }
+
+    fn broken(&self, rule: Broken) {
+        self.world.judge.violation(format!("{}: {}", rule.rule, rule.subject));
+    }
+
+    fn seen(&self, snapshot: &Snapshot) {
+        let kinds = lock(&self.kinds);
+        let Some(kinds) = kinds.as_ref() else { return };
+        let explanation = explain(snapshot, kinds, &Standing::default(), self.world.wall().now());
+        self.world.judge.explained(snapshot.run.id, &explanation);
+    }
+}

@@ -1,0 +1,191 @@
+//! What boots on the machines of a world: a maintenance OS that reads its task, takes its time, and reports as well as the
+//! network lets it.
+//!
+//! ```text
+//!   boot from a medium -> job.json out of the real image -> minutes of work -> report, again until it is answered
+//!                              | not to be had: it hangs        | power lost: gone      | lost, doubled, an hour late
+//!                              |
+//!                              ks.cfg: an installer that cannot report -> restarts warm, twice
+//! ```
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::Method;
+use lab_bmc::{BootContext, BootSource, Host};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::judge::Reported;
+use super::network::Asked;
+use super::world::World;
+use engine::model::{RunId, Serial};
+
+/// How often media are asked for before the machine gives up and hangs.
+const MEDIA_TRIES: u32 = 12;
+/// How often a report is sent before the machine gives up.
+const REPORT_TRIES: u32 = 40;
+/// The largest job document.
+const MAX_DOCUMENT: u64 = 1 << 20;
+
+/// The restart of an installer into its second half.
+const FIRST: u32 = 1;
+/// Its restart into the system it has installed.
+const SECOND: u32 = 2;
+
+/// All machines of a world.
+pub(super) struct Machines(pub(super) Weak<World>);
+
+/// What a machine needs of `job.json`.
+#[derive(Clone, Deserialize)]
+struct Task {
+    job_id: RunId,
+    server_serial: String,
+    webhook_url: String,
+    webhook_token: String,
+}
+
+impl Host for Machines {
+    fn power_on(&self, boot: BootContext) {
+        let Some(world) = self.0.upgrade() else { return };
+        let from = match &boot.boots_from {
+            BootSource::Disk => "disk",
+            BootSource::Media { .. } => "medium",
+        };
+        world.note(&format!("{} boots from {from}", boot.serial));
+        let Ok(serial) = boot.serial.parse::<Serial>() else { return };
+        match world.restarted(&serial) {
+            // The system that was installed.
+            Some(SECOND) => return,
+            Some(_) => {
+                tokio::spawn(async move {
+                    let pause = world.machine_dice.seconds(60, 600);
+                    restart_after(&world, &boot, pause, SECOND).await;
+                });
+                return;
+            }
+            None => world.judge.booted(&world, &serial, &boot.boots_from),
+        }
+        if matches!(boot.boots_from, BootSource::Media { .. }) {
+            tokio::spawn(async move {
+                let cancel = boot.cancel.clone();
+                tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => {}
+                    () = install(&world, &boot) => {}
+                }
+            });
+        }
+    }
+
+    fn power_off(&self, _serial: &str) {}
+}
+
+async fn install(world: &Arc<World>, boot: &BootContext) {
+    let dice = &world.machine_dice;
+    tokio::time::sleep(dice.seconds(5, 90)).await;
+    let Some((task, reports)) = find_task(world, boot).await else { return };
+    if dice.in_thousand(world.plan.silent) {
+        return world.note(&format!("{} hangs", boot.serial));
+    }
+    if !reports {
+        return restart_after(world, boot, dice.seconds(120, 1500), FIRST).await;
+    }
+    let minutes = dice.below(25);
+    for done in 0..minutes {
+        tokio::time::sleep(dice.seconds(30, 90)).await;
+        if dice.below(8) == 0 {
+            let report =
+                json!({ "status": "progress", "step": "install-linux", "percent": done * 100 / minutes });
+            send(world, &task, report).await;
+        }
+    }
+    let (reported, report) = if dice.in_thousand(world.plan.failing) {
+        (
+            Reported::Failed,
+            json!({ "status": "failed", "failed_step": "image-linux.service", "job_id": task.job_id }),
+        )
+    } else {
+        (Reported::Success, json!({ "status": "success", "job_id": task.job_id }))
+    };
+    world.note(&format!("{} is done: {reported:?}", boot.serial));
+    if world.trouble(80) {
+        repeat_later(world, &task, report.clone(), reported);
+    }
+    let mut pause = Duration::from_secs(1);
+    for _ in 0..REPORT_TRIES {
+        // Lost on its way, or its answer is.
+        let lost = world.trouble(150);
+        if !(lost && dice.below(2) == 0) {
+            let status = deliver(world, &task, report.clone(), reported).await;
+            if !lost && status.is_some_and(|status| status < 500 && status != 429) {
+                return;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(300));
+    }
+}
+
+/// The network delivers the report once more, much later, whatever has become of the machine.
+fn repeat_later(world: &Arc<World>, task: &Task, report: Value, reported: Reported) {
+    let (world, task) = (Arc::clone(world), task.clone());
+    let late = world.machine_dice.seconds(1, 3600);
+    tokio::spawn(async move {
+        tokio::time::sleep(late).await;
+        deliver(&world, &task, report, reported).await;
+    });
+}
+
+/// Sends a final report and writes down what was promised for it.
+async fn deliver(world: &Arc<World>, task: &Task, report: Value, reported: Reported) -> Option<u16> {
+    let answer = send(world, task, report).await?;
+    if answer.0 == 200 && answer.1["idempotent"] != json!(true) {
+        world.judge.report_acknowledged(task.job_id, reported);
+    }
+    Some(answer.0)
+}
+
+async fn send(world: &Arc<World>, task: &Task, report: Value) -> Option<(u16, Value)> {
+    let url = url::Url::parse(&task.webhook_url).ok()?;
+    let answer = world
+        .call(Asked {
+            method: Method::POST,
+            path: url.path(),
+            header: Some(("x-webhook-secret", task.webhook_token.clone())),
+            body: Some(report),
+        })
+        .await?;
+    Some((answer.status, answer.body))
+}
+
+/// An installer that is done with its half restarts its machine; unless that was switched off before.
+async fn restart_after(world: &Arc<World>, boot: &BootContext, pause: Duration, time: u32) {
+    let Ok(serial) = boot.serial.parse() else { return };
+    tokio::select! {
+        biased;
+        () = boot.cancel.cancelled() => {}
+        () = tokio::time::sleep(pause) => world.restart(&serial, time),
+    }
+}
+
+/// The task of this machine, from whichever medium holds it, and whether its system can report.
+async fn find_task(world: &Arc<World>, boot: &BootContext) -> Option<(Task, bool)> {
+    for _ in 0..MEDIA_TRIES {
+        for medium in boot.media.iter().rev() {
+            let Some(bytes) = world.image(medium.url.as_str()).await else { continue };
+            let Ok(image) = iso9660::Image::open(bytes.to_vec()) else { continue };
+            for folder in ["", "task/"] {
+                let task = image.read(&format!("{folder}job.json"), MAX_DOCUMENT).ok();
+                let task = task.and_then(|bytes| serde_json::from_slice::<Task>(&bytes).ok());
+                if let Some(task) = task.filter(|task| task.server_serial == boot.serial) {
+                    let scripted = image.read(&format!("{folder}ks.cfg"), MAX_DOCUMENT).is_ok();
+                    return Some((task, !scripted));
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(20)).await;
+    }
+    world.note(&format!("{} finds no task", boot.serial));
+    None
+}

@@ -1,0 +1,179 @@
+//! Somebody who is told of events: the receiver of a world's outgoing webhook.
+//!
+//! ```text
+//!   courier --Mail (delay, death of the process)--> signed? the same as before? in order? --> 204
+//!                     \- 500, nobody there, an answer that is lost: by the seed
+//!   at the end: every event of the log that was wanted was taken
+//! ```
+//!
+//! Invariant: what is taken once is in order for each job; what is taken twice is the same bytes under the same id.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::boundary::Boundary;
+use super::dice::Dice;
+use super::world::World;
+use controller::webhooks::{Carrier, Delivery};
+use engine::model::WebhookId;
+use engine::store::StoreError;
+use secrets::{hmac_sha256, sha256};
+
+/// Where events are posted to.
+pub(super) const URL: &str = "http://10.2.0.1/events";
+/// What they are signed with.
+pub(super) const SECRET: &str = "selftest-secret-of-the-receiver";
+/// Events read at once when all is over.
+const PAGE: u32 = 1000;
+
+/// The way of one controller to the receiver.
+pub(super) struct Mail {
+    pub(super) boundary: Arc<Boundary>,
+    pub(super) world: Arc<World>,
+}
+
+#[async_trait]
+impl Carrier for Mail {
+    async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String> {
+        self.boundary.cross().await;
+        let pause = self.world.receiver.dice.time(Duration::from_millis(1), Duration::from_millis(80));
+        let answered = async {
+            tokio::time::sleep(pause).await;
+            self.world.receiver.answer(&self.world, delivery)
+        };
+        let answer = self.boundary.while_alive(answered).await;
+        self.boundary.cross().await;
+        answer
+    }
+}
+
+/// Who is told.
+pub(super) struct Receiver {
+    dice: Dice,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// What was taken of each webhook, by the number of the event.
+    taken: BTreeMap<WebhookId, BTreeMap<i64, [u8; 32]>>,
+    /// The last that was taken of each job.
+    last: BTreeMap<(WebhookId, String), i64>,
+    /// Nobody is there before this time of the world.
+    gone_until: Duration,
+}
+
+impl Receiver {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { dice: Dice::new(seed, "receiver"), seen: Mutex::default() }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, world: &World, delivery: Delivery<'_>) -> Result<u16, String> {
+        let nobody = || Err("nobody is there".to_owned());
+        if world.has_trouble() {
+            let now = world.clock.passed();
+            match self.dice.below(300) {
+                0 => {
+                    let away = self.dice.seconds(30, 5400);
+                    world.note(&format!("the receiver is away for {} s", away.as_secs()));
+                    self.seen().gone_until = now + away;
+                }
+                1..=20 => return Ok(500),
+                21..=40 => {
+                    self.take(world, delivery);
+                    return Err("the answer is lost".to_owned());
+                }
+                _ => {}
+            }
+            if now < self.seen().gone_until {
+                return nobody();
+            }
+        }
+        self.take(world, delivery);
+        Ok(204)
+    }
+
+    /// Takes an event, and looks whether it may come now.
+    fn take(&self, world: &World, delivery: Delivery<'_>) {
+        if !signed(delivery) {
+            world.judge.violation(format!("delivery {} is not signed as documented", delivery.id));
+        }
+        let body: Value = serde_json::from_str(delivery.body).unwrap_or(Value::Null);
+        let webhook = body["webhook_id"].as_str().and_then(|id| id.parse::<WebhookId>().ok());
+        let (Some(webhook), Some(seq)) = (webhook, body["event"]["seq"].as_i64()) else {
+            return world.judge.violation(format!("delivery {} says nothing of an event", delivery.id));
+        };
+        if delivery.id != webhook.delivery(seq) {
+            world.judge.violation(format!("event {seq} is delivered as {}", delivery.id));
+        }
+        let job = body["event"]["job_id"].as_str().unwrap_or_default().to_owned();
+        let digest = sha256(delivery.body);
+        let (before, last) = {
+            let mut seen = self.seen();
+            let before = seen.taken.entry(webhook).or_default().insert(seq, digest);
+            let last = seen.last.entry((webhook, job.clone())).or_insert(seq);
+            let was = *last;
+            *last = was.max(seq);
+            (before, was)
+        };
+        match before {
+            Some(before) if before != digest => {
+                world.judge.violation(format!("event {seq} was delivered twice, and differently"));
+            }
+            None if seq < last => world.judge.violation(format!(
+                "event {seq} of job {job} was delivered after event {last} of the same job"
+            )),
+            _ => {}
+        }
+    }
+
+    /// When all is over: nothing that happened since a webhook was made was kept from it.
+    pub(super) async fn judge(&self, world: &World) -> Result<(), StoreError> {
+        let store = world.observer();
+        for webhook in store.webhooks().await? {
+            let made = webhook.id.to_string();
+            let (mut after, mut since) = (0, None);
+            loop {
+                let page = store.outgoing(after, PAGE).await?;
+                let Some(last) = page.last() else { break };
+                after = last.event.seq;
+                for out in &page {
+                    let event = &out.event;
+                    let about = event.data.as_ref().map(|data| data.value()["webhook_id"].take());
+                    if event.kind == "webhook.created" && about == Some(Value::from(made.as_str())) {
+                        since = Some(event.seq);
+                    }
+                    let wanted = since.is_some() && webhook.filter.wants(&event.kind, &out.labels);
+                    let taken = || {
+                        let seen = self.seen();
+                        seen.taken.get(&webhook.id).is_some_and(|taken| taken.contains_key(&event.seq))
+                    };
+                    if wanted && !taken() {
+                        world.judge.violation(format!(
+                            "event {} ({}) was not delivered to webhook {made} (disabled: {:?})",
+                            event.seq, event.kind, webhook.disabled
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the signature is the one a receiver expects.
+fn signed(delivery: Delivery<'_>) -> bool {
+    let told = delivery.signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
+    told.is_some_and(|(at, tag)| {
+        let message = format!("{at}.{}", delivery.body);
+        tag == hex::encode(hmac_sha256(SECRET.as_bytes(), message.as_bytes()))
+    })
+}

@@ -1,0 +1,292 @@
+//! The paths and URLs under which a BMC finds an image.
+//!
+//! ```text
+//! http://192.0.2.7:8080/t7q2xk4nd5w3mz6bcv2rj4hpyaq/task.iso
+//! '---- base ---------''------- one directory ------' '-- artifact.suffix
+//! ```
+//!
+//! Some firmware refuses `?` and `&`, some refuses hyphens in names, some an image at the root of the server, some a
+//! URL of 128 bytes and more. So what we generate is one directory deep and made of `[a-z0-9]`, `/` and one dot; the
+//! builder checks it again, because a URL that a BMC refuses fails a job an hour later with an error that names none
+//! of this. The token is the capability: whoever has the URL may read the image until the grant ends, so a token is
+//! never printed.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use url::Url;
+
+pub use engine::model::Artifact;
+
+/// Shortest token accepted.
+pub const TOKEN_MIN: usize = 16;
+/// Longest token accepted.
+pub const TOKEN_MAX: usize = 64;
+/// A media URL is shorter than this.
+pub const MEDIA_URL_LIMIT: usize = 128;
+
+/// The ending of the path; some firmware takes images for USB slots by `.img` only. The bytes are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Suffix {
+    /// `.iso`
+    Iso,
+    /// `.img`
+    Img,
+}
+
+impl Suffix {
+    /// The ending without its dot.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Iso => "iso",
+            Self::Img => "img",
+        }
+    }
+}
+
+/// A media token: 16 to 64 characters of `[a-z0-9]`. A secret; `Debug` shows its length only.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct MediaToken(String);
+
+impl MediaToken {
+    /// Takes a text that has the form of a token.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let shaped = (TOKEN_MIN..=TOKEN_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        shaped.then(|| Self(text.to_owned()))
+    }
+
+    /// The token itself, to be put into a URL and nowhere else.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What is stored and looked up: SHA-256 of the token, in hexadecimal. Looking up by hash takes the same time
+    /// however much of a guess is right.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        hex::encode(Sha256::digest(self.0.as_bytes()))
+    }
+}
+
+impl fmt::Debug for MediaToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MediaToken({} characters)", self.0.len())
+    }
+}
+
+/// A request path taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MediaPath {
+    /// The capability.
+    pub token: MediaToken,
+    /// Which image.
+    pub artifact: Artifact,
+    /// With which ending it was asked for.
+    pub suffix: Suffix,
+}
+
+impl MediaPath {
+    /// Takes a path of exactly the form `/t<token>/{task,boot}.{iso,img}`, nothing for any other.
+    #[must_use]
+    pub fn parse(path: &str) -> Option<Self> {
+        if path.len() >= MEDIA_URL_LIMIT {
+            return None;
+        }
+        let (token, name) = path.strip_prefix("/t")?.split_once('/')?;
+        let (artifact, suffix) = match name {
+            "task.iso" => (Artifact::Task, Suffix::Iso),
+            "task.img" => (Artifact::Task, Suffix::Img),
+            "boot.iso" => (Artifact::Boot, Suffix::Iso),
+            "boot.img" => (Artifact::Boot, Suffix::Img),
+            _ => return None,
+        };
+        Some(Self { token: MediaToken::parse(token)?, artifact, suffix })
+    }
+}
+
+/// The path of one image.
+#[must_use]
+pub fn media_path(token: &MediaToken, artifact: Artifact, suffix: Suffix) -> String {
+    format!("/t{}/{}.{}", token.reveal(), artifact.as_str(), suffix.as_str())
+}
+
+/// Why no media URL can be made for a base. None of these texts holds a token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MediaUrlError {
+    /// The base is not a URL.
+    #[error("the media base URL cannot be read ({0}): give it as http://HOST[:PORT]")]
+    Malformed(url::ParseError),
+    /// Neither http nor https.
+    #[error("the media base URL has the scheme {0}: a BMC fetches media over http or https")]
+    Scheme(String),
+    /// The base has a path, and the image would be deeper than one directory.
+    #[error(
+        "the media base URL has a path: some BMCs read images one directory deep only, so give scheme, host and port alone"
+    )]
+    Path,
+    /// The base has a query or fragment.
+    #[error(
+        "the media base URL has a query or a fragment: some BMCs refuse ? and & in image URLs, so remove it"
+    )]
+    Query,
+    /// The base has a user or password.
+    #[error("the media base URL has a user name or password: BMCs refuse or leak them, so remove them")]
+    Credentials,
+    /// The whole URL is too long.
+    #[error(
+        "the media URL would have {length} bytes and some BMCs refuse {MEDIA_URL_LIMIT} and more: use a shorter host name or an address"
+    )]
+    TooLong {
+        /// Bytes of the URL.
+        length: usize,
+    },
+}
+
+/// The URL that a BMC is given: `base` (`http(s)://HOST[:PORT]`) and the image's path.
+///
+/// # Errors
+/// When the base would make a URL that some BMC is known to refuse.
+pub fn media_url(
+    base: &str,
+    token: &MediaToken,
+    artifact: Artifact,
+    suffix: Suffix,
+) -> Result<String, MediaUrlError> {
+    let base = Url::parse(base).map_err(MediaUrlError::Malformed)?;
+    if !matches!(base.scheme(), "http" | "https") {
+        return Err(MediaUrlError::Scheme(base.scheme().to_owned()));
+    }
+    if !base.username().is_empty() || base.password().is_some() {
+        return Err(MediaUrlError::Credentials);
+    }
+    if base.query().is_some() || base.fragment().is_some() {
+        return Err(MediaUrlError::Query);
+    }
+    if base.path() != "/" {
+        return Err(MediaUrlError::Path);
+    }
+    let url = format!("{}{}", base.as_str().trim_end_matches('/'), media_path(token, artifact, suffix));
+    if url.len() >= MEDIA_URL_LIMIT {
+        return Err(MediaUrlError::TooLong { length: url.len() });
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEXT: &str = "7q2xk4nd5w3mz6bcv2rj4hpyaq";
+
+    fn token() -> MediaToken {
+        MediaToken::parse(TEXT).unwrap()
+    }
+
+    #[test]
+    fn a_path_is_taken_apart_and_put_together() {
+        for artifact in [Artifact::Task, Artifact::Boot] {
+            for suffix in [Suffix::Iso, Suffix::Img] {
+                let path = media_path(&token(), artifact, suffix);
+                assert_eq!(
+                    MediaPath::parse(&path),
+                    Some(MediaPath { token: token(), artifact, suffix }),
+                    "{path}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_paths_are_not_media() {
+        let long = "a".repeat(TOKEN_MAX + 1);
+        for path in [
+            String::new(),
+            "/".to_owned(),
+            "/task.iso".to_owned(),
+            format!("/{TEXT}/task.iso"),
+            format!("/t{TEXT}/task.raw"),
+            format!("/t{TEXT}/task.iso/"),
+            format!("/t{TEXT}/x/task.iso"),
+            format!("/t{TEXT}//task.iso"),
+            format!("//t{TEXT}/task.iso"),
+            format!("/t{}/task.iso", TEXT.to_uppercase()),
+            format!("/t{}-/task.iso", TEXT),
+            format!("/t{}%41/task.iso", TEXT),
+            "/tshort/task.iso".to_owned(),
+            format!("/t{long}/task.iso"),
+            format!("/t{}/boot.iso", "a".repeat(4000)),
+        ] {
+            assert_eq!(MediaPath::parse(&path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_the_base_and_the_path() {
+        let url = |base: &str| media_url(base, &token(), Artifact::Boot, Suffix::Iso);
+        assert_eq!(url("http://192.0.2.7").unwrap(), format!("http://192.0.2.7/t{TEXT}/boot.iso"));
+        assert_eq!(url("http://192.0.2.7:8080/").unwrap(), format!("http://192.0.2.7:8080/t{TEXT}/boot.iso"));
+        assert_eq!(
+            url("https://[2001:db8::7]:443").unwrap(),
+            format!("https://[2001:db8::7]/t{TEXT}/boot.iso")
+        );
+        assert_eq!(
+            url("HTTP://Media-1.Example/").unwrap(),
+            format!("http://media-1.example/t{TEXT}/boot.iso")
+        );
+    }
+
+    #[test]
+    fn a_base_that_some_bmc_would_refuse_is_an_error() {
+        let url = |base: &str| media_url(base, &token(), Artifact::Task, Suffix::Img).unwrap_err();
+        assert!(matches!(url("192.0.2.7:80"), MediaUrlError::Malformed(_) | MediaUrlError::Scheme(_)));
+        assert_eq!(url("ftp://192.0.2.7"), MediaUrlError::Scheme("ftp".into()));
+        assert_eq!(url("http://192.0.2.7/media"), MediaUrlError::Path);
+        assert_eq!(url("http://192.0.2.7/?a=b"), MediaUrlError::Query);
+        assert_eq!(url("http://192.0.2.7/#a"), MediaUrlError::Query);
+        assert_eq!(url("http://user:pw@192.0.2.7/"), MediaUrlError::Credentials);
+        assert!(
+            matches!(url(&format!("http://{}.example", "a".repeat(60) + "." + &"b".repeat(40))), MediaUrlError::TooLong { length } if length >= MEDIA_URL_LIMIT)
+        );
+    }
+
+    #[test]
+    fn a_token_is_never_printed() {
+        let parsed = MediaPath::parse(&media_path(&token(), Artifact::Task, Suffix::Iso)).unwrap();
+        assert!(!format!("{parsed:?}").contains(&TEXT[..8]));
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_text() {
+        assert_eq!(
+            MediaToken::parse("aaaaaaaaaaaaaaaa").unwrap().hash(),
+            "0c0beacef8877bbf2416eb00f2b5dc96354e26dd1df5517320459b1236860f8c"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_parses_is_generated_again(path in "/t[a-z0-9]{10,70}/(task|boot)\\.(iso|img|bin)") {
+            if let Some(parsed) = MediaPath::parse(&path) {
+                prop_assert_eq!(media_path(&parsed.token, parsed.artifact, parsed.suffix), path);
+            }
+        }
+
+        #[test]
+        fn every_url_keeps_the_rules(text in "[a-z0-9]{16,64}", port in 1u16.., boot in any::<bool>()) {
+            let token = MediaToken::parse(&text).unwrap();
+            let artifact = if boot { Artifact::Boot } else { Artifact::Task };
+            let url = media_url(&format!("http://255.255.255.255:{port}"), &token, artifact, Suffix::Iso).unwrap();
+            prop_assert!(url.len() < MEDIA_URL_LIMIT);
+            let path = &url["http://".len()..];
+            prop_assert_eq!(path.matches('/').count(), 2);
+            prop_assert!(!path.contains(['?', '&', '-', '_', '%']));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! How far a BMC's clock is off.
+
+use engine::model::Time;
+
+/// Seconds by which the BMC is ahead (or, negative, behind); `None` when its date cannot be read.
+pub(crate) fn skew(date: &str, now: Time) -> Option<i64> {
+    let bmc: jiff::Timestamp = date.parse().ok()?;
+    Some(bmc.as_second() - now.unix_seconds())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_with_any_offset_are_compared_and_others_are_not() {
+        let now = Time::from_timestamp("2026-03-01T12:00:00Z".parse().unwrap());
+        assert_eq!(skew("2026-03-01T12:00:05Z", now), Some(5));
+        assert_eq!(skew("2026-03-01T13:00:00+02:00", now), Some(-3600));
+        assert_eq!(skew("1970-01-01T00:00:00Z", now).map(i64::signum), Some(-1));
+        assert_eq!(skew("yesterday", now), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! `redfish.boot-override`: the next boot, and only the next, is from the medium.
+
+use std::sync::Arc;
+
+use super::super::fault::unless_busy;
+use super::super::site::Site;
+use super::super::waits;
+use super::{bmc_policy, known_host, settled, settling, step};
+use engine::model::NewEvent;
+use engine::{StepContext, StepReport};
+
+const STEP: &str = "redfish.boot-override";
+
+step!(
+    /// Sets the one-time boot from the medium and reads it back.
+    SetBootOverride,
+    bmc_policy,
+    run
+);
+
+async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let (host, found) = known_host(STEP, site, context).await?;
+    let set = host
+        .bmc
+        .boot_media_once(&found.discovery, &found.boot_slot)
+        .await
+        .map_err(|error| unless_busy(STEP, &error))?;
+    if !set.confirmed {
+        return Ok(settling(
+            &waits::BOOT_OVERRIDE,
+            host.bmc.profile().read_back_lag,
+            "the one-time boot was accepted, a read does not show it yet",
+        ));
+    }
+    let target = set.observed.target.as_ref().map_or("Cd", |target| target.as_str()).to_owned();
+    Ok(host.report(
+        StepReport::done()
+            .event(NewEvent::info("redfish.boot-once", format!("boots once from {target}, read back"))),
+    ))
+}

@@ -1,0 +1,209 @@
+//! Schemas by `$id`: the current one, a previous one, unknown ones; and that the schema itself is sound.
+
+use serde_json::{Value, json};
+
+use super::super::{RecipeSchemas, SchemaError};
+use super::*;
+
+const CURRENT: &str = "https://shoal.dev/provisioner/recipe.schema.json";
+const PREVIOUS: &str = "https://shoal.dev/provisioner/recipe-0.schema.json";
+
+/// A version that exists in tests only: it knows one more field and needs less.
+fn previous() -> String {
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": PREVIOUS,
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["task_target"],
+        "properties": {
+            "$schema": { "type": "string" },
+            "recipe_version": { "type": "string" },
+            "task_target": { "type": "string" },
+            "disk": { "type": "string" },
+            "user_data": { "type": "string", "maxLength": 10 }
+        }
+    })
+    .to_string()
+}
+
+fn both() -> RecipeSchemas {
+    RecipeSchemas::builtin().with_previous(&previous()).unwrap()
+}
+
+fn old_recipe() -> Value {
+    json!({ "recipe_version": PREVIOUS, "task_target": "install-linux.target", "disk": "sda" })
+}
+
+#[test]
+fn the_current_schema_is_ours_byte_for_byte() {
+    let schemas = RecipeSchemas::builtin();
+    assert_eq!(schemas.current_id(), CURRENT);
+    let text = schemas.text(CURRENT).unwrap();
+    assert_eq!(text, include_str!("../../../schemas/recipe.schema.json"));
+    assert_eq!(schemas.text(PREVIOUS), None);
+    assert_eq!(RecipeSchemas::from_text(text).unwrap().current_id(), CURRENT);
+}
+
+#[test]
+fn a_recipe_of_the_previous_version_is_judged_by_it() {
+    let schemas = both();
+    assert_eq!(schemas.ids().collect::<Vec<_>>(), [CURRENT, PREVIOUS]);
+    let recipe = schemas.validate(&old_recipe().to_string()).unwrap();
+    assert_eq!(recipe.schema_id, PREVIOUS);
+    assert_eq!(schemas.text(&recipe.schema_id).unwrap(), previous());
+    let by_schema =
+        json!({ "$schema": format!("{PREVIOUS}#"), "task_target": "install-linux.target", "disk": "sda" });
+    assert_eq!(schemas.validate(&by_schema.to_string()).unwrap().schema_id, PREVIOUS);
+    // Its own limits hold, and so do the types of this controller.
+    let mut long = old_recipe();
+    long["user_data"] = json!("ééééééé");
+    assert_eq!(schemas.validate(&long.to_string()).unwrap_err()[0].code, "maxBytes");
+    let mut unknown = old_recipe();
+    unknown["task_target"] = json!("install-plan9.target");
+    assert_eq!(schemas.validate(&unknown.to_string()).unwrap_err()[0].code, "enum");
+}
+
+#[test]
+fn without_a_known_name_the_current_version_judges() {
+    let schemas = both();
+    assert_eq!(schemas.validate(APPENDIX).unwrap().schema_id, CURRENT);
+    for version in ["1", "1.0.2", "2025-11-05", "site recipe 7", CURRENT] {
+        let recipe = schemas.validate(&linux_with("recipe_version", json!(version)).to_string()).unwrap();
+        assert_eq!(recipe.schema_id, CURRENT);
+    }
+    assert!(RecipeSchemas::builtin().validate(&old_recipe().to_string()).is_err());
+}
+
+#[test]
+fn an_unknown_version_is_named_together_with_the_known_ones() {
+    let schemas = both();
+    let next = "https://shoal.dev/provisioner/recipe-9.schema.json";
+    for key in ["recipe_version", "$schema"] {
+        let errors = schemas.validate(&linux_with(key, json!(next)).to_string()).unwrap_err();
+        assert_eq!(errors.len(), 1);
+        assert_eq!(
+            (errors[0].path.as_str(), errors[0].code.as_str()),
+            (format!("/{key}").as_str(), "recipe_version")
+        );
+        for name in [next, CURRENT, PREVIOUS] {
+            assert!(errors[0].message.contains(name), "{}", errors[0].message);
+        }
+    }
+    let other = linux_with("recipe_version", json!("https://other.example/recipe"));
+    assert_eq!(refused(&other), pairs(&[("/recipe_version", "recipe_version")]));
+}
+
+#[test]
+fn two_names_that_contradict_are_refused() {
+    let mut recipe = old_recipe();
+    recipe["$schema"] = json!(CURRENT);
+    assert_eq!(both().validate(&recipe.to_string()).unwrap_err()[0].code, "recipe_version");
+    recipe["$schema"] = json!(PREVIOUS);
+    assert!(both().validate(&recipe.to_string()).is_ok());
+}
+
+#[test]
+fn unusable_schemas_are_refused_with_the_reason() {
+    let add = |text: &str| RecipeSchemas::builtin().with_previous(text);
+    assert!(matches!(add("{"), Err(SchemaError::NotJson(_))));
+    assert!(matches!(add("{}"), Err(SchemaError::NoId)));
+    assert!(matches!(add(&" ".repeat(1_048_577)), Err(SchemaError::TooLarge(_))));
+    assert!(matches!(add(&json!({ "$id": CURRENT }).to_string()), Err(SchemaError::SameId(_))));
+    for broken in [
+        json!({ "$id": PREVIOUS, "type": 7 }),
+        json!({ "$id": PREVIOUS, "properties": { "a": { "pattern": "(" } } }),
+        json!({ "$id": PREVIOUS, "$ref": "https://other.example/schema.json" }),
+        json!({ "$id": PREVIOUS, "$ref": "file:///etc/passwd" }),
+    ] {
+        assert!(matches!(add(&broken.to_string()), Err(SchemaError::Compile { .. })), "{broken}");
+    }
+}
+
+#[test]
+fn the_schema_uses_only_keywords_with_one_meaning() {
+    const SAME: [&str; 23] = [
+        "$schema",
+        "$id",
+        "title",
+        "description",
+        "$comment",
+        "type",
+        "additionalProperties",
+        "required",
+        "properties",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "enum",
+        "const",
+        "minItems",
+        "maxItems",
+        "items",
+        "default",
+        "allOf",
+        "if",
+        "then",
+        "else",
+    ];
+    fn walk(schema: &Value, names_are_fields: bool) {
+        for (key, value) in schema.as_object().into_iter().flatten() {
+            assert!(names_are_fields || SAME.contains(&key.as_str()), "{key}");
+            match key.as_str() {
+                _ if names_are_fields => walk(value, false),
+                "properties" => walk(value, true),
+                "items" => {
+                    assert!(value.is_object(), "a list of schemas under items changed its meaning");
+                    walk(value, false);
+                }
+                "allOf" => value.as_array().unwrap().iter().for_each(|part| walk(part, false)),
+                "if" | "then" | "else" => walk(value, false),
+                "pattern" => {
+                    let pattern = value.as_str().unwrap();
+                    assert!(
+                        !pattern.contains("(?"),
+                        "flags and lookaround differ between dialects: {pattern}"
+                    );
+                    assert!(pattern.starts_with('^') && pattern.ends_with('$'), "{pattern}");
+                }
+                _ => {}
+            }
+        }
+    }
+    walk(&serde_json::from_str(RecipeSchemas::builtin().text(CURRENT).unwrap()).unwrap(), false);
+}
+
+#[test]
+fn both_dialects_judge_alike() {
+    let schema: Value = serde_json::from_str(RecipeSchemas::builtin().text(CURRENT).unwrap()).unwrap();
+    let draft_07 = jsonschema::draft7::new(&schema).unwrap();
+    let mut modern = schema;
+    modern["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    let draft_2020 = jsonschema::draft202012::new(&modern).unwrap();
+    let recipes = [
+        linux(),
+        linux_with("target_disk", json!("sda")),
+        linux_with("user_data", json!("é".repeat(1_048_577))),
+        one_partition("type_guid", json!("Ef00")),
+        one_partition("label", json!("\u{7f}")),
+        json!({ "task_target": "install-windows.target", "unattend_xml": "" }),
+        json!({ "task_target": "install-esxi.target" }),
+        json!([]),
+    ];
+    for recipe in recipes {
+        assert_eq!(draft_07.is_valid(&recipe), draft_2020.is_valid(&recipe), "{recipe}");
+    }
+}
+
+#[test]
+fn clones_share_the_compiled_schemas_between_threads() {
+    let schemas = both();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let schemas = schemas.clone();
+            std::thread::spawn(move || schemas.validate(APPENDIX).is_ok())
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+}

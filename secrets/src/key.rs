@@ -1,0 +1,245 @@
+//! The master key and the keys derived from it.
+//!
+//! ```text
+//! key file   64 lower-case hex digits, one newline; mode 0600, owned by who runs the controller
+//! subkey     HMAC-SHA256(master key, "shoal:v1:" + purpose)
+//! tag        HMAC-SHA256(subkey, for each part: length as u64 big-endian, part)
+//! ```
+//!
+//! The length before each part makes `("ab", "c")` and `("a", "bc")` different messages. The file appears whole or
+//! not at all: it is written and synced under another name, then moved into place without replacing anything, so
+//! that a crash at the first start leaves nothing half-made and of two processes started at once both get one key.
+//!
+//! DESIGN section 11.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretBox, SecretString};
+use sha2::Sha256;
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+use super::tokens::random_bytes;
+
+/// Length of the master key and of every key derived from it.
+pub const KEY_BYTES: usize = 32;
+
+/// What precedes a purpose when a subkey is derived; a new scheme gets a new one.
+const PURPOSE_PREFIX: &str = "shoal:v1:";
+
+/// No key file is longer; the rest of a longer one is not read.
+const MAX_KEY_FILE_BYTES: u64 = 4096;
+
+/// A key derived for one purpose.
+pub struct Key(SecretBox<[u8; KEY_BYTES]>);
+
+impl Key {
+    /// A key that lives as long as this process.
+    ///
+    /// # Errors
+    /// [`NoRandomness`] when the operating system has none to give.
+    pub fn random() -> Result<Self, NoRandomness> {
+        let bytes = Zeroizing::new(random_bytes::<KEY_BYTES>()?);
+        Ok(Self::from_bytes(&bytes))
+    }
+
+    /// The authentication tag of a message made of `parts`, in which the borders between the parts count.
+    pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
+        let mut mac = hmac_with(self.bytes());
+        for part in parts {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+
+    pub(super) fn bytes(&self) -> &[u8; KEY_BYTES] {
+        self.0.expose_secret()
+    }
+
+    fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
+        Self(SecretBox::init_with_mut(|kept: &mut [u8; KEY_BYTES]| kept.copy_from_slice(bytes)))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(redacted)")
+    }
+}
+
+/// The one secret of an installation that nothing else can replace.
+pub struct MasterKey(Key);
+
+impl MasterKey {
+    /// Reads the key of this installation, or makes it at the first start.
+    ///
+    /// # Errors
+    /// [`MasterKeyError`] when the file cannot be read or made, when others than its owner may read it, or when it
+    /// does not hold a key. A file that exists is never replaced.
+    pub fn load_or_create(path: &Path) -> Result<Self, MasterKeyError> {
+        match Self::load(path)? {
+            Some(key) => Ok(key),
+            None => Self::create(path),
+        }
+    }
+
+    /// A key out of its bytes.
+    pub fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
+        Self(Key::from_bytes(bytes))
+    }
+
+    /// A key out of 64 hex digits, as in the key file or the setting `MASTER_KEY`.
+    ///
+    /// # Errors
+    /// [`MasterKeyError::NotAKey`] when the text is anything else.
+    pub fn from_hex(text: &SecretString) -> Result<Self, MasterKeyError> {
+        let digits = text.expose_secret().trim_ascii();
+        let mut bytes = Zeroizing::new([0u8; KEY_BYTES]);
+        hex::decode_to_slice(digits, bytes.as_mut_slice())
+            .map_err(|_| MasterKeyError::NotAKey { length: digits.len() })?;
+        Ok(Self::from_bytes(&bytes))
+    }
+
+    /// The key for one purpose. Different purposes give keys that say nothing about each other.
+    pub fn derive(&self, purpose: &str) -> Key {
+        let label = [PURPOSE_PREFIX.as_bytes(), purpose.as_bytes()].concat();
+        Key::from_bytes(&Zeroizing::new(hmac_sha256(self.0.bytes(), &label)))
+    }
+
+    fn load(path: &Path) -> Result<Option<Self>, MasterKeyError> {
+        let unreadable = |source| MasterKeyError::Unreadable { path: path.to_owned(), source };
+        // Opening a pipe would wait for its other end, so the kind is asked before the open.
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => return Err(MasterKeyError::NotAFile { path: path.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unreadable(error)),
+        }
+        let file = File::open(path).map_err(unreadable)?;
+        let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(MasterKeyError::ReadableByOthers { path: path.to_owned(), mode });
+        }
+        let mut content = Zeroizing::new(Vec::with_capacity(2 * KEY_BYTES + 2));
+        file.take(MAX_KEY_FILE_BYTES).read_to_end(&mut content).map_err(unreadable)?;
+        let in_file = || MasterKeyError::FileNotAKey { path: path.to_owned(), length: content.len() };
+        let text = str::from_utf8(&content).map_err(|_| in_file())?;
+        Self::from_hex(&SecretString::from(text)).map(Some).map_err(|_| in_file())
+    }
+
+    fn create(path: &Path) -> Result<Self, MasterKeyError> {
+        let failed = |source| MasterKeyError::Create { path: path.to_owned(), source };
+        let bytes = Zeroizing::new(random_bytes::<KEY_BYTES>()?);
+        let mut line = Zeroizing::new(hex::encode(bytes.as_slice()));
+        line.push('\n');
+
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = parent.unwrap_or(Path::new("."));
+        let mut staged = tempfile::Builder::new()
+            .prefix(".master-key-")
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(directory)
+            .map_err(failed)?;
+        staged.write_all(line.as_bytes()).map_err(failed)?;
+        staged.as_file().sync_all().map_err(failed)?;
+        match staged.persist_noclobber(path) {
+            Ok(_) => {
+                File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+                Ok(Self::from_bytes(&bytes))
+            }
+            // Another process made it between our look and our move: its key is the key.
+            Err(lost) if lost.error.kind() == io::ErrorKind::AlreadyExists => {
+                Self::load(path)?.ok_or_else(|| failed(lost.error))
+            }
+            Err(lost) => Err(failed(lost.error)),
+        }
+    }
+}
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MasterKey(redacted)")
+    }
+}
+
+/// The operating system gave no random bytes.
+#[derive(Debug, Error)]
+#[error(
+    "cannot get random bytes from the operating system ({0}); check that /dev/urandom exists where shoal runs"
+)]
+pub struct NoRandomness(pub(super) getrandom::Error);
+
+/// Why there is no master key.
+#[derive(Debug, Error)]
+pub enum MasterKeyError {
+    /// The file is there but cannot be read.
+    #[error("cannot read the master key file {path:?}; it must be readable by the user who runs shoal")]
+    Unreadable {
+        /// The key file.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The path leads to a directory, a device or a pipe.
+    #[error("the master key {path:?} is not a regular file; name another path")]
+    NotAFile {
+        /// The key file.
+        path: PathBuf,
+    },
+    /// Group or world has access.
+    #[error(
+        "the master key file {path:?} has mode {mode:04o} and is open to others; run: chmod 600 {path:?}"
+    )]
+    ReadableByOthers {
+        /// The key file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file does not hold 64 hex digits.
+    #[error(
+        "the master key file {path:?} ({length} bytes) does not hold 64 hex digits; restore it from a backup, or \
+         move it away: a new key is made then and the credentials kept under the old one must be entered again"
+    )]
+    FileNotAKey {
+        /// The key file.
+        path: PathBuf,
+        /// How many bytes it holds (at most 4096 are counted).
+        length: usize,
+    },
+    /// A text from elsewhere is not 64 hex digits.
+    #[error("a master key is 64 hex digits, {length} bytes were given; make one with: openssl rand -hex 32")]
+    NotAKey {
+        /// How many bytes were given.
+        length: usize,
+    },
+    /// The first start could not make the file.
+    #[error("cannot create the master key file {path:?}; its directory must exist and be writable")]
+    Create {
+        /// The key file.
+        path: PathBuf,
+        /// What the operating system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The first start found no randomness.
+    #[error("cannot make a master key")]
+    Random(#[from] NoRandomness),
+}
+
+/// HMAC-SHA256 of one message.
+pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
+    hmac_with(key).chain_update(message).finalize().into_bytes().into()
+}
+
+#[expect(clippy::expect_used, reason = "HMAC is defined for keys of every length (RFC 2104 section 2)")]
+fn hmac_with(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("HMAC takes keys of every length")
+}

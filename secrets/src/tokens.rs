@@ -1,0 +1,125 @@
+//! The tokens of one job, and how tokens are stored and compared.
+//!
+//! ```text
+//! token   base32 (a-z, 2-7) of the first 20 bytes of an HMAC: 32 characters, 160 bits
+//!           webhook token   webhook-token  (job)
+//!           grant token     media-grant    (job, image, slot plan, attempt)
+//!           pull password   registry-pull  (job)
+//! stored  hex SHA-256 of the token's text
+//! ```
+//!
+//! The tokens are derived, not drawn: a task image rendered again after a crash holds the same ones, byte for byte.
+//! A changed image, slot plan or attempt has another grant token, so no BMC ever sees new bytes under an old URL.
+//! They fit the media path rule (`[a-z0-9]` only, short).
+//!
+//! DESIGN section 3 (L1, L2, L12, L14).
+
+use std::fmt;
+
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::key::{Key, MasterKey, NoRandomness};
+
+/// The user name under which the maintenance OS of a job presents its pull password. No user can have it.
+pub const JOB_USERNAME: &str = "shoal-job";
+
+/// How many bytes of an HMAC go into a token: a whole number of base32 groups, well over 128 bits.
+const TOKEN_BYTES: usize = 20;
+
+/// RFC 4648 section 6, in lower case.
+const BASE32_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Derives the tokens of jobs.
+pub struct JobTokens {
+    webhook: Key,
+    grant: Key,
+    pull: Key,
+}
+
+impl JobTokens {
+    /// The tokens of this installation's jobs.
+    pub fn new(master_key: &MasterKey) -> Self {
+        Self {
+            webhook: master_key.derive("webhook-token"),
+            grant: master_key.derive("media-grant"),
+            pull: master_key.derive("registry-pull"),
+        }
+    }
+
+    /// What the maintenance OS presents with the reports of this job.
+    pub fn webhook_token(&self, job_id: &str) -> SecretString {
+        token(&self.webhook, &[job_id.as_bytes()])
+    }
+
+    /// What stands in the media URL of one image. `image` names the artifact and its digest, so that other bytes have
+    /// another URL.
+    pub fn grant_token(&self, job_id: &str, image: &str, slot_plan: &str, attempt: u32) -> SecretString {
+        let parts = [job_id.as_bytes(), image.as_bytes(), slot_plan.as_bytes(), &attempt.to_be_bytes()];
+        token(&self.grant, &parts)
+    }
+
+    /// The password with which the maintenance OS of this job pulls from the registry.
+    pub fn pull_password(&self, job_id: &str) -> SecretString {
+        token(&self.pull, &[job_id.as_bytes()])
+    }
+}
+
+impl fmt::Debug for JobTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobTokens").finish_non_exhaustive()
+    }
+}
+
+/// What is stored of a token: the SHA-256 of its text, in hex. Enough for tokens of 160 random bits and more; a
+/// password needs `auth::hash_password`.
+pub fn token_hash(token: &str) -> String {
+    hex::encode(sha256(token))
+}
+
+/// Whether `presented` is the token of which `stored_hash` was kept. Constant-time in both; a stored text that is not
+/// a hash matches nothing.
+pub fn token_matches(presented: &str, stored_hash: &str) -> bool {
+    let mut stored = [0u8; 32];
+    let is_hash = hex::decode_to_slice(stored_hash, &mut stored).is_ok();
+    bool::from(sha256(presented).ct_eq(&stored)) && is_hash
+}
+
+/// Whether two secrets are the same, without telling through time how much of them is.
+pub fn same_secret(left: &str, right: &str) -> bool {
+    sha256(left).ct_eq(&sha256(right)).into()
+}
+
+/// The digest under which secrets are compared.
+pub fn sha256(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
+}
+
+/// Random bytes of the operating system.
+///
+/// # Errors
+/// When the system has no source of randomness.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
+    let mut bytes = [0u8; N];
+    getrandom::fill(&mut bytes).map_err(NoRandomness)?;
+    Ok(bytes)
+}
+
+/// Base32 in lower case without padding, for whole groups: every five bytes become eight characters.
+pub fn base32_lower(bytes: &[u8]) -> SecretString {
+    debug_assert!(bytes.len().is_multiple_of(5), "only whole groups, so that no padding is needed");
+    let mut text = String::with_capacity(bytes.len() / 5 * 8);
+    for group in bytes.chunks_exact(5) {
+        let bits = group.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        for position in (0..8).rev() {
+            let index = (bits >> (position * 5)) & 0x1f;
+            text.push(char::from(BASE32_ALPHABET[index as usize]));
+        }
+    }
+    SecretString::from(text)
+}
+
+fn token(key: &Key, parts: &[&[u8]]) -> SecretString {
+    base32_lower(&key.tag(parts)[..TOKEN_BYTES])
+}

@@ -62,7 +62,7 @@ async fn a_dry_run_says_what_would_be_done_and_writes_nothing() {
     assert!(plan["task_image"]["size"].as_u64().unwrap() >= 1 << 20, "{plan}");
     assert_eq!(plan["task_image"]["sha256"].as_str().unwrap().len(), 64);
     assert_eq!((&plan["os_image_held"], &plan["slot_plan"]), (&json!(true), &json!(null)), "{plan}");
-    assert_eq!(plan["obstacles"], json!([]), "{plan}");
+    assert_eq!(plan["blocked_by"], json!([]), "{plan}");
     assert_eq!(contents(&scene), before, "a dry run has written something");
 
     // What is wrong with the order itself is refused as always; what stands in the way only now is part of the answer.

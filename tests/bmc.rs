@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, Graceful, Power, ResetType, SlotConfig, TwinSnapshot, When};
+use lab_bmc::{Effect, Fault, Graceful, Power, ResetType, SimBmcSnapshot, SlotConfig, When};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_USER, Scene, honest, silent, with_twin};
@@ -12,7 +12,7 @@ fn failure(job: &Value) -> (&str, &str) {
     (job["failed_step"].as_str().unwrap(), job["failure"]["class"].as_str().unwrap())
 }
 
-fn empty(machine: &TwinSnapshot) -> bool {
+fn empty(machine: &SimBmcSnapshot) -> bool {
     machine.slots.iter().all(|slot| slot.image.is_none())
 }
 
@@ -25,7 +25,7 @@ fn no(status: u16) -> Effect {
 }
 
 /// Runs one job against a server that has this fault, skipping pauses; answers the job and the machine.
-async fn with_fault(serial: &str, fault: Fault) -> (Scene, Value, TwinSnapshot) {
+async fn with_fault(serial: &str, fault: Fault) -> (Scene, Value, SimBmcSnapshot) {
     // What never answers is cut soon, so that the controller sees a broken connection and not a wait of minutes.
     let spec = with_twin(honest(serial), |twin| twin.hang_limit = Duration::from_millis(200));
     let scene = Scene::start(vec![spec]).await;
@@ -91,7 +91,7 @@ async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
     let scene = Scene::start_with(vec![honest("AWAY-1")], |settings, _| {
         settings.redfish_retries = 3;
         // Left to itself the job waits for such a BMC.
-        settings.redfish_breaker = 0;
+        settings.redfish_breaker_failures = 0;
         settings.redfish_timeout = Duration::from_secs(1);
     })
     .await;
@@ -207,7 +207,7 @@ async fn an_image_refused_by_one_slot_goes_into_the_next() {
     let (scene, job, machine) = with_fault("NEXT-1", fault).await;
     let id = job["job_id"].as_str().unwrap();
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(id).await);
-    assert!(scene.admin.events(id).await.iter().any(|event| event["type"] == "redfish.replanned"));
+    assert!(scene.admin.events(id).await.iter().any(|event| event["type"] == "redfish.slot-fallback"));
     assert!(empty(&machine));
     scene.end().await;
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Change, Effect, Fault, Happening, Power, ResetType, Twin, TwinSnapshot, When};
+use lab_bmc::{Change, Effect, Fault, JournalItem, Power, ResetType, SimBmc, SimBmcSnapshot, When};
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, stru
 const SERIAL: &str = "CRASH-1";
 
 /// A state of a machine to wait for.
-type Reached = fn(&TwinSnapshot) -> bool;
+type Reached = fn(&SimBmcSnapshot) -> bool;
 
 /// A served data directory with one server registered and the OS image pushed.
 async fn served(spec: ServerSpec) -> (DataDir, Served, Farm) {
@@ -32,7 +32,7 @@ async fn report(client: &Client, id: &str) {
     client.report(SERIAL, token, &json!({ "status": "success", "job_id": id })).await.expect(200);
 }
 
-fn ended_well(job: &Value, twin: &Twin, story: &str) {
+fn ended_well(job: &Value, twin: &SimBmc, story: &str) {
     assert_eq!((&job["outcome"], &job["status"]), (&json!("succeeded"), &json!("complete")), "{story}");
     assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }), "{story}");
     let machine = twin.snapshot();
@@ -43,7 +43,7 @@ fn ended_well(job: &Value, twin: &Twin, story: &str) {
 
 /// Kills the controller while the BMC does something it will answer late or never, as soon as the machine is as said, and
 /// lets the successor end the job.
-async fn killed_during(spec: ServerSpec, fault: Fault, machine: impl Fn(&TwinSnapshot) -> bool) {
+async fn killed_during(spec: ServerSpec, fault: Fault, machine: impl Fn(&SimBmcSnapshot) -> bool) {
     let (mut data, controller, farm) = served(spec).await;
     let twin = &farm.servers()[0].twin;
     twin.inject(fault);
@@ -57,11 +57,11 @@ async fn killed_during(spec: ServerSpec, fault: Fault, machine: impl Fn(&TwinSna
     ended_well(&job, twin, &successor.admin.story(&id).await);
 }
 
-fn any(_: &TwinSnapshot) -> bool {
+fn any(_: &SimBmcSnapshot) -> bool {
     true
 }
 
-fn holds(machine: &TwinSnapshot, slot: &str) -> bool {
+fn holds(machine: &SimBmcSnapshot, slot: &str) -> bool {
     machine.slot(slot).is_some_and(|slot| slot.image.is_some())
 }
 
@@ -216,7 +216,7 @@ async fn killed_while_a_bmc_that_shows_its_power_late_powers_on_again() {
 async fn killed_before_the_host_was_asked_to_shut_down_it_is_asked_again() {
     let fault = Fault::once(When::ResetTo(ResetType::GracefulShutdown), Effect::Hang);
     let (_data, farm) = killed_in_cleanup(silent(SERIAL), fault).await;
-    let asked = Happening::Change(Change::Reset(ResetType::GracefulShutdown));
+    let asked = JournalItem::Change(Change::Reset(ResetType::GracefulShutdown));
     assert!(farm.servers()[0].twin.journal().iter().any(|entry| entry.what == asked));
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lab_machines::{
-    Console, InstallReport, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium, Outcome, Tools,
+    Console, InstallResult, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium, Outcome, Tools,
     http,
 };
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ impl Drop for Emulator {
 }
 
 /// What a machine does that is off: it waits for its power, boots the first medium in its drives, installs.
-async fn boot_once(emulator: &Emulator, serial: &str, disks: &Path) -> InstallReport {
+async fn boot_once(emulator: &Emulator, serial: &str, disks: &Path) -> InstallResult {
     while !emulator.is_on().await {
         tokio::time::sleep(LOOK).await;
     }

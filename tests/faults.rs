@@ -61,7 +61,7 @@
 use std::time::Duration;
 
 use controller::config::Settings;
-use lab_bmc::{Effect, Fault, Power, TwinConfig, TwinSnapshot, When};
+use lab_bmc::{Effect, Fault, Power, SimBmcConfig, SimBmcSnapshot, When};
 use serde_json::Value;
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, soon, with_twin};
@@ -118,22 +118,22 @@ fn answers(status: u16, headers: &[(&str, &str)], body: &str) -> Effect {
 }
 
 /// What a vendor's BMC does, without the time it takes for it.
-fn vendor(name: &str) -> TwinConfig {
-    TwinConfig::vendor(name, SERIAL, BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0)
+fn vendor(name: &str) -> SimBmcConfig {
+    SimBmcConfig::vendor(name, SERIAL, BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0)
 }
 
 /// Limits that are about load and not about faults are out of the way.
 fn unhurried(settings: &mut Settings) {
     settings.redfish_rate = 1000;
-    settings.redfish_breaker_rest = Duration::from_millis(200);
+    settings.redfish_breaker_open_time = Duration::from_millis(200);
 }
 
 /// A controller and a server with this BMC.
-async fn scene(change: impl FnOnce(&mut TwinConfig)) -> Scene {
+async fn scene(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     scene_with(change, |_| {}).await
 }
 
-async fn scene_with(change: impl FnOnce(&mut TwinConfig), settings: impl FnOnce(&mut Settings)) -> Scene {
+async fn scene_with(change: impl FnOnce(&mut SimBmcConfig), settings: impl FnOnce(&mut Settings)) -> Scene {
     let spec = with_twin(honest(SERIAL), |twin| {
         change(twin);
         twin.hang_limit = Duration::from_millis(200);
@@ -150,11 +150,11 @@ struct Played {
     scene: Scene,
     job: Value,
     story: String,
-    machine: TwinSnapshot,
+    machine: SimBmcSnapshot,
 }
 
 /// Plays a whole job, skipping pauses.
-async fn play(change: impl FnOnce(&mut TwinConfig)) -> Played {
+async fn play(change: impl FnOnce(&mut SimBmcConfig)) -> Played {
     again(scene(change).await).await
 }
 
@@ -174,7 +174,7 @@ async fn finished(scene: Scene, id: &str) -> Played {
 }
 
 /// Plays a job whose machine will never report, up to its deadline.
-async fn until_the_deadline(change: impl FnOnce(&mut TwinConfig)) -> Played {
+async fn until_the_deadline(change: impl FnOnce(&mut SimBmcConfig)) -> Played {
     let scene = scene(change).await;
     let id = scene.admin.create_job(SERIAL).await;
     let job =

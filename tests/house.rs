@@ -148,7 +148,7 @@ fn arrows_point_down_only() {
 #[test]
 fn a_forbidden_arrow_would_be_noticed() {
     let used =
-        uses("use crate::{api::{a, b}, store::Store}; fn f() { lab_bmc::Twin; iso9660::{Plan, Tree} }");
+        uses("use crate::{api::{a, b}, store::Store}; fn f() { lab_bmc::SimBmc; iso9660::{Plan, Tree} }");
     assert_eq!(used.into_iter().collect::<Vec<_>>(), ["api", "iso9660", "lab_bmc", "store"]);
     assert!(!allowed()["engine"].contains("redfish"));
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, Happening, Operation, Power, SessionPolicy, When};
+use lab_bmc::{Effect, Fault, JournalItem, Operation, Power, SessionPolicy, When};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_USER, Scene, honest, silent, soon, with_twin};
 
 fn logins(scene: &Scene, serial: &str) -> usize {
-    let login = |what: &Happening| matches!(what, Happening::Request { operation: Operation::Login, .. });
+    let login = |what: &JournalItem| matches!(what, JournalItem::Request { operation: Operation::Login, .. });
     scene.twin(serial).journal().iter().filter(|entry| login(&entry.what)).count()
 }
 
@@ -61,8 +61,8 @@ async fn a_bmc_that_never_answers_a_logout_does_not_keep_the_controller_from_sto
 async fn a_bmc_that_went_silent_is_left_alone_and_its_job_goes_on_when_it_answers() {
     let scene = Scene::start_with(vec![honest("GONE-1")], |settings, _| {
         settings.redfish_timeout = Duration::from_secs(1);
-        settings.redfish_breaker = 3;
-        settings.redfish_breaker_rest = Duration::from_secs(1);
+        settings.redfish_breaker_failures = 3;
+        settings.redfish_breaker_open_time = Duration::from_secs(1);
     })
     .await;
     scene.twin("GONE-1").set_reachable(false);
@@ -82,7 +82,7 @@ async fn a_bmc_that_went_silent_is_left_alone_and_its_job_goes_on_when_it_answer
 async fn a_bmc_that_stays_silent_ends_the_job_as_unreachable_and_never_sooner() {
     let scene = Scene::start_with(vec![honest("GONE-2")], |settings, _| {
         settings.redfish_timeout = Duration::from_secs(1);
-        settings.redfish_breaker = 2;
+        settings.redfish_breaker_failures = 2;
     })
     .await;
     scene.twin("GONE-2").set_reachable(false);
@@ -102,7 +102,7 @@ async fn jobs_of_a_silent_bmc_hold_no_worker() {
     let scene = Scene::start_with(vec![honest("GONE-3"), honest("HERE-1")], |settings, _| {
         settings.worker_concurrency = 1;
         settings.redfish_timeout = Duration::from_secs(1);
-        settings.redfish_breaker = 1;
+        settings.redfish_breaker_failures = 1;
     })
     .await;
     scene.twin("GONE-3").set_reachable(false);

@@ -291,7 +291,7 @@ async fn what_is_refused_for_a_day_is_a_dead_letter_until_an_operator_raises_it(
     receiver.until("the next event", |got| seqs(got, &id).iter().any(|seq| *seq > refused.seq)).await;
     let dead = scene.admin.get(&format!("{place}/dead")).await.expect(200);
     assert_eq!(dead["dead"][0]["seq"], refused.seq, "{dead}");
-    assert!(scene.admin.story(&id).await.contains("webhook.dead"));
+    assert!(scene.admin.story(&id).await.contains("webhook.dead-letter"));
     assert!(
         scene.admin.get("/metrics").await.text().contains(r#"webhook_deliveries_total{result="dead"} 1"#)
     );

@@ -1,7 +1,7 @@
 //! Looking at a BMC before the first job: what is found, what is left behind (nothing), and what stands in the way.
 
 use engine::model::{Clock, SystemClock};
-use lab_bmc::{Effect, Fault, Power, ResetType, SlotConfig, TwinConfig, When};
+use lab_bmc::{Effect, Fault, Power, ResetType, SimBmcConfig, SlotConfig, When};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, silent, start_farm, with_twin};
@@ -148,7 +148,7 @@ async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
         [("huawei-ibmc", "NFS and CIFS"), ("ami-megarac", "port 80"), ("openbmc", "https only")]
     {
         let mut spec = honest("NOP-1");
-        let twin = TwinConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
+        let twin = SimBmcConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
         spec.twin = Some(Box::new(twin.in_time(0.0)));
         let scene = Scene::start(vec![spec]).await;
         let id = scene.admin.create_job("NOP-1").await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lab_bmc::{Happening, Operation, TwinConfig, VENDORS};
+use lab_bmc::{JournalItem, Operation, SimBmcConfig, VENDORS};
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
 
@@ -51,8 +51,8 @@ impl Asked {
         let job = scene.complete_skipping(&id).await;
         let journal = scene.twin(&serial).journal().into_iter();
         let requests = journal.filter_map(|entry| match entry.what {
-            Happening::Request { operation, path, .. } => Some((operation, path)),
-            Happening::Change(_) => None,
+            JournalItem::Request { operation, path, .. } => Some((operation, path)),
+            JournalItem::Change(_) => None,
         });
         let asked = Self { job, requests: requests.collect() };
         assert!(
@@ -94,11 +94,11 @@ impl Asked {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
-    type Shape = fn(TwinConfig) -> TwinConfig;
+    type Shape = fn(SimBmcConfig) -> SimBmcConfig;
     let shapes: [(&str, Shape); 3] = [
         ("dual", |twin| twin),
-        ("cd+usb", TwinConfig::with_cd_and_usb),
-        ("single", TwinConfig::with_single_cd),
+        ("cd+usb", SimBmcConfig::with_cd_and_usb),
+        ("single", SimBmcConfig::with_single_cd),
     ];
     let mut table = vec![head("standard")];
     for (plan, shape) in shapes {
@@ -129,7 +129,7 @@ async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
 async fn a_whole_job_needs_few_requests_on_the_bmcs_of_all_vendors() {
     let mut table = vec![head("vendor")];
     for vendor in VENDORS {
-        let twin = TwinConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
+        let twin = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
         let expand = twin.service.expand;
         let mut spec = honest("ECO-2");
         spec.twin = Some(Box::new(twin));
@@ -184,7 +184,7 @@ async fn what_a_bmc_has_taught_is_kept_and_used_by_the_next_job() {
             .filter(|entry| {
                 matches!(
                     &entry.what,
-                    Happening::Request { operation: Operation::Insert, status: Some(400), .. }
+                    JournalItem::Request { operation: Operation::Insert, status: Some(400), .. }
                 )
             })
             .count()

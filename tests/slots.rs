@@ -1,6 +1,6 @@
 //! Slots that refuse: the job goes on with the next plan, and the next job knows.
 
-use lab_bmc::{Effect, Entry, Fault, Happening, Operation, Power, SlotConfig, TwinConfig, When};
+use lab_bmc::{Effect, Entry, Fault, JournalItem, Operation, Power, SimBmcConfig, SlotConfig, When};
 use serde_json::Value;
 
 use crate::kit::{Scene, honest, with_twin};
@@ -15,7 +15,7 @@ fn refusing(slot: &str, status: u16, id: &str) -> Fault {
 }
 
 fn plans(events: &[Value]) -> Vec<String> {
-    let replanned = events.iter().filter(|event| event["type"] == "redfish.replanned");
+    let replanned = events.iter().filter(|event| event["type"] == "redfish.slot-fallback");
     replanned.map(|event| event["data"]["plan"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -26,7 +26,7 @@ struct Story {
     text: String,
 }
 
-async fn job_with(serial: &str, change: impl FnOnce(&mut TwinConfig)) -> Story {
+async fn job_with(serial: &str, change: impl FnOnce(&mut SimBmcConfig)) -> Story {
     let scene = Scene::start(vec![with_twin(honest(serial), change)]).await;
     again(scene, serial).await
 }
@@ -56,14 +56,16 @@ async fn a_second_slot_that_refuses_leads_to_one_image_for_both() {
     .await;
     ended_well(&story, "FALL-1");
     assert_eq!(plans(&story.events), ["single"], "{}", story.text);
-    let said = story.events.iter().find(|event| event["type"] == "redfish.replanned").unwrap();
+    let said = story.events.iter().find(|event| event["type"] == "redfish.slot-fallback").unwrap();
     let message = said["message"].as_str().unwrap();
     for word in ["CD2", "refused the task image", "ImageRefused", "plan single", "CD1"] {
         assert!(message.contains(word), "{word}: {message}");
     }
     // What was in the first slot was taken out before it was filled anew, under a URL that was never used before.
     let into_first = |entry: &&Entry| match &entry.what {
-        Happening::Request { operation, path, .. } => *operation == Operation::Insert && path.contains("CD1"),
+        JournalItem::Request { operation, path, .. } => {
+            *operation == Operation::Insert && path.contains("CD1")
+        }
         _ => false,
     };
     let journal = story.scene.twin("FALL-1").journal();

@@ -1,7 +1,7 @@
 //! Every vendor's BMC as its twin plays it, and the whole job on each: installed where it can read our media, one sentence
 //! before anything is touched where it cannot.
 
-use lab_bmc::{Power, SerialShown, TwinConfig};
+use lab_bmc::{Power, SerialShown, SimBmcConfig};
 use serde_json::{Value, json};
 
 use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest};
@@ -12,7 +12,7 @@ const TIME: f64 = 0.01;
 /// A job on this vendor's BMC, and how it ended.
 async fn job_on(vendor: &str) -> (Scene, Value) {
     let serial = "VENDOR-1";
-    let twin = TwinConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
+    let twin = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
     let hidden = twin.identity.serial == SerialShown::Nowhere;
     let mut spec = honest(serial);
     spec.twin = Some(Box::new(twin.in_time(TIME)));

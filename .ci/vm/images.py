@@ -49,7 +49,9 @@ def make(repository, work):
     os.mkdir(loaders)
     make_loaders(loaders)
     originals = [make_original(work, loaders, name) for name in ORIGINALS]
-    example = ["cargo", "run", "--quiet", "--locked", "-p", "iso9660", "--example", "vm_images", "--"]
+    # A caller that has built the example already names it.
+    built = os.environ.get("VM_IMAGES")
+    example = [built] if built else ["cargo", "run", "--quiet", "--locked", "-p", "iso9660", "--example", "vm_images", "--"]
     command(*example, images, loaders, *originals, cwd=repository)
     return images
 

@@ -17,8 +17,10 @@ use serde_json::{Value, json};
 
 use super::class;
 use super::hold;
-use super::kind::{Kind, Step, StepPolicy, StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long};
 use super::verbs;
+use super::workflow::{
+    Kind, PermitRequest, Step, StepPolicy, StepReport, Verdict, WaitRequest, fail_on_deadline,
+};
 use crate::model::mutant::{self, Mutant};
 use crate::model::run::backoff;
 use crate::model::{
@@ -37,7 +39,7 @@ pub(super) enum Next {
     /// Take this instance back.
     Undo(Position),
     /// Nothing is left in this stage.
-    StageOver,
+    StageCompleted,
 }
 
 /// The place the run is at.
@@ -60,7 +62,7 @@ pub(super) fn next(snapshot: &Snapshot) -> Next {
                 })
                 .map(|record| record.at)
                 .max()
-                .map_or(Next::StageOver, Next::Undo);
+                .map_or(Next::StageCompleted, Next::Undo);
         }
         Phase::Finishing | Phase::Ended => Stage::Finish,
         _ => Stage::Forward,
@@ -69,7 +71,7 @@ pub(super) fn next(snapshot: &Snapshot) -> Next {
     (0..length)
         .map(|index| Position { stage, index })
         .find(|at| !over(*at))
-        .map_or(Next::StageOver, Next::Run)
+        .map_or(Next::StageCompleted, Next::Run)
 }
 
 /// The instance at a place of the plan.
@@ -184,9 +186,9 @@ pub(super) fn after(
 }
 
 /// Asks for a place; answers the wait for it, which lasts as long as the run may.
-fn in_line(change: &mut Change, request: &TurnRequest, within: Duration) -> WaitRequest {
-    let TurnRequest { resource, places, reason, signals, detail } = request;
-    change.effects.push(Effect::TurnAsked { resource: resource.clone(), places: *places });
+fn in_line(change: &mut Change, request: &PermitRequest, within: Duration) -> WaitRequest {
+    let PermitRequest { resource, places, reason, signals, detail } = request;
+    change.effects.push(Effect::PermitRequested { resource: resource.clone(), places: *places });
     let signals = signals.iter().copied().chain([TURN]).collect();
     WaitRequest { reason, signals, poll: None, within, detail: detail.clone() }
 }
@@ -231,7 +233,7 @@ pub(super) fn in_time(
     let message = format!("the wait for {} has passed its deadline {}", passed.reason, passed.deadline);
     overdue.events.insert(0, NewEvent::warn("wait.overdue", message).with(json!(passed)));
     if late(&overdue).is_some() {
-        overdue.verdict = Verdict::Fail(waited_too_long(&passed));
+        overdue.verdict = Verdict::Fail(fail_on_deadline(&passed));
     }
     // What its last look found and did stands, whatever follows from the time being over.
     let seen = report.clone();
@@ -293,13 +295,13 @@ pub(super) fn conclude(
 }
 
 /// The change of a run that was claimed with nothing left to do in its stage.
-pub(super) fn stage_over(snapshot: &Snapshot, circumstances: &Circumstances<'_>) -> Change {
+pub(super) fn stage_completed(snapshot: &Snapshot, circumstances: &Circumstances<'_>) -> Change {
     let change = Change::of(Run { wait: None, ..snapshot.run.clone() });
     advance(change, snapshot.clone(), circumstances)
 }
 
 /// The change that gives up on what is left of undoing and finishing, because its time is over.
-pub(super) fn give_up_finishing(snapshot: &Snapshot, circumstances: &Circumstances<'_>) -> Change {
+pub(super) fn abort_finish(snapshot: &Snapshot, circumstances: &Circumstances<'_>) -> Change {
     let now = circumstances.now;
     let mut change = Change::of(Run { wait: None, ..snapshot.run.clone() });
     let mut ahead = snapshot.clone();
@@ -374,21 +376,21 @@ fn advance(mut change: Change, mut ahead: Snapshot, circumstances: &Circumstance
                 go_to(&mut change, &ahead, at, now, circumstances.queues);
                 return change;
             }
-            (Next::StageOver, Phase::Unwinding) => {
+            (Next::StageCompleted, Phase::Unwinding) => {
                 change.run.phase = step_to(change.run.phase, Trigger::Conclude);
             }
-            (Next::StageOver, Phase::Finishing) => {
+            (Next::StageCompleted, Phase::Finishing) => {
                 end(&mut change, &ahead);
                 return change;
             }
-            (Next::StageOver, _) if verbs::cancel_pending(&ahead) => {
+            (Next::StageCompleted, _) if verbs::cancel_pending(&ahead) => {
                 // Acknowledged before the end: the next round carries it out, here or with the next owner.
                 if change.run.lease.is_none() {
                     change.run.next_run_at = Some(now);
                 }
                 return change;
             }
-            (Next::StageOver, _) => begin_finish(&mut change, Outcome::Succeeded, None, circumstances),
+            (Next::StageCompleted, _) => begin_finish(&mut change, Outcome::Succeeded, None, circumstances),
         }
         ahead.run = change.run.clone();
     }
@@ -419,11 +421,11 @@ fn begin_finish(
     circumstances: &Circumstances<'_>,
 ) {
     let run = &mut change.run;
-    let unwinds = outcome != Outcome::Succeeded && circumstances.kind.unwinds();
-    run.phase = step_to(run.phase, if unwinds { Trigger::Unwind } else { Trigger::Conclude });
+    let undoes_steps = outcome != Outcome::Succeeded && circumstances.kind.undoes_steps();
+    run.phase = step_to(run.phase, if undoes_steps { Trigger::Unwind } else { Trigger::Conclude });
     run.outcome = Some(outcome);
     run.hold = None;
-    run.deadline_at = circumstances.now.plus(circumstances.kind.finish_within());
+    run.deadline_at = circumstances.now.plus(circumstances.kind.finish_timeout());
     let level = if outcome == Outcome::Succeeded { Level::Info } else { Level::Error };
     let message = match &failure {
         None => format!("{}; cleaning up", outcome.as_str()),

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::decide::{self, Circumstances, Next};
 use super::dispatcher::Engine;
-use super::kind::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
-use super::verbs::{self, Verb, VerbError};
+use super::verbs::{self, Verb, VerbRefused};
+use super::workflow::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{Change, NewEvent, Outcome, Phase, Run, RunId, Signal, Snapshot, Time};
 use crate::store::{Committed, Delivered, Message, StoreError, UNREADABLE};
@@ -29,7 +29,7 @@ pub enum Delivery {
 
 /// Why a delivery failed.
 #[derive(Debug, thiserror::Error)]
-pub enum DeliverError {
+pub enum SignalError {
     /// The database refused.
     #[error("store the message")]
     Store(#[from] StoreError),
@@ -48,7 +48,7 @@ impl Engine {
         key: &str,
         payload: Value,
         events: Vec<NewEvent>,
-    ) -> Result<Delivery, DeliverError> {
+    ) -> Result<Delivery, SignalError> {
         let run = snapshot.run.id;
         let now = self.clock().now();
         let signal =
@@ -72,7 +72,7 @@ impl Engine {
                     if let Some(AfterCommit(tell)) = then {
                         tell();
                     }
-                    self.nudge();
+                    self.wake();
                     return Ok(Delivery::Stored(run));
                 }
                 Delivered::Duplicate(earlier) => return Ok(Delivery::Duplicate(earlier)),
@@ -80,7 +80,7 @@ impl Engine {
                 Delivered::Moved(now) => snapshot = *now,
             }
         }
-        Err(DeliverError::Busy)
+        Err(SignalError::Busy)
     }
 
     /// What the signal settles at once in a run that is parked and waits for it.
@@ -119,7 +119,7 @@ impl Engine {
         for _ in 0..MOVES {
             let snapshot = match self.store().snapshot(run).await {
                 Ok(Some(snapshot)) => snapshot,
-                Ok(None) => return Err(VerbError::NoRun.into()),
+                Ok(None) => return Err(VerbRefused::NoRun.into()),
                 Err(error) if error.is_corrupt() => return self.unreadable_verb(run, verb, actor).await,
                 Err(error) => return Err(error.into()),
             };
@@ -132,10 +132,10 @@ impl Engine {
                 return Ok(());
             }
             if !verb.allowed(phase) {
-                return Err(VerbError::NotNow { verb, phase }.into());
+                return Err(VerbRefused::NotNow { verb, phase }.into());
             }
             if self.try_verb(snapshot, verb, actor, reason).await?.is_some() {
-                self.nudge();
+                self.wake();
                 return Ok(());
             }
         }
@@ -168,7 +168,7 @@ impl Engine {
                 }
             }
             self.worker().interrupt_children(&told).await;
-            self.nudge();
+            self.wake();
             for run in alone {
                 match self.verb(run, Verb::Cancel, actor, reason).await {
                     Ok(()) => cancelled += 1,
@@ -185,10 +185,10 @@ impl Engine {
         let now = self.clock().now();
         let done = match verb {
             Verb::Cancel => self.store().abandon(run, actor, now).await?,
-            Verb::Resume => self.store().read_again(run, actor, now).await?,
-            Verb::Hold => return Err(VerbError::NotNow { verb, phase: Phase::Held }.into()),
+            Verb::Resume => self.store().retry_unreadable(run, actor, now).await?,
+            Verb::Hold => return Err(VerbRefused::NotNow { verb, phase: Phase::Held }.into()),
         };
-        self.nudge();
+        self.wake();
         // Not held for that: found unreadable before the engine met it. It does at its next claim.
         if done { Ok(()) } else { Err(VerbFailure::Busy) }
     }
@@ -266,7 +266,7 @@ impl Engine {
 pub enum VerbFailure {
     /// It cannot be carried out.
     #[error(transparent)]
-    Verb(#[from] VerbError),
+    Verb(#[from] VerbRefused),
     /// The database refused.
     #[error("store the verb")]
     Store(#[from] StoreError),

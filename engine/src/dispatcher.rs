@@ -1,6 +1,6 @@
 //! The dispatcher: claims what is due, starts workers, and sleeps until something is due again.
 //!
-//! Wake-ups ([`Engine::nudge`]) are hints; the truth is the due time in the rows, looked at again every [`SWEEP`] at the
+//! Wake-ups ([`Engine::wake`]) are hints; the truth is the due time in the rows, looked at again every [`SWEEP`] at the
 //! latest. Losing every hint only adds latency.
 
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::interrupt::{Interrupt, Interrupts, Listed, PATIENCE};
-use super::kind::Kinds;
-use super::pressure::Pressed;
+use super::interrupt::{ClaimEntry, Interrupt, Interrupts, PATIENCE};
+use super::pressure::PressureCache;
 use super::worker::Worker;
-use crate::model::{Chance, Clock, NewRun, system_chance};
+use super::workflow::WorkflowRegistry;
+use crate::model::{Chance, Clock, NewRun, system_id_source};
 use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
 
 /// The longest sleep between two looks at the database.
@@ -49,19 +49,19 @@ struct Inner {
     worker: Worker,
     config: EngineConfig,
     wake: Notify,
-    pressed: Pressed,
+    pressed: PressureCache,
 }
 
 impl Engine {
-    /// An engine over a store; it does nothing until [`Engine::run`] or [`Engine::settle_all`].
-    pub fn new(store: Store, kinds: Kinds, clock: Arc<dyn Clock>, config: EngineConfig) -> Self {
-        Self::with_chance(store, kinds, clock, system_chance(), config)
+    /// An engine over a store; it does nothing until [`Engine::run`] or [`Engine::run_until_idle`].
+    pub fn new(store: Store, kinds: WorkflowRegistry, clock: Arc<dyn Clock>, config: EngineConfig) -> Self {
+        Self::with_id_source(store, kinds, clock, system_id_source(), config)
     }
 
     /// The same with a randomness of its own.
-    pub fn with_chance(
+    pub fn with_id_source(
         store: Store,
-        kinds: Kinds,
+        kinds: WorkflowRegistry,
         clock: Arc<dyn Clock>,
         chance: Arc<dyn Chance>,
         config: EngineConfig,
@@ -77,20 +77,22 @@ impl Engine {
             interrupts: Interrupts::default(),
             patience: PATIENCE,
         };
-        Self { inner: Arc::new(Inner { worker, config, wake: Notify::new(), pressed: Pressed::default() }) }
+        Self {
+            inner: Arc::new(Inner { worker, config, wake: Notify::new(), pressed: PressureCache::default() }),
+        }
     }
 
     /// The same with less patience for steps that may not be interrupted.
     #[cfg(test)]
-    pub(super) fn with_patience(self, patience: Duration) -> Self {
+    pub(super) fn with_cancel_grace(self, patience: Duration) -> Self {
         let Inner { worker, config, .. } = &*self.inner;
         let worker = Worker { patience, ..worker.clone() };
         let inner =
-            Inner { worker, config: config.clone(), wake: Notify::new(), pressed: Pressed::default() };
+            Inner { worker, config: config.clone(), wake: Notify::new(), pressed: PressureCache::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    pub(super) fn pressed(&self) -> &Pressed {
+    pub(super) fn pressed(&self) -> &PressureCache {
         &self.inner.pressed
     }
 
@@ -114,26 +116,26 @@ impl Engine {
     }
 
     /// The kinds it knows.
-    pub fn kinds(&self) -> &Kinds {
+    pub fn kinds(&self) -> &WorkflowRegistry {
         &self.inner.worker.kinds
     }
 
     /// Makes a run; durable when it answers.
     pub async fn create(&self, creation: Creation) -> Result<Created, StoreError> {
         let created = self.store().create(creation).await?;
-        self.nudge();
+        self.wake();
         Ok(created)
     }
 
     /// Makes many runs at once, each made or refused for itself; durable when it answers.
     pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
         let created = self.store().create_many(runs).await?;
-        self.nudge();
+        self.wake();
         Ok(created)
     }
 
     /// Hints that something may be due.
-    pub fn nudge(&self) {
+    pub fn wake(&self) {
         self.inner.wake.notify_one();
     }
 
@@ -147,7 +149,9 @@ impl Engine {
         match self.store().take_over(take_over, self.clock().now()).await {
             Ok(0) => {}
             Ok(leases) => tracing::info!(leases, "taking over what the last incarnation was working on"),
-            Err(error) => tracing::error!(error = %crate::model::chain(&error), "taking over leases failed"),
+            Err(error) => {
+                tracing::error!(error = %crate::model::error_chain(&error), "taking over leases failed")
+            }
         }
         let concurrency = self.inner.config.concurrency;
         let permits = Arc::new(Semaphore::new(concurrency));
@@ -157,7 +161,7 @@ impl Engine {
             let pause = match self.start_due(&permits, &ending, &workers, &stop).await {
                 Ok(pause) => pause,
                 Err(error) => {
-                    tracing::error!(error = %crate::model::chain(&error), "the database refused; trying again");
+                    tracing::error!(error = %crate::model::error_chain(&error), "the database refused; trying again");
                     REFUSED
                 }
             };
@@ -201,7 +205,7 @@ impl Engine {
                 engine.inner.worker.work(claimed, since, interrupt).await;
                 drop(listed);
                 drop(permit);
-                engine.nudge();
+                engine.wake();
             });
         }
         if !none {
@@ -211,7 +215,7 @@ impl Engine {
         Ok(next.map_or(SWEEP, |due| due.since(self.clock().now()).min(SWEEP)))
     }
 
-    fn list(&self, claimed: &Claimed, interrupt: &Interrupt) -> Listed {
+    fn list(&self, claimed: &Claimed, interrupt: &Interrupt) -> ClaimEntry {
         let run = &claimed.snapshot.run;
         self.worker().interrupts.list(run.id, run.epoch, interrupt)
     }
@@ -237,7 +241,7 @@ impl Engine {
 
     /// Works, one run after another, until nothing is due; answers how many claims it made. For tests and simulations, where
     /// time stands still while the engine works.
-    pub async fn settle_all(&self) -> Result<usize, StoreError> {
+    pub async fn run_until_idle(&self) -> Result<usize, StoreError> {
         let mut claims = 0;
         loop {
             let (claimed, since, _) = self.claim(1, None).await?;

@@ -16,10 +16,10 @@ use serde::Serialize;
 use super::decide::{self, Next, RETRY};
 use super::dispatcher::Engine;
 use super::interrupt::PATIENCE;
-use super::kind::{Kind, Kinds, Reason, StepPolicy};
 use super::verbs;
+use super::workflow::{Kind, Reason, StepPolicy, WorkflowRegistry};
 use crate::model::{Gate, Hold, Lease, Outcome, Phase, Run, Snapshot, TURN, Time, Wait};
-use crate::store::{StandsInLine, StoreError, UNREADABLE};
+use crate::store::{QueuePosition, StoreError, UNREADABLE};
 
 /// What kind of state a run is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -30,7 +30,7 @@ pub enum Condition {
     /// A gate keeps it from beginning.
     Gated,
     /// Another family of runs holds what it needs.
-    InLine,
+    Blocked,
     /// A worker carries out a step.
     Working,
     /// An operator asked for its end while a step is being carried out.
@@ -65,7 +65,7 @@ pub struct Explanation {
     /// When it ends in any case.
     pub deadline: Option<Time>,
     /// When it is looked at again if nothing happens.
-    pub looked_at: Option<Time>,
+    pub next_check: Option<Time>,
     /// What ends it.
     pub ends_by: String,
     /// What a person can do.
@@ -77,9 +77,9 @@ pub struct Explanation {
 
 /// What stands before a run besides itself.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct Blockers {
     /// The line its family stands in.
-    pub line: Option<StandsInLine>,
+    pub line: Option<QueuePosition>,
     /// The gate that keeps it from beginning.
     pub gate: Option<Gate>,
 }
@@ -88,10 +88,10 @@ impl Engine {
     /// Explains a run as it is now.
     pub async fn explain(&self, snapshot: &Snapshot) -> Result<Explanation, StoreError> {
         let run = &snapshot.run;
-        let line = self.store().in_line_for(run.root).await?;
+        let line = self.store().queue_position(run.root).await?;
         let begins = run.epoch == 0 && run.phase.is_forward();
         let gate = self.store().gate(run).await?.or(self.pressure().filter(|_| begins).map(Gate::Pressure));
-        Ok(explain(snapshot, self.kinds(), &Standing { line, gate }, self.clock().now()))
+        Ok(explain(snapshot, self.kinds(), &Blockers { line, gate }, self.clock().now()))
     }
 }
 
@@ -104,7 +104,7 @@ pub fn unreadable(hold: &Hold) -> Explanation {
         summary: hold.detail.clone(),
         since: hold.since,
         deadline: None,
-        looked_at: None,
+        next_check: None,
         ends_by: format!("an operator's {}", hold.verbs.join(" or ")),
         next_action: held_action(&hold.class).to_owned(),
         uninterruptible: None,
@@ -112,7 +112,7 @@ pub fn unreadable(hold: &Hold) -> Explanation {
 }
 
 /// Explains a run at a moment.
-pub fn explain(snapshot: &Snapshot, kinds: &Kinds, standing: &Standing, now: Time) -> Explanation {
+pub fn explain(snapshot: &Snapshot, kinds: &WorkflowRegistry, standing: &Blockers, now: Time) -> Explanation {
     let run = &snapshot.run;
     let kind = kinds.get(&run.kind).map(|kind| &**kind);
     match (run.phase, &run.hold, &run.lease, &run.wait) {
@@ -133,7 +133,7 @@ fn of(run: &Run, condition: Condition, since: Time) -> Explanation {
         summary: String::new(),
         since,
         deadline: Some(run.deadline_at),
-        looked_at: run.next_run_at,
+        next_check: run.next_run_at,
         ends_by: String::new(),
         next_action: String::new(),
         uninterruptible: None,
@@ -160,7 +160,7 @@ fn ended(snapshot: &Snapshot) -> Explanation {
         reason: run.failure.as_ref().map(|failure| failure.class.clone()),
         summary,
         deadline: None,
-        looked_at: None,
+        next_check: None,
         ends_by: "nothing: it is over".to_owned(),
         next_action,
         ..of(run, Condition::Ended, run.updated_at)
@@ -172,7 +172,7 @@ fn held(run: &Run, hold: &Hold) -> Explanation {
         reason: Some(hold.class.clone()),
         summary: hold.detail.clone(),
         deadline: None,
-        looked_at: None,
+        next_check: None,
         ends_by: format!("an operator's {}", hold.verbs.join(" or ")),
         next_action: held_action(&hold.class).to_owned(),
         ..of(run, Condition::Held, hold.since)
@@ -196,7 +196,7 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
     let run = &snapshot.run;
     let record = match decide::next(snapshot) {
         Next::Run(at) | Next::Undo(at) => snapshot.record(at),
-        Next::StageOver => None,
+        Next::StageCompleted => None,
     };
     let since = record.map_or(run.progress_at, |record| record.started_at);
     let step = record.map(|record| record.name.clone()).or_else(|| run.step.clone());
@@ -237,7 +237,7 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
             summary: format!("its end was asked for; {doing} {how}"),
             step,
             deadline: Some(now.plus(policy.call).min(lease.expires_at)),
-            looked_at: Some(lease.expires_at),
+            next_check: Some(lease.expires_at),
             ends_by,
             next_action: "nothing: cleaning up follows".to_owned(),
             uninterruptible,
@@ -250,7 +250,7 @@ fn leased(snapshot: &Snapshot, kind: Option<&dyn Kind>, lease: &Lease, now: Time
         summary: format!("{} is at work on {doing}{tries}", lease.owner),
         step,
         deadline: Some(since.plus(policy.budget).min(run.deadline_at).max(lease.expires_at)),
-        looked_at: Some(lease.expires_at),
+        next_check: Some(lease.expires_at),
         ends_by: format!("{doing} answering, each call within {} s", policy.call.as_secs()),
         next_action: "nothing yet".to_owned(),
         uninterruptible,
@@ -262,7 +262,7 @@ fn retrying(snapshot: &Snapshot, kind: Option<&dyn Kind>, wait: &Wait) -> Explan
     let run = &snapshot.run;
     let next = match decide::next(snapshot) {
         Next::Run(at) | Next::Undo(at) => snapshot.record(at).map_or(1, |record| record.attempt),
-        Next::StageOver => 1,
+        Next::StageCompleted => 1,
     };
     let most = kind
         .filter(|kind| kind.step(&wait.step).is_some())
@@ -273,14 +273,14 @@ fn retrying(snapshot: &Snapshot, kind: Option<&dyn Kind>, wait: &Wait) -> Explan
         step: Some(wait.step.clone()),
         summary: format!("try {} of {} failed: {}", next.saturating_sub(1), wait.step, wait.detail),
         deadline: Some(wait.deadline),
-        looked_at: Some(wait.due()),
+        next_check: Some(wait.due()),
         ends_by: format!("try {next}{most}"),
         next_action: "correct what the summary names; the next try finds it mended".to_owned(),
         ..of(run, Condition::Retrying, wait.since)
     }
 }
 
-fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait, standing: &Standing) -> Explanation {
+fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait, standing: &Blockers) -> Explanation {
     let reason: Option<&Reason> =
         kind.and_then(|kind| kind.reasons().iter().find(|reason| reason.name == wait.reason)).copied();
     let (means, ends_by, next_action) = match reason {
@@ -299,7 +299,7 @@ fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait, standing: &Standing)
             None => format!("waiting for {means}: {}", wait.detail),
         },
         deadline: Some(wait.deadline),
-        looked_at: Some(run.next_run_at.unwrap_or(wait.due())),
+        next_check: Some(run.next_run_at.unwrap_or(wait.due())),
         ends_by,
         next_action,
         ..of(run, Condition::Waiting, wait.since)
@@ -307,8 +307,8 @@ fn waiting(run: &Run, kind: Option<&dyn Kind>, wait: &Wait, standing: &Standing)
 }
 
 /// The line a family stands in, in words: what is limited by what, who has it, and how far off its turn is.
-fn in_line(kind: Option<&dyn Kind>, line: &StandsInLine) -> String {
-    let StandsInLine { resource, places, holder, taken, place, waiting } = line;
+fn in_line(kind: Option<&dyn Kind>, line: &QueuePosition) -> String {
+    let QueuePosition { resource, places, holder, taken, place, waiting } = line;
     let limit =
         kind.and_then(|kind| kind.limit(resource)).map_or(String::new(), |limit| format!(" ({limit})"));
     let one = if *places == 1 { "place" } else { "places" };
@@ -318,7 +318,7 @@ fn in_line(kind: Option<&dyn Kind>, line: &StandsInLine) -> String {
     format!("{resource} has {places} {one}{limit}, {taken} taken{by}; it stands {place} of {waiting} in line")
 }
 
-fn unclaimed(run: &Run, kind: Option<&dyn Kind>, standing: &Standing) -> Explanation {
+fn unclaimed(run: &Run, kind: Option<&dyn Kind>, standing: &Blockers) -> Explanation {
     if let Some(gate) = &standing.gate {
         return gated(run, gate);
     }
@@ -335,7 +335,7 @@ fn unclaimed(run: &Run, kind: Option<&dyn Kind>, standing: &Standing) -> Explana
             summary: in_line(kind, line),
             ends_by: "the end of one that has a place; then by priority and age, batches in turn".to_owned(),
             next_action,
-            ..of(run, Condition::InLine, run.created_at)
+            ..of(run, Condition::Blocked, run.created_at)
         };
     }
     let (condition, since, summary) = match run.phase {
@@ -379,7 +379,7 @@ fn gated(run: &Run, gate: &Gate) -> Explanation {
         reason: Some(gate.name().to_owned()),
         summary,
         // It is never begun after its deadline: by then it fails.
-        looked_at: Some(run.deadline_at),
+        next_check: Some(run.deadline_at),
         ends_by,
         next_action,
         ..of(run, Condition::Gated, gate.since())

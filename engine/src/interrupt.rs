@@ -64,20 +64,20 @@ impl Interrupts {
     }
 
     /// Lists a claim until what is answered goes.
-    pub(super) fn list(&self, id: RunId, epoch: i64, interrupt: &Interrupt) -> Listed {
+    pub(super) fn list(&self, id: RunId, epoch: i64, interrupt: &Interrupt) -> ClaimEntry {
         self.map().insert(id, (epoch, interrupt.clone()));
-        Listed { all: self.clone(), id, epoch }
+        ClaimEntry { all: self.clone(), id, epoch }
     }
 }
 
 /// A listed claim; takes itself off the list, also when its worker panics.
-pub(super) struct Listed {
+pub(super) struct ClaimEntry {
     all: Interrupts,
     id: RunId,
     epoch: i64,
 }
 
-impl Drop for Listed {
+impl Drop for ClaimEntry {
     fn drop(&mut self) {
         let mut map = self.all.map();
         if map.get(&self.id).is_some_and(|(epoch, _)| *epoch == self.epoch) {

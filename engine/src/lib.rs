@@ -23,27 +23,27 @@ mod dispatcher;
 mod explain;
 mod hold;
 mod interrupt;
-mod kind;
 pub mod model;
 mod pressure;
 pub mod store;
 mod verbs;
 mod worker;
+mod workflow;
 
 #[cfg(test)]
 mod tests;
 
-pub use deliver::{DeliverError, Delivery, VerbFailure};
+pub use deliver::{Delivery, SignalError, VerbFailure};
 pub use dispatcher::{Engine, EngineConfig};
-pub use explain::{Condition, Explanation, Standing, explain, unreadable};
-pub use kind::{
-    AfterCommit, Kind, Kinds, LeaseGuard, LeaseLost, Order, Reason, Refusal, Step, StepContext, StepPolicy,
-    StepReport, TurnRequest, Verdict, WaitRequest, waited_too_long,
-};
+pub use explain::{Blockers, Condition, Explanation, explain, unreadable};
 pub use pressure::PressureGauge;
-pub use verbs::{Verb, VerbError};
+pub use verbs::{Verb, VerbRefused};
+pub use workflow::{
+    AfterCommit, Kind, LeaseGuard, LeaseLost, Order, PermitRequest, Reason, Refusal, Step, StepContext,
+    StepPolicy, StepReport, Verdict, WaitRequest, WorkflowRegistry, fail_on_deadline,
+};
 
-pub use crate::store::{Created, Creation, StandsInLine, StoreError};
+pub use crate::store::{Created, Creation, QueuePosition, StoreError};
 
 /// Failure classes the engine itself gives.
 pub mod class {

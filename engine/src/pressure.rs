@@ -21,12 +21,12 @@ pub trait PressureGauge: Send + Sync {
 
 /// The last look.
 #[derive(Default)]
-pub(super) struct Pressed {
+pub(super) struct PressureCache {
     gauge: OnceLock<Arc<dyn PressureGauge>>,
     last: Mutex<(Option<Duration>, Option<Pressure>)>,
 }
 
-impl Pressed {
+impl PressureCache {
     pub(super) fn set(&self, gauge: Arc<dyn PressureGauge>) {
         // The first one stays: an engine has one.
         let _first = self.gauge.set(gauge);
@@ -75,14 +75,14 @@ impl Engine {
                 NewEvent::warn("controller.pressure", message).with(serde_json::json!(seen))
             }
             (Some(before), None) => NewEvent::info(
-                "controller.pressure-over",
+                "controller.pressure-ended",
                 format!("{} is no longer short: jobs begin again", before.name),
             ),
             _ => return seen,
         };
         if let Err(error) = self.store().append(None, None, vec![event], self.clock().now()).await {
             // A full disk is what this is about: the gate stands without its event.
-            tracing::warn!(error = %crate::model::chain(&error), "the controller is under pressure and could not write it down");
+            tracing::warn!(error = %crate::model::error_chain(&error), "the controller is under pressure and could not write it down");
         }
         seen
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::class;
 use super::decide::{self, Circumstances};
 use super::hold;
-use super::kind::{StepReport, Verdict};
+use super::workflow::{StepReport, Verdict};
 use crate::model::{Change, Failure, NewEvent, Outcome, Phase, Signal, Snapshot, StepRecord, Time};
 use crate::store::CANCEL;
 
@@ -50,7 +50,7 @@ impl Verb {
 
 /// Why a verb was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VerbError {
+pub enum VerbRefused {
     /// There is no such run.
     #[error("there is no such run")]
     NoRun,
@@ -86,7 +86,7 @@ pub(super) fn cancelled(snapshot: &Snapshot, circumstances: &Circumstances<'_>) 
 }
 
 /// The same while a step was at work: what it found and did is kept, whatever it concluded.
-pub(super) fn cancelled_in(
+pub(super) fn cancelled_during_step(
     snapshot: &Snapshot,
     record: &StepRecord,
     report: &StepReport,

@@ -19,11 +19,11 @@ use super::class;
 use super::decide::{self, Circumstances, Next};
 use super::hold;
 use super::interrupt::{Interrupt, Interrupts};
-use super::kind::{
-    AfterCommit, Foreign, Kind, Kinds, LeaseGuard, LeaseLost, Order, Step, StepContext, StepPolicy,
-    StepReport, Verdict,
-};
 use super::verbs;
+use super::workflow::{
+    AfterCommit, Foreign, Kind, LeaseGuard, LeaseLost, Order, Step, StepContext, StepPolicy, StepReport,
+    Verdict, WorkflowRegistry,
+};
 use crate::model::{
     Chance, Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, Run, RunId, Snapshot,
     StepRecord,
@@ -38,7 +38,7 @@ const MOVES: u32 = 64;
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) store: Store,
-    pub(super) kinds: Kinds,
+    pub(super) kinds: WorkflowRegistry,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
@@ -73,7 +73,7 @@ impl Checkpoint {
             }
             Ok(false) => Err(LeaseLost),
             Err(error) => {
-                tracing::error!(run = %self.run.id, error = %crate::model::chain(&error), "a checkpoint was not written");
+                tracing::error!(run = %self.run.id, error = %crate::model::error_chain(&error), "a checkpoint was not written");
                 Err(LeaseLost)
             }
         }
@@ -116,7 +116,7 @@ impl Worker {
                 Ok(Then::Over | Then::Lost | Then::Refused(..)) => return,
                 Err(error) => {
                     // The lease runs out and somebody takes over; until then the database may have healed.
-                    tracing::error!(run = %id, error = %crate::model::chain(&error), "a run could not be carried on");
+                    tracing::error!(run = %id, error = %crate::model::error_chain(&error), "a run could not be carried on");
                     return;
                 }
             }
@@ -161,10 +161,10 @@ impl Worker {
         let (at, undo) = match decide::next(snapshot) {
             Next::Run(at) => (at, false),
             Next::Undo(at) => (at, true),
-            Next::StageOver => {
+            Next::StageCompleted => {
                 return self
                     .commit(snapshot, lease, &mut |snapshot| {
-                        Some(decide::stage_over(snapshot, &self.circumstances(&*kind, None)))
+                        Some(decide::stage_completed(snapshot, &self.circumstances(&*kind, None)))
                     })
                     .await;
             }
@@ -208,7 +208,7 @@ impl Worker {
             let circumstances = self.circumstances(&Foreign, None);
             Some(match snapshot.run.phase.is_forward() {
                 true => verbs::cancelled(snapshot, &circumstances),
-                false => decide::give_up_finishing(snapshot, &circumstances),
+                false => decide::abort_finish(snapshot, &circumstances),
             })
         })
         .await
@@ -306,7 +306,7 @@ impl Worker {
                 let circumstances = self.circumstances(kind, Some(policy));
                 let report = decide::in_time(now, &record, &report, step, circumstances.now);
                 if verbs::cancel_pending(now) && !matches!(report.verdict, Verdict::Done | Verdict::Skipped) {
-                    return Some(verbs::cancelled_in(now, &record, &report, &circumstances));
+                    return Some(verbs::cancelled_during_step(now, &record, &report, &circumstances));
                 }
                 let mut change = match self.children(now, &record, &report) {
                     Ok(children) => {
@@ -324,7 +324,7 @@ impl Worker {
                 self.commit(&snapshot, lease, &mut |now| {
                     let circumstances = self.circumstances(kind, Some(policy));
                     Some(match verbs::cancel_pending(now) {
-                        true => verbs::cancelled_in(now, &record, &failing, &circumstances),
+                        true => verbs::cancelled_during_step(now, &record, &failing, &circumstances),
                         false => decide::after(now, &record, &failing, &circumstances),
                     })
                 })
@@ -393,7 +393,7 @@ impl Worker {
             match self.store.commit(Arc::clone(&change), expected, self.clock.now()).await? {
                 Committed::Applied(run) if run.lease.is_some() => {
                     lease.renewed(since, self.ttl);
-                    return Ok(Then::GoOn(Arc::new(absorbed(&snapshot, *run, Arc::unwrap_or_clone(change)))));
+                    return Ok(Then::GoOn(Arc::new(apply(&snapshot, *run, Arc::unwrap_or_clone(change)))));
                 }
                 Committed::Applied(run) => {
                     if run.outcome == Some(Outcome::Cancelled) && snapshot.run.phase.is_forward() {
@@ -431,7 +431,7 @@ impl Worker {
             Ok(children) => children.into_iter().for_each(|child| self.interrupts.ask(child)),
             // They notice at their next commit.
             Err(error) => {
-                let error = crate::model::chain(&error);
+                let error = crate::model::error_chain(&error);
                 tracing::warn!(?runs, %error, "children were not interrupted");
             }
         }
@@ -461,7 +461,7 @@ impl Worker {
         let circumstances = self.circumstances(kind, None);
         let run = &snapshot.run;
         if !run.phase.is_forward() {
-            let mut change = decide::give_up_finishing(snapshot, &circumstances);
+            let mut change = decide::abort_finish(snapshot, &circumstances);
             let over =
                 NewEvent::warn("run.finish-deadline", "the time for cleaning up is over").with(json!({
                     "deadline": run.deadline_at, "step": run.step, "wait": run.wait,
@@ -513,7 +513,7 @@ impl Worker {
 }
 
 /// The snapshot after a change of its run was applied, with the row as it is now.
-fn absorbed(before: &Snapshot, run: Run, change: Change) -> Snapshot {
+fn apply(before: &Snapshot, run: Run, change: Change) -> Snapshot {
     let mut after = Snapshot { run, ..before.clone() };
     for record in change.steps {
         after.steps.retain(|old| old.at != record.at);

@@ -366,9 +366,9 @@ mod tests {
     }
 
     /// Says something else every time.
-    struct Fickle(Vec<u8>, AtomicU8);
+    struct UnstableSource(Vec<u8>, AtomicU8);
 
-    impl ReadAt for Fickle {
+    impl ReadAt for UnstableSource {
         fn len(&self) -> u64 {
             self.0.len() as u64
         }
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "extents hold the bytes of the file")]
     fn a_reader_whose_extents_are_not_the_file_is_noticed() {
-        read_everything(Fickle(image(), AtomicU8::new(0)));
+        read_everything(UnstableSource(image(), AtomicU8::new(0)));
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn images_of_ours_have_no_finding() {
     ];
     for plan in plans {
         let report = report(&stream(&plan));
-        assert!(report.is_silent(), "{report}");
+        assert!(report.is_clean(), "{report}");
         assert!(report.counts().directories > 0 && report.counts().unused_bytes_read > 0);
     }
 }
@@ -96,14 +96,14 @@ fn images_with_every_feature_have_no_finding() {
             };
             let image = stream(&Plan::new(&tree, &options).unwrap());
             let report = report(&image);
-            assert!(report.is_silent(), "{options:?}\n{report}");
+            assert!(report.is_clean(), "{options:?}\n{report}");
             let spliced = Splice::plan(
                 Arc::new(image),
                 &[("job.json", Content::from("{}")), ("user-data", Content::from(vec![7; 5000]))],
                 &SpliceOptions::new(EPOCH),
             );
             let report = self::report(&stream(&spliced.unwrap().plan));
-            assert!(report.is_silent(), "spliced {options:?}\n{report}");
+            assert!(report.is_clean(), "spliced {options:?}\n{report}");
             silent += 1;
         }
     }
@@ -150,7 +150,7 @@ fn a_file_in_several_sections_is_checked_without_reading_it() {
     let plan = Plan::new(&tree, &Options::new(Profile::Task, "LARGE", EPOCH)).unwrap();
     let counted = Counted::new(&plan);
     let good = report(&counted);
-    assert!(good.is_silent() && good.counts().files == 4 && good.counts().level == 3, "{good}");
+    assert!(good.is_clean() && good.counts().files == 4 && good.counts().level == 3, "{good}");
     assert!(counted.bytes() < 1 << 20, "{} bytes read of a file of 5 GiB", counted.bytes());
 
     let root = start_of(&plan, Part::Directory(Hierarchy::Primary, 1)) as u64;
@@ -193,7 +193,7 @@ fn a_report_is_lines_for_people() {
         ]
     );
     assert!(report.findings().is_sorted_by_key(|finding: &Finding| finding.offset));
-    assert_eq!((report.count(Severity::Error), report.omitted(), report.is_silent()), (5, 0, false));
+    assert_eq!((report.count(Severity::Error), report.omitted(), report.is_clean()), (5, 0, false));
     assert_eq!(report.findings()[0].severity(), Severity::Error);
 }
 
@@ -312,7 +312,7 @@ fn hostile_images_are_read_once() {
     for (name, image) in images {
         let counted = Counted::new(&image);
         let report = report(&counted);
-        assert_eq!(report.is_silent(), name.starts_with("good"), "{name}: {report}");
+        assert_eq!(report.is_clean(), name.starts_with("good"), "{name}: {report}");
         let most = image.len() as u64 + (64 << 10);
         assert!(counted.bytes() <= most, "{name}: {} bytes read of {}", counted.bytes(), image.len());
     }

@@ -21,7 +21,7 @@ use iso9660::{
 use proptest::prelude::*;
 
 fn silent(image: &[u8]) -> bool {
-    check(&image, &CheckOptions::default()).unwrap().is_silent()
+    check(&image, &CheckOptions::default()).unwrap().is_clean()
 }
 
 /// The name of the free field that a byte of a piece of metadata belongs to.

@@ -91,7 +91,7 @@ impl fmt::Debug for ImageDigest {
 
 /// Where the bytes of a body are when they are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Residence {
+pub enum Backing {
     /// In this process: a read is a copy.
     Memory,
     /// On a disk: a read may block.
@@ -108,13 +108,13 @@ struct Inner {
     digest: ImageDigest,
     etag: String,
     last_modified: Option<String>,
-    residence: Residence,
+    residence: Backing,
 }
 
 impl Body {
     /// A body over `source`, whose digest the caller knows to be `digest`.
     #[must_use]
-    pub fn new(source: impl ReadAt + 'static, digest: ImageDigest, residence: Residence) -> Self {
+    pub fn new(source: impl ReadAt + 'static, digest: ImageDigest, residence: Backing) -> Self {
         let len = source.len();
         let etag = format!("\"{digest}\"");
         Self(Arc::new(Inner { source: Box::new(source), len, digest, etag, last_modified: None, residence }))
@@ -125,7 +125,7 @@ impl Body {
     pub fn identified(
         source: impl ReadAt + 'static,
         identity: ImageDigest,
-        residence: Residence,
+        residence: Backing,
         kind: &str,
     ) -> Self {
         let len = source.len();
@@ -138,7 +138,7 @@ impl Body {
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let digest = ImageDigest::new(Sha256::digest(&bytes).into());
-        Self::new(bytes, digest, Residence::Memory)
+        Self::new(bytes, digest, Backing::Memory)
     }
 
     /// The same bytes seen as last changed at `at`; HTTP shows whole seconds.
@@ -195,7 +195,7 @@ impl Body {
     /// Whether a read is only a copy.
     #[must_use]
     pub fn in_memory(&self) -> bool {
-        self.0.residence == Residence::Memory
+        self.0.residence == Backing::Memory
     }
 
     /// Fills `buffer` with the bytes at `offset`.

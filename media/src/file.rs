@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::Body;
-use engine::model::witness::passing_file;
+use engine::model::failpoint::hit_file;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 * 1024;
@@ -39,13 +39,13 @@ fn whole(folder: &Path, name: &str, fill: impl FnOnce(&mut File) -> io::Result<(
     let mut file =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     fill(&mut file)?;
-    passing_file("write", name);
+    hit_file("write", name);
     file.sync_all()?;
-    passing_file("synced", name);
+    hit_file("synced", name);
     fs::rename(&partial, folder.join(name))?;
-    passing_file("renamed", name);
+    hit_file("renamed", name);
     File::open(folder)?.sync_all()?;
-    passing_file("kept", name);
+    hit_file("kept", name);
     Ok(())
 }
 

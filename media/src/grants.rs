@@ -31,13 +31,13 @@ use uuid::Uuid;
 
 use super::body::{Body, ImageDigest};
 use super::boot::BootExtents;
-use super::fresh::Fresh;
 use super::library::{Library, LibraryError};
 use super::offload::offload;
-use super::reads::{ReadLog, ReadSummary, Reads, WallClock, lock, within_timeout};
+use super::reads::{ReadRecorder, ReadSummary, Reads, WallClock, lock, within_timeout};
+use super::recent_images::Fresh;
 use super::serve::{ReadObserver, empty, respond};
-use super::spliced::{FrozenSplice, SplicedError};
-use super::task_image::{FrozenTask, TaskImageError};
+use super::spliced::{SpliceInputs, SplicedError};
+use super::task_image::{TaskImageError, TaskInputs};
 use super::token::{Artifact, MediaPath, MediaToken};
 
 /// Task images thawed at once.
@@ -48,19 +48,19 @@ const LOOKUPS_MAX: usize = 16;
 /// The database cannot answer now.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("media grants cannot be looked up or recorded: {reason}")]
-pub struct LedgerUnavailable {
+pub struct GrantStoreUnavailable {
     /// What the database said.
     pub reason: String,
 }
 
 /// Where grants are kept.
 #[async_trait]
-pub trait GrantLedger: Send + Sync {
+pub trait GrantStore: Send + Sync {
     /// The grant whose token has this hash, ended or not.
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, LedgerUnavailable>;
+    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable>;
 
     /// Adds `reads` to what is recorded, as [`ReadSummary::merge`] does.
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), LedgerUnavailable>;
+    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable>;
 }
 
 /// What a grant gives a right to.
@@ -68,12 +68,12 @@ pub trait GrantLedger: Send + Sync {
 pub enum GrantSource {
     /// A job's own image.
     Task {
-        /// [`FrozenTask::to_bytes`], already unsealed.
+        /// [`TaskInputs::to_bytes`], already unsealed.
         frozen: Vec<u8>,
     },
     /// A maintenance image with the task's files in it.
     Spliced {
-        /// [`FrozenSplice::to_bytes`], already unsealed.
+        /// [`SpliceInputs::to_bytes`], already unsealed.
         frozen: Vec<u8>,
     },
     /// An image of the library.
@@ -146,7 +146,7 @@ pub enum GrantError {
     Library(#[source] LibraryError),
     /// Not known now.
     #[error("open media grant: look it up; the BMC may try again")]
-    Unavailable(#[source] LedgerUnavailable),
+    Unavailable(#[source] GrantStoreUnavailable),
 }
 
 impl GrantError {
@@ -207,10 +207,10 @@ impl fmt::Debug for OpenGrant {
 pub struct Grants(Arc<Inner>);
 
 struct Inner {
-    ledger: Arc<dyn GrantLedger>,
+    ledger: Arc<dyn GrantStore>,
     library: Library,
-    log: Arc<ReadLog>,
-    thaws: Semaphore,
+    log: Arc<ReadRecorder>,
+    rebuilds: Semaphore,
     limits: CacheLimits,
     /// How often grants were ended; a load that sees it move looks the grant up again.
     ends: AtomicU64,
@@ -239,7 +239,7 @@ struct LiveGrant {
     weight: usize,
     ended: AtomicBool,
     reads: Arc<Reads>,
-    log: Arc<ReadLog>,
+    log: Arc<ReadRecorder>,
 }
 
 impl ReadObserver for LiveGrant {
@@ -254,22 +254,22 @@ impl ReadObserver for LiveGrant {
 
 impl Grants {
     /// Grants out of `ledger`, with the images of `library`; `clock` dates reads.
-    pub fn new(ledger: Arc<dyn GrantLedger>, library: Library, clock: WallClock) -> Self {
+    pub fn new(ledger: Arc<dyn GrantStore>, library: Library, clock: WallClock) -> Self {
         Self::with_limits(ledger, library, clock, CacheLimits::default())
     }
 
     /// As [`Grants::new`], with another bound on what is kept ready.
     pub fn with_limits(
-        ledger: Arc<dyn GrantLedger>,
+        ledger: Arc<dyn GrantStore>,
         library: Library,
         clock: WallClock,
         limits: CacheLimits,
     ) -> Self {
         Self(Arc::new(Inner {
-            log: Arc::new(ReadLog::new(ledger.clone(), clock)),
+            log: Arc::new(ReadRecorder::new(ledger.clone(), clock)),
             ledger,
             library,
-            thaws: Semaphore::new(THAWS_AT_ONCE),
+            rebuilds: Semaphore::new(THAWS_AT_ONCE),
             limits,
             ends: AtomicU64::new(0),
             cache: Mutex::default(),
@@ -325,7 +325,7 @@ impl Grants {
     }
 
     /// Keeps the image of a task that was frozen a moment ago for the first reading of its grant, which is about to be given.
-    pub fn keep_ready(&self, task: &FrozenTask, image: Body) {
+    pub fn keep_recent(&self, task: &TaskInputs, image: Body) {
         lock(&self.0.fresh).keep(image, task.weight());
     }
 
@@ -343,7 +343,7 @@ impl Grants {
     ///
     /// # Errors
     /// When the ledger cannot answer.
-    pub async fn evidence(&self, token_hash: &str) -> Result<ReadSummary, LedgerUnavailable> {
+    pub async fn evidence(&self, token_hash: &str) -> Result<ReadSummary, GrantStoreUnavailable> {
         // Taken first: reads that are recorded in between then count twice in bytes, and never not at all.
         let pending = self.0.log.pending(token_hash);
         let recorded = within_timeout(self.0.ledger.find(token_hash)).await?;
@@ -385,7 +385,7 @@ impl Grants {
                 return Ok(live);
             }
         }
-        Err(GrantError::Unavailable(LedgerUnavailable {
+        Err(GrantError::Unavailable(GrantStoreUnavailable {
             reason: "grants keep ending while one is looked up".to_owned(),
         }))
     }
@@ -394,7 +394,7 @@ impl Grants {
     async fn restore(&self, token_hash: &str, record: GrantRecord) -> Result<Restored, GrantError> {
         let (body, boot, weight) = match record.source {
             GrantSource::Task { frozen } => {
-                let _permit = self.0.thaws.acquire().await;
+                let _permit = self.0.rebuilds.acquire().await;
                 // A BMC opens with several requests at once: the others have waited for the first one here.
                 if let Some(live) = self.cached(token_hash) {
                     return Ok(Restored::Elsewhere(live));
@@ -407,11 +407,11 @@ impl Grants {
                 (body, BootExtents::default(), weight)
             }
             GrantSource::Spliced { frozen } => {
-                let _permit = self.0.thaws.acquire().await;
+                let _permit = self.0.rebuilds.acquire().await;
                 if let Some(live) = self.cached(token_hash) {
                     return Ok(Restored::Elsewhere(live));
                 }
-                let frozen = FrozenSplice::from_bytes(&frozen).map_err(GrantError::Spliced)?;
+                let frozen = SpliceInputs::from_bytes(&frozen).map_err(GrantError::Spliced)?;
                 let image = self.0.library.image(frozen.maintenance()).await.map_err(GrantError::Library)?;
                 let (expected, weight) = (record.sha256, frozen.weight());
                 let thawed = offload(move || frozen.thaw(&image.body, expected)).await;
@@ -500,7 +500,7 @@ impl Grants {
 
 /// The image of a frozen task and what it weighs: planned and hashed again.
 async fn thaw(frozen: Vec<u8>) -> Result<(Body, usize), GrantError> {
-    let thaw = move || FrozenTask::from_bytes(&frozen).and_then(|task| Ok((task.thaw()?, task.weight())));
+    let thaw = move || TaskInputs::from_bytes(&frozen).and_then(|task| Ok((task.thaw()?, task.weight())));
     let thawed = offload(thaw).await;
     let thawed =
         thawed.map_err(|stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))?;

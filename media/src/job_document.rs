@@ -33,7 +33,7 @@ pub struct JobDocument {
     /// The job's own secret for reports.
     pub webhook_token: String,
     /// Where the recipe's images are pulled from.
-    pub registry: Option<RegistryAccess>,
+    pub registry: Option<PullAccess>,
     /// The `$id` of `recipe.schema.json`.
     pub recipe_schema_id: String,
     /// When the job was accepted; in text RFC 3339 with milliseconds.
@@ -46,7 +46,7 @@ pub struct JobDocument {
 /// A right to pull from one repository, ended with the grant.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RegistryAccess {
+pub struct PullAccess {
     /// Where the registry is.
     pub url: String,
     /// Its user.
@@ -80,9 +80,9 @@ impl fmt::Debug for JobDocument {
     }
 }
 
-impl fmt::Debug for RegistryAccess {
+impl fmt::Debug for PullAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegistryAccess")
+        f.debug_struct("PullAccess")
             .field("url", &self.url)
             .field("username", &self.username)
             .finish_non_exhaustive()
@@ -187,7 +187,7 @@ pub(crate) mod tests {
             controller_ca: None,
             webhook_url: "https://192.0.2.1:8443/api/v1/status-webhook/SN%200001%2FA".into(),
             webhook_token: "canary-webhook-token".into(),
-            registry: Some(RegistryAccess {
+            registry: Some(PullAccess {
                 url: "https://192.0.2.1:8443".into(),
                 username: "job".into(),
                 password: "canary-pull-password".into(),

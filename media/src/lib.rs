@@ -31,13 +31,13 @@
 mod body;
 mod boot;
 mod file;
-mod fresh;
 mod grants;
 mod job_document;
 mod library;
 mod offload;
 mod range;
 mod reads;
+mod recent_images;
 mod serve;
 mod spliced;
 mod task_image;
@@ -46,25 +46,25 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Body, ISO_CONTENT_TYPE, ImageDigest, Residence};
+pub use body::{Backing, Body, ISO_CONTENT_TYPE, ImageDigest};
 pub use boot::BootExtents;
 pub use file::{write_bytes, write_image};
 pub use grants::{
-    CacheLimits, GrantError, GrantLedger, GrantRecord, GrantSource, Grants, LedgerUnavailable, OpenGrant,
+    CacheLimits, GrantError, GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, Grants, OpenGrant,
 };
-pub use job_document::{JobDocument, RegistryAccess, RenderInput, render};
+pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
     FetchFailure, ImportError, ImportedImage, Library, LibraryError, LibraryOptions, MaintenanceImage,
     tls_config,
 };
-pub use offload::{BrokeOff, offload};
+pub use offload::{WorkLost, offload};
 pub use range::{Selection, evaluate};
 pub use reads::{FLUSH_EVERY, ReadSummary, WallClock};
-pub use serve::{PromiseFiles, Promises, ReadObserver, respond};
-pub use spliced::{FrozenSplice, SplicedError, SplicedImage};
+pub use serve::{FileSending, ReadObserver, SendFiles, respond};
+pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{
-    FROZEN_MAX, FrozenTask, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError,
-    TaskImageInput, freeze, freeze_with_body, plan,
+    INPUTS_MAX, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError, TaskImageInput,
+    TaskInputs, freeze, plan, record_inputs_with_body,
 };
 pub use token::{
     Artifact, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, Suffix, TOKEN_MAX, TOKEN_MIN,

@@ -8,7 +8,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// The work broke off because of a defect, or because the program stops.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the work broke off; look for a panic in the log")]
-pub struct BrokeOff;
+pub struct WorkLost;
 
 /// Whether there is but one thread, so that work is done where it is.
 pub(super) fn in_place() -> bool {
@@ -16,7 +16,7 @@ pub(super) fn in_place() -> bool {
 }
 
 /// Does blocking work where it disturbs nobody.
-pub async fn offload<T, F>(work: F) -> Result<T, BrokeOff>
+pub async fn offload<T, F>(work: F) -> Result<T, WorkLost>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
@@ -24,5 +24,5 @@ where
     if in_place() {
         return Ok(work());
     }
-    tokio::task::spawn_blocking(work).await.map_err(|_stopped| BrokeOff)
+    tokio::task::spawn_blocking(work).await.map_err(|_stopped| WorkLost)
 }

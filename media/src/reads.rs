@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::grants::{GrantLedger, LedgerUnavailable};
+use super::grants::{GrantStore, GrantStoreUnavailable};
 
 /// How often the reads of one grant are recorded at most.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
@@ -112,8 +112,8 @@ impl ReadsState {
 }
 
 /// Records reads, for all grants.
-pub(super) struct ReadLog {
-    ledger: Arc<dyn GrantLedger>,
+pub(super) struct ReadRecorder {
+    ledger: Arc<dyn GrantStore>,
     clock: WallClock,
     queue: Mutex<Queue>,
     wake: Notify,
@@ -126,8 +126,8 @@ struct Queue {
     running: bool,
 }
 
-impl ReadLog {
-    pub(super) fn new(ledger: Arc<dyn GrantLedger>, clock: WallClock) -> Self {
+impl ReadRecorder {
+    pub(super) fn new(ledger: Arc<dyn GrantStore>, clock: WallClock) -> Self {
         Self { ledger, clock, queue: Mutex::default(), wake: Notify::new() }
     }
 
@@ -251,11 +251,11 @@ fn settle(queue: &mut Queue) {
 
 /// A ledger call that is as good as failed after a while.
 pub(super) async fn within_timeout<T>(
-    call: impl Future<Output = Result<T, LedgerUnavailable>>,
-) -> Result<T, LedgerUnavailable> {
+    call: impl Future<Output = Result<T, GrantStoreUnavailable>>,
+) -> Result<T, GrantStoreUnavailable> {
     match tokio::time::timeout(LEDGER_TIMEOUT, call).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(LedgerUnavailable { reason: "no answer within ten seconds".to_owned() }),
+        Err(_) => Err(GrantStoreUnavailable { reason: "no answer within ten seconds".to_owned() }),
     }
 }
 

@@ -59,18 +59,18 @@ pub trait ReadObserver: Send + Sync {
 }
 
 /// Promises parts of files to the connection that a request came by, which sends them by itself.
-pub trait PromiseFiles: Send + Sync {
+pub trait SendFiles: Send + Sync {
     /// What stands for `length` bytes of `file` from `offset` on, or for the first of them; `None` when they must be read.
     fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes>;
 }
 
 /// Travels with a request whose connection sends files by itself, as an extension.
 #[derive(Clone)]
-pub struct Promises(Arc<dyn PromiseFiles>);
+pub struct FileSending(Arc<dyn SendFiles>);
 
-impl Promises {
+impl FileSending {
     /// These promises.
-    pub fn new(promises: impl PromiseFiles + 'static) -> Self {
+    pub fn new(promises: impl SendFiles + 'static) -> Self {
         Self(Arc::new(promises))
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn empty(status: StatusCode, headers: &[(HeaderName, HeaderValue)]) -
 struct Serving<'a> {
     body: &'a Body,
     observer: Arc<dyn ReadObserver>,
-    promises: Option<&'a Promises>,
+    promises: Option<&'a FileSending>,
 }
 
 /// `len` bytes from `offset`, or only their description.
@@ -195,7 +195,7 @@ fn matches_known_tag(headers: &HeaderMap, etag: &str) -> bool {
 struct ExactBody {
     body: Body,
     observer: Arc<dyn ReadObserver>,
-    promises: Option<Promises>,
+    promises: Option<FileSending>,
     /// Of the next byte to hand over.
     offset: u64,
     /// Bytes still to hand over.
@@ -212,7 +212,7 @@ impl ExactBody {
     }
 
     /// Where the next bytes lie, when the connection can send them and they are not the last.
-    fn direct(&self) -> Option<(&Promises, FileRange)> {
+    fn direct(&self) -> Option<(&FileSending, FileRange)> {
         let promises = self.promises.as_ref()?;
         let early = self.remaining.saturating_sub(CHUNK);
         let range = self.body.file_at(self.offset)?;

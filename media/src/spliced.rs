@@ -1,7 +1,7 @@
 //! The boot image of a machine with a single slot: the maintenance image with the task's files in `/task`.
 //!
 //! ```text
-//! maintenance image (by digest) + FrozenTask ──plan──> SplicedImage { plan, identity }      reads less than 1 MiB
+//! maintenance image (by digest) + TaskInputs ──plan──> SplicedImage { plan, identity }      reads less than 1 MiB
 //!                                  |   ^
 //!                         to_bytes v   | from_bytes      (JSON with the frozen task in it: seal it before storing)
 //!                               database
@@ -21,9 +21,9 @@ use iso9660::{Content, Plan, ReadAt, SegmentData, Splice, SpliceError, SpliceOpt
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::body::{Body, ImageDigest, Residence};
+use super::body::{Backing, Body, ImageDigest};
 use super::boot::BootExtents;
-use super::task_image::{FrozenTask, TaskImageError};
+use super::task_image::{TaskImageError, TaskInputs};
 
 /// The version of the frozen form and of what an identity is made of.
 const FORMAT: u32 = 1;
@@ -54,9 +54,9 @@ pub enum SplicedError {
 
 /// The inputs of one spliced image. Holds the job's secrets.
 #[derive(Clone, PartialEq, Eq)]
-pub struct FrozenSplice {
+pub struct SpliceInputs {
     maintenance: ImageDigest,
-    task: FrozenTask,
+    task: TaskInputs,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,10 +79,10 @@ pub struct SplicedImage {
     plan: Plan,
 }
 
-impl FrozenSplice {
+impl SpliceInputs {
     /// The task's files in the image with this digest.
     #[must_use]
-    pub fn new(maintenance: ImageDigest, task: FrozenTask) -> Self {
+    pub fn new(maintenance: ImageDigest, task: TaskInputs) -> Self {
         Self { maintenance, task }
     }
 
@@ -144,7 +144,7 @@ impl FrozenSplice {
     /// Plans the image again and serves it if it is still the one with this identity.
     ///
     /// # Errors
-    /// [`SplicedError::Changed`] when it is another; as [`FrozenSplice::plan`].
+    /// [`SplicedError::Changed`] when it is another; as [`SpliceInputs::plan`].
     pub fn thaw(
         &self,
         maintenance: &Body,
@@ -155,7 +155,7 @@ impl FrozenSplice {
             return Err(SplicedError::Changed { expected, found: image.identity });
         }
         let boot = BootExtents::of(&image.plan);
-        Ok((Body::identified(image.plan, image.identity, Residence::Disk, "splice"), boot))
+        Ok((Body::identified(image.plan, image.identity, Backing::Disk, "splice"), boot))
     }
 
     /// The form that is stored. It holds the job's secrets: seal it.
@@ -189,14 +189,14 @@ impl FrozenSplice {
         }
         let maintenance = ImageDigest::parse(&document.maintenance)
             .ok_or_else(|| SplicedError::Frozen("its digest is none".to_owned()))?;
-        let task = FrozenTask::from_bytes(document.task.get().as_bytes()).map_err(SplicedError::Task)?;
+        let task = TaskInputs::from_bytes(document.task.get().as_bytes()).map_err(SplicedError::Task)?;
         Ok(Self { maintenance, task })
     }
 }
 
-impl fmt::Debug for FrozenSplice {
+impl fmt::Debug for SpliceInputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrozenSplice")
+        f.debug_struct("SpliceInputs")
             .field("maintenance", &self.maintenance)
             .field("task", &self.task)
             .finish()

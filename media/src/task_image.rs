@@ -3,7 +3,7 @@
 //! ```text
 //! TaskImageInput ──plan──> Plan                 volume id TASK_ + last 11 hex digits of the job id, or a known label
 //!       |                                       every date = the job's created_at; at least 1 MiB
-//!       `──────freeze──> FrozenTask { format, volume_id, epoch, files, sha256, len }
+//!       `──────freeze──> TaskInputs { format, volume_id, epoch, files, sha256, len }
 //!                           |   ^
 //!                  to_bytes v   | from_bytes    (JSON, bounded; holds secrets: seal it before storing)
 //!                          database
@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::body::{Body, ImageDigest, Residence};
+use super::body::{Backing, Body, ImageDigest};
 
 /// The files every task image has.
 pub const REQUIRED_FILES: [&str; 3] = ["job.json", "recipe.json", "recipe.schema.json"];
@@ -35,7 +35,7 @@ pub const MEDIA_LABELS: [&str; 3] = ["CIDATA", "CONFIG-2", "OEMDRV"];
 /// All files of a task image together are at most this long.
 pub const TASK_FILES_MAX: usize = 10 << 20;
 /// A frozen task is at most this long: the files in base64, and room for their names.
-pub const FROZEN_MAX: usize = TASK_FILES_MAX / 3 * 4 + (64 << 10);
+pub const INPUTS_MAX: usize = TASK_FILES_MAX / 3 * 4 + (64 << 10);
 
 /// The version of the frozen form and of the layout rules behind it.
 const FROZEN_FORMAT: u32 = 1;
@@ -184,7 +184,7 @@ fn check(files: &[(String, Vec<u8>)]) -> Result<(), TaskImageError> {
 
 /// The inputs of one task image and what came out of them. Holds the job's secrets.
 #[derive(Clone, PartialEq, Eq)]
-pub struct FrozenTask {
+pub struct TaskInputs {
     volume_id: String,
     epoch: i64,
     files: Vec<(String, Vec<u8>)>,
@@ -192,10 +192,10 @@ pub struct FrozenTask {
     len: u64,
 }
 
-/// [`FrozenTask`] as JSON, keys in this order.
+/// [`TaskInputs`] as JSON, keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct FrozenDocument {
+struct TaskInputsDocument {
     format: u32,
     volume_id: String,
     epoch: i64,
@@ -206,7 +206,7 @@ struct FrozenDocument {
 
 /// The one key that is the same in every format.
 #[derive(Deserialize)]
-struct FrozenFormat {
+struct InputsFormat {
     format: u32,
 }
 
@@ -214,18 +214,18 @@ struct FrozenFormat {
 ///
 /// # Errors
 /// As [`plan`].
-pub fn freeze(input: &TaskImageInput) -> Result<FrozenTask, TaskImageError> {
-    freeze_with_body(input).map(|(task, _)| task)
+pub fn freeze(input: &TaskImageInput) -> Result<TaskInputs, TaskImageError> {
+    record_inputs_with_body(input).map(|(task, _)| task)
 }
 
-/// As [`freeze`], with the planned and hashed image itself: what [`FrozenTask::thaw`] would give.
+/// As [`freeze`], with the planned and hashed image itself: what [`TaskInputs::thaw`] would give.
 ///
 /// # Errors
 /// As [`plan`].
-pub fn freeze_with_body(input: &TaskImageInput) -> Result<(FrozenTask, Body), TaskImageError> {
+pub fn record_inputs_with_body(input: &TaskImageInput) -> Result<(TaskInputs, Body), TaskImageError> {
     let plan = plan(input)?;
     let sha256 = ImageDigest::of(&plan).map_err(TaskImageError::Hash)?;
-    let task = FrozenTask {
+    let task = TaskInputs {
         volume_id: volume_id(input)?,
         epoch: input.created_at.as_second(),
         files: input.files.clone(),
@@ -236,7 +236,7 @@ pub fn freeze_with_body(input: &TaskImageInput) -> Result<(FrozenTask, Body), Ta
     Ok((task, body))
 }
 
-impl FrozenTask {
+impl TaskInputs {
     /// The digest of the image.
     #[must_use]
     pub fn digest(&self) -> ImageDigest {
@@ -276,7 +276,7 @@ impl FrozenTask {
     /// # Errors
     /// Never in practice: every value has a form in JSON.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TaskImageError> {
-        let document = FrozenDocument {
+        let document = TaskInputsDocument {
             format: FROZEN_FORMAT,
             volume_id: self.volume_id.clone(),
             epoch: self.epoch,
@@ -293,17 +293,17 @@ impl FrozenTask {
     /// When it is too long, not ours, or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TaskImageError> {
         let frozen = |reason: String| TaskImageError::Frozen { reason };
-        if bytes.len() > FROZEN_MAX {
+        if bytes.len() > INPUTS_MAX {
             return Err(frozen(format!("it has {} bytes, more than any", bytes.len())));
         }
         // Errors of the JSON reader may quote its input, which holds secrets: the position is all that is told.
         let position =
             |error: serde_json::Error| frozen(format!("it cannot be read at column {}", error.column()));
-        let FrozenFormat { format } = serde_json::from_slice(bytes).map_err(position)?;
+        let InputsFormat { format } = serde_json::from_slice(bytes).map_err(position)?;
         if format != FROZEN_FORMAT {
             return Err(TaskImageError::Format { found: format });
         }
-        let document: FrozenDocument = serde_json::from_slice(bytes).map_err(position)?;
+        let document: TaskInputsDocument = serde_json::from_slice(bytes).map_err(position)?;
         let sha256 =
             ImageDigest::parse(&document.sha256).ok_or_else(|| frozen("its digest is none".to_owned()))?;
         let files = document
@@ -332,7 +332,7 @@ impl FrozenTask {
 
     /// The image over a plan of it, which has its digest.
     fn body(&self, plan: Plan) -> Body {
-        let body = Body::new(plan, self.sha256, Residence::Memory);
+        let body = Body::new(plan, self.sha256, Backing::Memory);
         match Timestamp::from_second(self.epoch) {
             Ok(created_at) => body.modified_at(created_at),
             Err(_) => body,
@@ -346,9 +346,9 @@ impl FrozenTask {
     }
 }
 
-impl fmt::Debug for FrozenTask {
+impl fmt::Debug for TaskInputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrozenTask")
+        f.debug_struct("TaskInputs")
             .field("volume_id", &self.volume_id)
             .field("epoch", &self.epoch)
             .field("sha256", &self.sha256)

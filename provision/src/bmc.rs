@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use super::bmc_state::{BmcState, BmcStates};
 use super::profiles;
-use super::site::Unavailable;
+use super::services::Unavailable;
 use engine::LeaseGuard;
 use engine::model::{Serial, Server, TlsMode};
 use secrets::{CredentialRef, Key, Resolver, open, seal};
@@ -40,15 +40,15 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60);
 const CLOSING: usize = 64;
 
 /// A session as it is kept, sealed.
-pub type KeptSession = String;
+pub type SealedSession = String;
 
 /// Where sessions are kept so that the next incarnation can close them.
 #[async_trait]
 pub trait Sessions: Send + Sync {
     /// Keeps (or forgets) the session of a server.
-    async fn keep(&self, server: &Serial, session: Option<KeptSession>) -> Result<(), Unavailable>;
+    async fn keep(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable>;
     /// The session kept for a server.
-    async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable>;
+    async fn kept(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable>;
     /// The servers for which one is kept.
     async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable>;
 }
@@ -70,10 +70,10 @@ pub trait Network: Send + Sync {
 
 /// Real sockets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sockets;
+pub struct SocketConnector;
 
 #[async_trait]
-impl Network for Sockets {
+impl Network for SocketConnector {
     fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, TransportError> {
         Ok(Arc::new(HttpTransport::new(endpoint, tls, HttpOptions::default())?))
     }
@@ -149,7 +149,7 @@ impl Bmcs {
             key: Arc::new(key),
             sessions,
             observer,
-            network: Arc::new(Sockets),
+            network: Arc::new(SocketConnector),
             options,
             states: BmcStates::new(limits.each, limits.in_flight),
             ca: ca.map(Arc::from),
@@ -178,7 +178,7 @@ impl Bmcs {
         let shared = Arc::new(SharedLease(Mutex::new(Some(lease.clone()))));
         let fence = Arc::clone(&shared) as Arc<dyn Fence>;
         let (bmc, learned_fingerprint) = self.handle(server, &state, fence, None).await?;
-        self.close_kept(&server.serial, &bmc).await;
+        self.close_saved(&server.serial, &bmc).await;
         let open = Open {
             revision: server.revision,
             bmc: bmc.clone(),
@@ -197,7 +197,8 @@ impl Bmcs {
     ) -> Result<Connected, ConnectError> {
         let state = self.states.of(server);
         let _one_at_a_time = state.connecting.lock().await;
-        let (bmc, learned_fingerprint) = self.handle(server, &state, Arc::new(ReadsOnly), recorded).await?;
+        let (bmc, learned_fingerprint) =
+            self.handle(server, &state, Arc::new(ReadOnlyFence), recorded).await?;
         let job = self.open().get(&server.serial).map(|open| open.bmc.clone());
         match job {
             // A job is at work there: its session serves both, a BMC has few places.
@@ -206,7 +207,7 @@ impl Bmcs {
                     bmc.adopt_session(session).await;
                 }
             }
-            None => self.close_kept(&server.serial, &bmc).await,
+            None => self.close_saved(&server.serial, &bmc).await,
         }
         Ok(Connected { bmc, learned_fingerprint })
     }
@@ -342,11 +343,11 @@ impl Bmcs {
             .map_err(|_| ConnectError::Record("the BMC password is not a credential reference".to_owned()))?;
         self.resolver
             .resolve(&reference, server.serial.as_str())
-            .map_err(|why| ConnectError::Record(format!("{}", engine::model::chain(&why))))
+            .map_err(|why| ConnectError::Record(format!("{}", engine::model::error_chain(&why))))
     }
 
     /// Closes the session a crashed incarnation left open, so that the BMC's few places do not fill up.
-    async fn close_kept(&self, serial: &Serial, bmc: &Bmc) {
+    async fn close_saved(&self, serial: &Serial, bmc: &Bmc) {
         let kept = match self.sessions.kept(serial).await {
             Ok(kept) => kept,
             Err(error) => {
@@ -385,7 +386,7 @@ impl Bmcs {
     }
 
     /// Closes what a former incarnation left open on BMCs that no job is about to use: a BMC has few places.
-    pub async fn close_left_behind(&self, directory: &dyn super::Directory) {
+    pub async fn close_orphaned_sessions(&self, directory: &dyn super::Directory) {
         let left = match self.sessions.all_kept().await {
             Ok(left) => left,
             Err(error) => return tracing::warn!(%error, "kept BMC sessions cannot be read"),
@@ -419,7 +420,7 @@ fn context(serial: &Serial) -> String {
 /// What is to be written about kept sessions.
 enum Change {
     /// The session of a server, or that there is none.
-    Kept(Serial, Option<KeptSession>),
+    Kept(Serial, Option<SealedSession>),
     /// Answer when all before is written.
     Flush(tokio::sync::oneshot::Sender<()>),
 }
@@ -439,9 +440,9 @@ async fn write_changes(sessions: Arc<dyn Sessions>, mut queue: mpsc::Receiver<Ch
 }
 
 /// Nothing is changed through this handle.
-struct ReadsOnly;
+struct ReadOnlyFence;
 
-impl Fence for ReadsOnly {
+impl Fence for ReadOnlyFence {
     fn allows(&self, owned_for: Duration) -> bool {
         // What changes something asks for as long as it may take, reads and logins for this moment.
         owned_for.is_zero()

@@ -18,7 +18,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use redfish::{LifeSigns, PowerState};
+use redfish::{HostStatus, PowerState};
 use serde::{Deserialize, Serialize};
 
 use engine::model::Time;
@@ -58,7 +58,7 @@ pub(super) struct MediaReads {
 pub(super) struct Look {
     pub(super) at: Time,
     /// `None` when the BMC did not answer.
-    pub(super) signs: Option<LifeSigns>,
+    pub(super) signs: Option<HostStatus>,
     pub(super) reads: MediaReads,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Watch {
     /// How long no sign counts.
     pub(super) minimum: Duration,
     /// The last signs, and when they were seen.
-    pub(super) last: Option<(Time, LifeSigns)>,
+    pub(super) last: Option<(Time, HostStatus)>,
 }
 
 /// Why an installation is taken as finished.
@@ -126,7 +126,7 @@ impl Watch {
     }
 }
 
-fn change(before: &LifeSigns, now: &LifeSigns) -> Option<Sign> {
+fn change(before: &HostStatus, now: &HostStatus) -> Option<Sign> {
     let known = |state: PowerState| !matches!(state, PowerState::Unknown);
     if known(before.power) && known(now.power) && before.power != now.power {
         return Some(Sign::PowerChange);
@@ -134,7 +134,8 @@ fn change(before: &LifeSigns, now: &LifeSigns) -> Option<Sign> {
     if newer(before.last_reset.as_deref(), now.last_reset.as_deref()) {
         return Some(Sign::Reset);
     }
-    let stage = |signs: &LifeSigns| STAGES.iter().position(|name| Some(*name) == signs.boot_state.as_deref());
+    let stage =
+        |signs: &HostStatus| STAGES.iter().position(|name| Some(*name) == signs.boot_state.as_deref());
     let (was, is) = (stage(before)?, stage(now)?);
     let again =
         is < was || (is == was && newer(before.boot_state_at.as_deref(), now.boot_state_at.as_deref()));
@@ -168,7 +169,7 @@ mod tests {
     }
 
     /// `"On 100 OSRunning@7"`: power, LastResetTime in seconds, stage and its time; `-` where the BMC shows none.
-    fn signs(text: &str) -> Option<LifeSigns> {
+    fn signs(text: &str) -> Option<HostStatus> {
         let mut words = text.split_whitespace();
         let power = match words.next()? {
             "On" => PowerState::On,
@@ -184,7 +185,7 @@ mod tests {
                 Some((state, at)) => (Some(state.to_owned()), stamp(at)),
                 None => (None, None),
             };
-        Some(LifeSigns { power, last_reset, boot_state, boot_state_at })
+        Some(HostStatus { power, last_reset, boot_state, boot_state_at })
     }
 
     /// Looks one after another as (seconds since power-on, signs); what is said at which of them first.

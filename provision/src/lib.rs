@@ -16,16 +16,16 @@
 
 mod bmc;
 mod bmc_state;
-mod checkup;
+mod classify;
 mod completion;
-mod evidence;
-mod fault;
+mod diagnostics;
+mod dry_run;
 mod order;
+mod outputs;
 pub mod probe;
 mod profiles;
-mod rehearsal;
 mod report;
-mod site;
+mod services;
 mod slots;
 mod steps;
 mod waits;
@@ -40,17 +40,17 @@ use engine::model::{NewRun, Plan, Snapshot, StepInstance};
 use engine::{Kind, Order, Reason, Refusal, Step, StepPolicy};
 use recipe::TaskTarget;
 
-pub use bmc::{BmcLimits, Bmcs, KeptSession, Network, Sessions, Sockets};
-pub use checkup::{Checkup, examination, findings};
+pub use bmc::{BmcLimits, Bmcs, Network, SealedSession, Sessions, SocketConnector};
+pub use diagnostics::{DiagnosticsWorkflow, examination, findings};
+pub use dry_run::DryRun;
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use profiles::{checked_profile, checked_quirks};
-pub use rehearsal::Rehearsal;
 pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
-pub use site::{
-    Addresses, Directory, Images, Limits, Meter, Site, SiteSettings, Unavailable, checked_base_url,
-    checked_bmc_address, checked_fingerprint,
+pub use services::{
+    Addresses, Directory, Images, Limits, ProvisionMetrics, ProvisionSettings, Site, Unavailable,
+    checked_base_url, checked_bmc_address, checked_fingerprint,
 };
-pub use steps::{grant_context, power_on_turn, slot_plan};
+pub use steps::{grant_context, power_on_permit, slot_plan};
 
 /// The workflow's name.
 pub const KIND: &str = "provision";
@@ -95,7 +95,7 @@ const FORWARD: [Row; 9] = [
 
 /// The last of them: the machine reports, or, where its target cannot, it is looked at.
 const REPORTED: Row = ("webhook.wait", |site| Arc::new(steps::AwaitReport(site)));
-const OBSERVED: Row = ("redfish.poll", |site| Arc::new(steps::AwaitSigns(site)));
+const OBSERVED: Row = ("redfish.poll", |site| Arc::new(steps::AwaitCompletion(site)));
 
 /// What is done after every ending, in order.
 const FINISH: [Row; 5] = [
@@ -175,7 +175,7 @@ impl Kind for Provision {
         Ok(run)
     }
 
-    fn finish_within(&self) -> Duration {
+    fn finish_timeout(&self) -> Duration {
         self.site.settings.cleanup_timeout
     }
 

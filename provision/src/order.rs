@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::site::Site;
+use super::services::Site;
 use super::{KIND, Provision, VERSION, cannot_report};
 use engine::Refusal;
 use engine::model::{

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use engine::model::{Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
-use engine::{DeliverError, Delivery, Engine};
+use engine::{Delivery, Engine, SignalError};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";
@@ -146,7 +146,7 @@ impl Report {
     }
 
     /// Tells the job; durable when it answers.
-    pub async fn deliver(self, engine: &Engine, job: &Job) -> Result<ReportOutcome, DeliverError> {
+    pub async fn deliver(self, engine: &Engine, job: &Job) -> Result<ReportOutcome, SignalError> {
         let id = job.run.id;
         let (status, event, payload) = match self {
             Self::Progress { step, percent, .. } => {
@@ -189,12 +189,12 @@ impl Report {
         let event = event.by("maintenance-os");
         let first = match job.run.outcome {
             // Concluded already, by a report or without one (a deadline, an operator): nothing new is taken.
-            Some(outcome) => said_by(outcome).to_owned(),
+            Some(outcome) => implied_by(outcome).to_owned(),
             None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event]).await? {
-                Delivery::Stored(run) if run.outcome.is_none_or(|outcome| said_by(outcome) == status) => {
+                Delivery::Stored(run) if run.outcome.is_none_or(|outcome| implied_by(outcome) == status) => {
                     return Ok(ReportOutcome::Accepted { powered_on: Some(powered_on) });
                 }
-                Delivery::Stored(run) => run.outcome.map_or("", said_by).to_owned(),
+                Delivery::Stored(run) => run.outcome.map_or("", implied_by).to_owned(),
                 Delivery::NoRun => return Ok(ReportOutcome::NotStarted),
                 Delivery::Duplicate(first) => {
                     let said = first.payload.get("status").and_then(|status| status.as_str());
@@ -216,7 +216,7 @@ impl Report {
 }
 
 /// The report that would have led to an outcome.
-fn said_by(outcome: Outcome) -> &'static str {
+fn implied_by(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "success",
         Outcome::Failed | Outcome::Cancelled => "failed",
@@ -225,7 +225,7 @@ fn said_by(outcome: Outcome) -> &'static str {
 
 /// The job as it is, once it has at least announced to start the machine, and when it last did: from there on a report is
 /// valid in every step.
-async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, DeliverError> {
+async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
     let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
     let announced = snapshot
         .evidence("redfish.power-on")

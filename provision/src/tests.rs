@@ -20,10 +20,10 @@ use engine::model::{
 };
 use engine::store::Store;
 use engine::{
-    Created, Creation, Engine, EngineConfig, Kinds, Reason, StepContext, StepPolicy, StepReport, Verdict,
-    WaitRequest,
+    Created, Creation, Engine, EngineConfig, Reason, StepContext, StepPolicy, StepReport, Verdict,
+    WaitRequest, WorkflowRegistry,
 };
-use media::{GrantLedger, GrantRecord, Grants, LedgerUnavailable, Library, LibraryOptions, ReadSummary};
+use media::{GrantRecord, GrantStore, GrantStoreUnavailable, Grants, Library, LibraryOptions, ReadSummary};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
@@ -80,7 +80,7 @@ impl Kind for Installs {
     fn prepare(&self, _order: Order) -> Result<NewRun, Refusal> {
         Err(Refusal("nobody orders this".to_owned()))
     }
-    fn finish_within(&self) -> Duration {
+    fn finish_timeout(&self) -> Duration {
         Duration::from_secs(60)
     }
     fn reasons(&self) -> &'static [&'static Reason] {
@@ -117,10 +117,10 @@ impl Images for Nothing {
 
 #[async_trait]
 impl Sessions for Nothing {
-    async fn keep(&self, _: &Serial, _: Option<KeptSession>) -> Result<(), Unavailable> {
+    async fn keep(&self, _: &Serial, _: Option<SealedSession>) -> Result<(), Unavailable> {
         Ok(())
     }
-    async fn kept(&self, _: &Serial) -> Result<Option<KeptSession>, Unavailable> {
+    async fn kept(&self, _: &Serial) -> Result<Option<SealedSession>, Unavailable> {
         Ok(None)
     }
     async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
@@ -129,16 +129,16 @@ impl Sessions for Nothing {
 }
 
 #[async_trait]
-impl GrantLedger for Nothing {
-    async fn find(&self, _: &str) -> Result<Option<GrantRecord>, LedgerUnavailable> {
+impl GrantStore for Nothing {
+    async fn find(&self, _: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         Ok(None)
     }
-    async fn record_read(&self, _: &str, _: ReadSummary) -> Result<(), LedgerUnavailable> {
+    async fn record_read(&self, _: &str, _: ReadSummary) -> Result<(), GrantStoreUnavailable> {
         Ok(())
     }
 }
 
-impl Meter for Nothing {
+impl ProvisionMetrics for Nothing {
     fn image_built(&self, _: Duration, _: u64) {}
     fn job_ended(&self, _: Outcome, _: Duration) {}
 }
@@ -184,7 +184,7 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server, sessions: Arc
         media_key: Arc::new(key.derive("media-grants")),
         meter: Arc::new(Nothing),
         addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
-        settings: SiteSettings {
+        settings: ProvisionSettings {
             maintenance_iso_url: Some(iso.display().to_string()),
             esxi_installer_url: None,
             install_min_time: Duration::from_secs(600),
@@ -210,7 +210,9 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     let server = server(now, &key);
     store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
     let site = site(folder.path(), &key, server.clone(), Arc::new(Nothing));
-    let kinds = Kinds::default().with(Arc::new(Provision::new(Arc::clone(&site)))).with(Arc::new(Installs));
+    let kinds = WorkflowRegistry::default()
+        .with(Arc::new(Provision::new(Arc::clone(&site))))
+        .with(Arc::new(Installs));
     let config = EngineConfig {
         owner: "test".to_owned(),
         queues: vec![QUEUE.to_owned()],
@@ -256,7 +258,7 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     let other = site.accept(order, RunId::new(), "somebody", now).unwrap().run;
     assert_eq!(engine.create(Creation { run: other }).await.unwrap(), Created::Conflict { holder: id });
 
-    engine.settle_all().await.unwrap();
+    engine.run_until_idle().await.unwrap();
 
     let told = store.snapshot(id).await.unwrap().unwrap();
     assert_eq!(told.run.outcome, Some(Outcome::Succeeded), "the parent only had to hear of the end");

@@ -70,7 +70,7 @@ pub(super) const BOOT_OVERRIDE: Reason = Reason {
 
 /// Other hosts are powering on.
 pub(super) const POWER_TURN: Reason = Reason {
-    name: "power_turn",
+    name: "power_permit",
     means: "its turn to power on",
     ends_by: "a host before it that boots, or has been on for POWER_ON_SETTLE",
     next_action: "nothing: hosts take turns so that power and network hold; MAX_POWER_ONS says how many at once",
@@ -96,7 +96,7 @@ pub(super) const BMC_BUSY: Reason = Reason {
 pub(super) const BMC_SILENT: Reason = Reason {
     name: "bmc_silent",
     means: "the BMC to answer again",
-    ends_by: "the answer to one request that is tried from time to time (REDFISH_BREAKER_REST)",
+    ends_by: "the answer to one request that is tried from time to time (REDFISH_BREAKER_OPEN_TIME)",
     next_action: "look whether the BMC has power and network, and whether its address is still the registered one",
 };
 

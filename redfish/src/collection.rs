@@ -66,7 +66,7 @@ impl Core {
     async fn first_page(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
         let Some(query) = self.expand_query() else { return self.read(operation, path).await };
         let joint = if path.contains('?') { '&' } else { '?' };
-        let expanded = self.glance(operation, &format!("{path}{joint}{query}")).await;
+        let expanded = self.read_once(operation, &format!("{path}{joint}{query}")).await;
         let page = expanded.and_then(|answer| self.resource(operation, &answer));
         if let Ok(page) = page {
             return Ok(page);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
-use crate::limits::Resting;
+use crate::limits::CircuitOpen;
 use crate::message::ErrorBody;
 use crate::transport::{TransportError, TransportErrorKind};
 
@@ -122,7 +122,7 @@ pub enum Denial {
     /// The account lacks a privilege.
     Privilege,
     /// Too many failed logins from here; nothing was sent, to not lock the account.
-    HeldBack,
+    TooManyRejections,
 }
 
 /// Kinds of failure.
@@ -139,7 +139,7 @@ pub enum ErrorKind {
     },
     /// It has not answered so often that it is left alone for a while; nothing is sent meanwhile.
     #[error("{0}")]
-    Resting(Resting),
+    CircuitOpen(CircuitOpen),
     /// No answer within the deadline, or a task that did not end in time.
     #[error("no answer in time ({detail})")]
     Timeout {
@@ -274,8 +274,8 @@ impl RedfishError {
     }
 
     /// Nothing is sent for now.
-    pub fn resting(resting: Resting) -> Self {
-        RedfishError::new(Operation::Connect, ErrorKind::Resting(resting))
+    pub fn resting(resting: CircuitOpen) -> Self {
+        RedfishError::new(Operation::Connect, ErrorKind::CircuitOpen(resting))
     }
 
     pub(crate) fn at(mut self, method: &Method, path: &str) -> Self {
@@ -291,7 +291,7 @@ impl RedfishError {
     pub fn is_transient(&self) -> bool {
         match &self.kind {
             ErrorKind::Unreachable { .. }
-            | ErrorKind::Resting(_)
+            | ErrorKind::CircuitOpen(_)
             | ErrorKind::Timeout { .. }
             | ErrorKind::Busy { .. }
             | ErrorKind::Server { .. }
@@ -340,7 +340,7 @@ impl RedfishError {
     pub fn code(&self) -> &'static str {
         match &self.kind {
             ErrorKind::Unreachable { .. } => "unreachable",
-            ErrorKind::Resting(_) => "resting",
+            ErrorKind::CircuitOpen(_) => "resting",
             ErrorKind::Timeout { .. } => "timeout",
             ErrorKind::Tls { .. } => "tls",
             ErrorKind::Unauthorized { .. } => "unauthorized",
@@ -372,7 +372,7 @@ impl RedfishError {
             ErrorKind::Unreachable { problem: TransportErrorKind::Refused, .. } => {
                 "check the port, and that Redfish (HTTPS) is switched on in the BMC"
             }
-            ErrorKind::Resting(_) => {
+            ErrorKind::CircuitOpen(_) => {
                 "look whether the BMC has power and network; it is asked again by itself, one request at a time"
             }
             ErrorKind::Unreachable { .. } => {
@@ -402,7 +402,9 @@ impl RedfishError {
                 Denial::Privilege => {
                     "give the account the privileges to configure components and virtual media"
                 }
-                Denial::HeldBack => "correct the credentials; the next login is allowed after ten minutes",
+                Denial::TooManyRejections => {
+                    "correct the credentials; the next login is allowed after ten minutes"
+                }
             },
             ErrorKind::License { .. } => "install the BMC licence that includes virtual media",
             ErrorKind::Refused { .. } => {
@@ -446,7 +448,7 @@ fn denial_text(denial: &Denial, message: &str) -> String {
         Denial::Credentials => "user name or password are wrong",
         Denial::PasswordChangeRequired => "the password must be changed first",
         Denial::Privilege => "the account lacks a privilege",
-        Denial::HeldBack => "too many failed logins, none is tried now",
+        Denial::TooManyRejections => "too many failed logins, none is tried now",
     };
     if message.is_empty() { reason.to_owned() } else { format!("{reason} ({message})") }
 }

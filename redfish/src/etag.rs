@@ -14,12 +14,12 @@ use crate::profile::IfMatch;
 /// The values tried in `If-Match`, each at most once: what was read, its strong form, `*`, nothing.
 pub(crate) struct Tags {
     etag: Option<String>,
-    rung: Rung,
+    attempt: IfMatchAttempt,
     began_at_star: bool,
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Rung {
+enum IfMatchAttempt {
     Read,
     Fresh,
     Strong,
@@ -29,27 +29,29 @@ enum Rung {
 
 impl Tags {
     pub(crate) fn new(rule: IfMatch, etag: Option<String>) -> Self {
-        let (etag, rung) = match rule {
-            IfMatch::ETag => (etag, Rung::Read),
-            IfMatch::Star => (etag, Rung::Star),
+        let (etag, attempt) = match rule {
+            IfMatch::ETag => (etag, IfMatchAttempt::Read),
+            IfMatch::Star => (etag, IfMatchAttempt::Star),
             // A BMC that demands one after all gets what the next read shows.
-            IfMatch::Without => (None, Rung::Read),
+            IfMatch::Without => (None, IfMatchAttempt::Read),
         };
-        Tags { etag, rung, began_at_star: rung == Rung::Star }
+        Tags { etag, attempt, began_at_star: attempt == IfMatchAttempt::Star }
     }
 
     pub(crate) fn current(&self) -> Option<String> {
-        match self.rung {
-            Rung::Read | Rung::Fresh => self.etag.clone(),
-            Rung::Strong => self.etag.as_deref().map(|etag| etag.trim_start_matches("W/").to_owned()),
-            Rung::Star => Some("*".to_owned()),
-            Rung::Without => None,
+        match self.attempt {
+            IfMatchAttempt::Read | IfMatchAttempt::Fresh => self.etag.clone(),
+            IfMatchAttempt::Strong => {
+                self.etag.as_deref().map(|etag| etag.trim_start_matches("W/").to_owned())
+            }
+            IfMatchAttempt::Star => Some("*".to_owned()),
+            IfMatchAttempt::Without => None,
         }
     }
 
     /// Whether `*` is what the BMC took after it had refused real tags.
     pub(crate) fn was_refused_until_star(&self) -> bool {
-        self.rung == Rung::Star && !self.began_at_star
+        self.attempt == IfMatchAttempt::Star && !self.began_at_star
     }
 
     /// Moves on after a 412 or 428 and a new read; false when nothing is left to try.
@@ -57,13 +59,13 @@ impl Tags {
         let changed = fresh.is_some() && fresh != self.etag;
         let weak = fresh.as_deref().is_some_and(|etag| etag.starts_with("W/"));
         self.etag = fresh;
-        self.rung = match self.rung {
-            Rung::Read if changed => Rung::Fresh,
-            Rung::Read | Rung::Fresh if weak => Rung::Strong,
-            Rung::Read | Rung::Fresh | Rung::Strong => Rung::Star,
+        self.attempt = match self.attempt {
+            IfMatchAttempt::Read if changed => IfMatchAttempt::Fresh,
+            IfMatchAttempt::Read | IfMatchAttempt::Fresh if weak => IfMatchAttempt::Strong,
+            IfMatchAttempt::Read | IfMatchAttempt::Fresh | IfMatchAttempt::Strong => IfMatchAttempt::Star,
             // Without a tag is no answer to a BMC that demands one.
-            Rung::Star if status == StatusCode::PRECONDITION_FAILED => Rung::Without,
-            Rung::Star | Rung::Without => return false,
+            IfMatchAttempt::Star if status == StatusCode::PRECONDITION_FAILED => IfMatchAttempt::Without,
+            IfMatchAttempt::Star | IfMatchAttempt::Without => return false,
         };
         true
     }

@@ -33,7 +33,7 @@ use crate::limits::Limits;
 use crate::message::ErrorBody;
 use crate::observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
 use crate::profile::{Choice, Profile};
-use crate::recent::Recent;
+use crate::resource_cache::Recent;
 use crate::retry::{Jitter, retry_after};
 use crate::session::{Credentials, Proof, Session};
 use crate::transport::{Request, Transport};
@@ -276,7 +276,7 @@ impl Core {
             // A read that failed for a login is a login's failure, with its own rules.
             let own = error.operation == operation;
             if !own
-                || matches!(error.kind, ErrorKind::Resting(_))
+                || matches!(error.kind, ErrorKind::CircuitOpen(_))
                 || !error.is_transient()
                 || attempt >= self.options.read_attempts
                 || spent > self.options.read_budget
@@ -296,7 +296,7 @@ impl Core {
     }
 
     /// One read without patience, whatever the status; for polling.
-    pub(crate) async fn glance(&self, operation: Operation, path: &str) -> Result<Answer, RedfishError> {
+    pub(crate) async fn read_once(&self, operation: Operation, path: &str) -> Result<Answer, RedfishError> {
         self.perform(&Call::read(operation, path, self.options.read_timeout), 1).await
     }
 
@@ -428,8 +428,8 @@ impl Core {
         attempt: u32,
     ) -> Result<Answer, RedfishError> {
         let fail = |kind| RedfishError::new(call.operation, kind).at(&call.method, call.path);
-        if let Some(resting) = self.limits.resting_now() {
-            return Err(fail(ErrorKind::Resting(resting)));
+        if let Some(resting) = self.limits.circuit_open_now() {
+            return Err(fail(ErrorKind::CircuitOpen(resting)));
         }
         let _permit = self.limits.permit(call.mutates()).await.map_err(|_| fail(closed()))?;
         let mut path = call.path.to_owned();
@@ -445,7 +445,7 @@ impl Core {
             }
             let started = Instant::now();
             let passed = self.limits.pass(self.transport.send(request, call.deadline)).await;
-            let sent = passed.map_err(|resting| fail(ErrorKind::Resting(resting)))?;
+            let sent = passed.map_err(|resting| fail(ErrorKind::CircuitOpen(resting)))?;
             let result = match &sent {
                 Ok(response) => ExchangeResult::Status(response.status.as_u16()),
                 Err(error) => ExchangeResult::Failed(error.kind),
@@ -456,7 +456,7 @@ impl Core {
                 let maybe_applied = call.mutates() && error.maybe_sent;
                 let kind = match self.limits.resting() {
                     // That was one failure too many: it makes no sense to try again before the rest is over.
-                    Some(resting) => ErrorKind::Resting(resting),
+                    Some(resting) => ErrorKind::CircuitOpen(resting),
                     None => from_transport(error),
                 };
                 RedfishError { maybe_applied, ..fail(kind) }

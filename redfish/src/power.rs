@@ -132,7 +132,7 @@ impl Bmc {
     }
 
     /// What the power state was a moment ago; reads it if nobody has, or if anything was changed since.
-    pub async fn power_state_lately(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
+    pub async fn power_state_cached(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
         Ok(PowerState::of(&self.core.lately(Operation::PowerState, &system.uri).await?))
     }
 
@@ -203,12 +203,12 @@ impl Bmc {
             return Err(refusal);
         }
         self.core.follow(OPERATION, &answer, &[]).await?;
-        let observed = self.power(OPERATION, system).await.map_err(after_the_fact)?;
+        let observed = self.power(OPERATION, system).await.map_err(mark_maybe_applied)?;
         Ok(Applied { changed: true, confirmed: goal == Some(observed), observed })
     }
 }
 
 /// Marks a failed read-back: the mutation before it did go out.
-pub(crate) fn after_the_fact(error: RedfishError) -> RedfishError {
+pub(crate) fn mark_maybe_applied(error: RedfishError) -> RedfishError {
     RedfishError { maybe_applied: true, ..error }
 }

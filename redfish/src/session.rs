@@ -113,8 +113,8 @@ impl Core {
         if let State::Session(handle) = &session.state {
             return Ok(Proof::Token(handle.clone()));
         }
-        if self.limits.login_held_back() {
-            let kind = ErrorKind::Unauthorized { denial: Denial::HeldBack, message: String::new() };
+        if self.limits.login_blocked() {
+            let kind = ErrorKind::Unauthorized { denial: Denial::TooManyRejections, message: String::new() };
             return Err(RedfishError::new(Operation::Login, kind));
         }
         if self.profile().session == Auth::Basic {

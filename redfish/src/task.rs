@@ -76,9 +76,9 @@ impl Core {
             }
             sleep(pause).await;
             wait = (wait * 2).min(LONGEST_WAIT);
-            let glance = self.glance(operation, &path).await;
-            asked = glance.as_ref().ok().and_then(Answer::retry_after);
-            let verdict = match &glance {
+            let read_once = self.read_once(operation, &path).await;
+            asked = read_once.as_ref().ok().and_then(Answer::retry_after);
+            let verdict = match &read_once {
                 Ok(answer) => self.judge(operation, answer, secrets),
                 Err(error) => Verdict::Unclear(error.clone()),
             };
@@ -99,7 +99,7 @@ impl Core {
                 Verdict::Unclear(error) => error,
             };
             // The Task's own path is tried before a monitor that answers badly is believed.
-            if glance.is_ok()
+            if read_once.is_ok()
                 && let Some(next) = paths.next()
             {
                 path = next;

@@ -35,12 +35,12 @@ pub(crate) struct Understood {
     pub(crate) media_type: String,
     pub(crate) requires: Requires,
     /// What it is about, if it names something this registry can address.
-    pub(crate) referral: Option<Referral>,
+    pub(crate) referral: Option<SubjectReference>,
 }
 
 /// What a manifest with a `subject` says of itself to those who look at the subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Referral {
+pub(crate) struct SubjectReference {
     pub(crate) subject: Digest,
     pub(crate) artifact_type: Option<String>,
     pub(crate) annotations: BTreeMap<String, String>,
@@ -149,7 +149,7 @@ fn without_parameters(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-fn image(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifest> {
+fn image(document: &[u8]) -> Result<(Requires, Option<SubjectReference>), InvalidManifest> {
     let manifest: ImageManifest = typed(document, "layers")?;
     let config = manifest.config();
     let layers = manifest.layers().iter().filter(|layer| must_be_present(layer)).cloned();
@@ -162,7 +162,7 @@ fn image(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifes
     ))
 }
 
-fn index(document: &[u8]) -> Result<(Requires, Option<Referral>), InvalidManifest> {
+fn index(document: &[u8]) -> Result<(Requires, Option<SubjectReference>), InvalidManifest> {
     let index: ImageIndex = typed(document, "manifests")?;
     let children = index.manifests().iter().filter(|child| must_be_present(child)).cloned().collect();
     let kind = index.artifact_type().as_ref();
@@ -175,8 +175,8 @@ fn referral(
     subject: Option<&Descriptor>,
     kind: Option<&MediaType>,
     annotations: Option<&HashMap<String, String>>,
-) -> Option<Referral> {
-    Some(Referral {
+) -> Option<SubjectReference> {
+    Some(SubjectReference {
         subject: Digest::try_from(subject?.digest()).ok()?,
         artifact_type: kind.map(ToString::to_string).filter(|kind| !kind.is_empty()),
         annotations: annotations

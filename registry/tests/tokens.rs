@@ -244,7 +244,7 @@ async fn nobody_in_particular_gets_tokens_for_what_is_public_and_for_nothing_els
     assert_eq!(served.asks("scope=repository:mine:pull", None).await.status(), StatusCode::UNAUTHORIZED);
     // Without any token as well, for those who do not speak the flow.
     assert_eq!(served.send(Method::GET, "/v2/public/tool/manifests/v1", None).await.status(), StatusCode::OK);
-    served.authority.control().set_policy(Policy::known_users_do_everything());
+    served.authority.control().set_policy(Policy::full_access_for_users());
     assert_eq!(served.asks("", None).await.status(), StatusCode::UNAUTHORIZED);
 }
 
@@ -357,7 +357,7 @@ async fn a_form_gets_the_same_token_a_query_gets() {
 #[tokio::test]
 async fn the_path_of_the_endpoint_belongs_to_no_repository() {
     let served = served().await;
-    let wide = Policy::known_users_do_everything();
+    let wide = Policy::full_access_for_users();
     served.authority.control().set_policy(wide);
     let ann = ann().unwrap();
     assert_eq!(served.status(Method::POST, "/v2/token/blobs/uploads/", &ann).await, 202);

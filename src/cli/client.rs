@@ -95,16 +95,12 @@ impl Client {
     }
 
     /// A request that asks a BMC, which may take its time.
-    pub(super) async fn get_patiently(
-        &self,
-        path: &[&str],
-        query: &[(&str, String)],
-    ) -> Result<Answer, CliError> {
+    pub(super) async fn get_slow(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
         self.send_within(PATIENCE, Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
     /// The same, when it changes something.
-    pub(super) async fn post_patiently(
+    pub(super) async fn post_slow(
         &self,
         path: &[&str],
         query: &[(&str, String)],

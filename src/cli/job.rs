@@ -51,15 +51,15 @@ pub(super) enum Command {
         job: String,
     },
     /// End a job; what it holds is cleaned up
-    Cancel(OfJob),
+    Cancel(JobArgs),
     /// Stop a queued or waiting job until it is resumed or cancelled
-    Hold(OfJob),
+    Hold(JobArgs),
     /// Let a held job go on
-    Resume(OfJob),
+    Resume(JobArgs),
     /// Make a new job that asks for what an ended one asked for
     Retry {
         #[command(flatten)]
-        of: OfJob,
+        of: JobArgs,
         /// Follow the new job until it is complete
         #[arg(long)]
         watch: bool,
@@ -68,7 +68,7 @@ pub(super) enum Command {
 
 /// A job, and why something is asked of it.
 #[derive(Args, Debug)]
-pub(super) struct OfJob {
+pub(super) struct JobArgs {
     /// The job
     job: String,
     /// Why, for its events
@@ -186,7 +186,7 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
     }
 }
 
-impl OfJob {
+impl JobArgs {
     async fn post(&self, verb: &str, client: &Client) -> Result<Value, CliError> {
         let body = self.reason.as_ref().map_or_else(|| json!({}), |reason| json!({"reason": reason}));
         Ok(client.post(&["jobs", &self.job, verb], &body, HeaderMap::new()).await?.body)
@@ -216,7 +216,7 @@ fn explain(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("step", part("/step")),
         ("why", part("/summary")),
         ("since", part("/since")),
-        ("looked at", part("/looked_at")),
+        ("looked at", part("/next_check")),
         ("deadline", part("/deadline")),
         ("ends by", part("/ends_by")),
         ("not interruptible", part("/uninterruptible")),
@@ -246,7 +246,7 @@ fn rehearsal(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("maintenance", part("/maintenance_image/location")),
         ("", join(&[part("/maintenance_image/size"), part("/maintenance_image/sha256")], " bytes, sha256 ")),
         ("gates", listed("/gates", "/name")),
-        ("in the way", listed("/obstacles", "")),
+        ("in the way", listed("/blocked_by", "")),
         ("warnings", listed("/warnings", "/message")),
     ])?;
     let columns = ["/stage", "/step", "/attempts", "/call_s", "/budget_s"];
@@ -254,7 +254,7 @@ fn rehearsal(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let rows: Vec<Vec<String>> =
         steps.iter().map(|step| columns.map(|pointer| text(step, pointer)).to_vec()).collect();
     output.line("")?;
-    output.table(&["STAGE", "STEP", "TRIES", "CALL S", "TOGETHER S"], &rows)
+    output.table(&["STAGE", "STEP", "TRIES", "CALL S", "BUDGET S"], &rows)
 }
 
 impl Create {

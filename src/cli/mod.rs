@@ -88,7 +88,7 @@ enum Command {
         #[command(subcommand)]
         command: Box<batch::Command>,
     },
-    /// Have events posted to others
+    /// Manage outgoing webhooks
     Webhook {
         #[command(flatten)]
         connection: ConnectionArgs,

@@ -15,7 +15,7 @@ use super::output::{Output, plain};
 use super::registry_online::Ask;
 use controller::app::{Offline, StartError};
 use controller::config::Settings;
-use engine::model::chain;
+use engine::model::error_chain;
 
 /// What to do with the images. `status` and `read-only` ask a running controller, and so does what has `--online`.
 #[derive(Debug, Subcommand)]
@@ -126,7 +126,7 @@ pub(super) async fn run(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     let offline = Offline::open(&settings).await.map_err(|error| {
-        let said = plain(&chain(&error).to_string());
+        let said = plain(&error_chain(&error).to_string());
         match (error, command.online_form()) {
             (StartError::InUse { .. }, Some(form)) => {
                 CliError::failed(format!("{said}; a running controller is asked with `{form}`"))
@@ -142,7 +142,7 @@ pub(super) async fn run(
 }
 
 fn failed(error: &registry::Error) -> CliError {
-    CliError::failed(plain(&chain(error).to_string()))
+    CliError::failed(plain(&error_chain(error).to_string()))
 }
 
 fn named<T: std::str::FromStr>(what: &str, text: &str) -> Result<T, CliError>

@@ -9,21 +9,21 @@ use super::exit::Exit;
 use controller::app;
 use controller::config::Settings;
 use controller::telemetry;
-use engine::model::{SteadyClock, SystemClock, chain};
+use engine::model::{SteadyClock, SystemClock, error_chain};
 use secrecy::ExposeSecret;
 
 /// Runs the controller.
 pub(super) async fn run(settings: Settings) -> ExitCode {
     let mut err = std::io::stderr();
     if let Err(error) = telemetry::init(&settings.log_level, settings.log_format) {
-        let _closed = writeln!(err, "error: {}", chain(&error));
+        let _closed = writeln!(err, "error: {}", error_chain(&error));
         return Exit::Configuration.into();
     }
     let data = settings.storage_root.clone();
     let running = match app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await {
         Ok(running) => running,
         Err(error) => {
-            let _closed = writeln!(err, "error: {}", chain(&error));
+            let _closed = writeln!(err, "error: {}", error_chain(&error));
             return Exit::Failed.into();
         }
     };

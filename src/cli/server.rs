@@ -77,7 +77,7 @@ pub(super) struct Add {
     #[command(flatten)]
     password: Password,
     #[command(flatten)]
-    traits: Traits,
+    traits: ServerArgs,
     /// Drive the BMC even if it shows no serial number at all
     #[arg(long)]
     allow_unverified_serial: bool,
@@ -96,7 +96,7 @@ pub(super) struct Password {
 
 /// What else is known of a server.
 #[derive(Args, Debug)]
-struct Traits {
+struct ServerArgs {
     /// Its vendor
     #[arg(long, value_name = "NAME")]
     vendor: Option<String>,
@@ -134,7 +134,7 @@ pub(super) struct Update {
     #[command(flatten)]
     password: Password,
     #[command(flatten)]
-    traits: Traits,
+    traits: ServerArgs,
     /// Remove a label; may be given more than once
     #[arg(long = "remove-label", value_name = "KEY")]
     removed_labels: Vec<String>,
@@ -268,7 +268,7 @@ impl Password {
     }
 }
 
-impl Traits {
+impl ServerArgs {
     fn put_into(&self, body: &mut Map<String, Value>) {
         let pinned = self.tls_fingerprint.as_ref().map(|_| "pinned".to_owned());
         let texts = [

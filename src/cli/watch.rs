@@ -49,7 +49,7 @@ pub(super) async fn follow(
     output: &mut Output<'_>,
     show: &mut Show<'_>,
 ) -> Result<Value, CliError> {
-    let mut patience = Patience::new(pace);
+    let mut patience = RetryState::new(pace);
     loop {
         if let Some((state, events, next)) = patience.heard(look(client, job, seq).await, output)? {
             events.iter().try_for_each(|event| show(event, output))?;
@@ -71,7 +71,7 @@ pub(super) async fn until(
     output: &mut Output<'_>,
     done: &mut dyn FnMut(&Value, &mut Output<'_>) -> bool,
 ) -> Result<Value, CliError> {
-    let mut patience = Patience::new(pace);
+    let mut patience = RetryState::new(pace);
     let mut last = Value::Null;
     loop {
         if let Some(answer) = patience.heard(client.get(path, &[]).await, output)? {
@@ -89,13 +89,13 @@ pub(super) async fn until(
 type Show<'a> = dyn FnMut(&Value, &mut Output<'_>) -> Result<(), CliError> + 'a;
 
 /// How long to wait before asking again, and how often the controller was not there.
-struct Patience {
+struct RetryState {
     pace: Pace,
     pause: Duration,
     failures: u32,
 }
 
-impl Patience {
+impl RetryState {
     fn new(pace: Pace) -> Self {
         Self { pace, pause: pace.shortest, failures: 0 }
     }

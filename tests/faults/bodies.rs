@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, ErrorShape, Fault, MonitorAfter, Success, TaskPolicy, TwinConfig, When};
+use lab_bmc::{Effect, ErrorShape, Fault, MonitorAfter, SimBmcConfig, Success, TaskPolicy, When};
 use serde_json::json;
 
 use super::{SERIAL, SYSTEM, again, answers, get, says, scene};
@@ -16,18 +16,18 @@ fn asked(effect: Effect) -> Fault {
     Fault::once(get(SYSTEM), effect)
 }
 
-fn refused_in(twin: &mut TwinConfig, shape: ErrorShape) {
+fn refused_in(twin: &mut SimBmcConfig, shape: ErrorShape) {
     twin.errors.shape = shape;
     twin.faults.push(Fault::always(When::Insert, says(400, "Contoso.1.0.ImageRefused")));
 }
 
-fn busy_in(twin: &mut TwinConfig, shape: ErrorShape) {
+fn busy_in(twin: &mut SimBmcConfig, shape: ErrorShape) {
     twin.errors.shape = shape;
     twin.faults.push(Fault::once(When::Insert, says(400, "IDRAC.2.8.SYS518")));
 }
 
 /// Inserts are tasks of this kind.
-fn by_task(twin: &mut TwinConfig, insert: Success, tasks: TaskPolicy) {
+fn by_task(twin: &mut SimBmcConfig, insert: Success, tasks: TaskPolicy) {
     twin.answers.insert = insert;
     twin.tasks = tasks;
 }

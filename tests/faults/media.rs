@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lab_bmc::{
-    Effect, Fault, ImageShown, MediaVia, Power, ReadStyle, ResetType, SlotConfig, SlotTree, StateIs,
-    TwinConfig, When,
+    Effect, Fault, FaultCondition, ImageShown, MediaVia, Power, ReadStyle, ResetType, SimBmcConfig,
+    SlotConfig, SlotTree, When,
 };
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
 }
 
-fn reads(twin: &mut TwinConfig, change: impl FnOnce(&mut ReadStyle)) {
+fn reads(twin: &mut SimBmcConfig, change: impl FnOnce(&mut ReadStyle)) {
     change(&mut twin.media.read);
 }
 
@@ -155,7 +155,8 @@ const SELF_TEST: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
-    let lost = Fault::once(When::ResetTo(ResetType::On), Effect::LoseMedia).only_if(StateIs::AnyMedium);
+    let lost =
+        Fault::once(When::ResetTo(ResetType::On), Effect::LoseMedia).only_if(FaultCondition::AnyMedium);
     for (at_each_power_on, faults) in [(true, vec![]), (false, vec![lost])] {
         let scene = scene(|twin| {
             twin.media.lost_at_power_on = at_each_power_on;
@@ -168,7 +169,7 @@ async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
         let on = scene.twin(SERIAL).wait_for(|machine| machine.power == Power::On);
         soon("the start of what was installed", on).await;
         let played = finished(scene, &id).await;
-        assert!(played.story.contains("redfish.medium-lost"), "{}", played.story);
+        assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
         played.ended_well().await;
     }
 }
@@ -182,19 +183,21 @@ async fn media_lost_before_the_power_on_are_put_back_with_the_override() {
             says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
         ));
         twin.faults.push(
-            Fault::once(super::get(super::SYSTEM), Effect::LoseMedia).only_if(StateIs::OverrideSet).after(1),
+            Fault::once(super::get(super::SYSTEM), Effect::LoseMedia)
+                .only_if(FaultCondition::OverrideSet)
+                .after(1),
         );
     })
     .await;
-    assert!(played.story.contains("redfish.medium-lost"), "{}", played.story);
+    assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
     played.ended_well().await;
 }
 
 /// The host finds no medium: nothing reports, and nothing is left behind at the deadline.
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_at_power_on_for_good_end_the_job_at_its_deadline() {
-    let refused =
-        Fault::always(When::Insert, says(400, "Base.1.18.ActionNotSupported")).only_if(StateIs::PowerOns(1));
+    let refused = Fault::always(When::Insert, says(400, "Base.1.18.ActionNotSupported"))
+        .only_if(FaultCondition::PowerOns(1));
     let played = until_the_deadline(|twin| {
         twin.media.lost_at_power_on = true;
         twin.power.post_time = Duration::from_millis(300);
@@ -274,6 +277,6 @@ async fn a_slot_that_is_given_up_costs_one_job_only_its_try() {
         twin.slots = vec![SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") }, SlotConfig::cd("B")];
     })
     .await;
-    assert!(played.story.contains("redfish.replanned"), "{}", played.story);
+    assert!(played.story.contains("redfish.slot-fallback"), "{}", played.story);
     played.ended_well().await;
 }

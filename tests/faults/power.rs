@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{AlreadyThere, Effect, Fault, Graceful, Power, ResetType, StateIs, Success, When};
+use lab_bmc::{AlreadyThere, Effect, Fault, FaultCondition, Graceful, Power, ResetType, Success, When};
 use serde_json::json;
 
 use super::{SERIAL, SYSTEM, get, play, says, scene};
@@ -119,9 +119,9 @@ fails! {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_restarts_instead_of_powering_on() {
     let restart = Fault::once(When::ResetTo(ResetType::On), Effect::BmcRestart(Duration::from_millis(100)))
-        .only_if(StateIs::AnyMedium);
+        .only_if(FaultCondition::AnyMedium);
     let played = play(|twin| twin.faults.push(restart)).await;
-    assert!(played.story.contains("redfish.medium-lost"), "{}", played.story);
+    assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
     played.ended_well().await;
 }
 

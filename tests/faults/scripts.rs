@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::model::Time;
 use lab_bmc::{
-    Change, Effect, Entry, Fault, Happening, Operation, ResetType, TwinConfig, TwinSnapshot, When,
+    Change, Effect, Entry, Fault, JournalItem, Operation, ResetType, SimBmcConfig, SimBmcSnapshot, When,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ struct Script {
 }
 
 impl Script {
-    fn onto(self, twin: &mut TwinConfig) {
+    fn onto(self, twin: &mut SimBmcConfig) {
         *twin = match self.slots {
             "dual" => twin.clone(),
             "cd+usb" => twin.clone().with_cd_and_usb(),
@@ -109,7 +109,7 @@ fn scripts() -> impl Strategy<Value = Script> {
 /// How a job ended, and what its BMC has seen.
 struct Ended {
     job: Value,
-    machine: TwinSnapshot,
+    machine: SimBmcSnapshot,
     journal: Vec<Entry>,
     /// Whether the BMC itself drops media, whatever runs from them.
     drops_media: bool,
@@ -175,16 +175,16 @@ fn reset_twice(journal: &[Entry]) -> Option<String> {
     let mut unread: Option<ResetType> = None;
     for entry in journal {
         match &entry.what {
-            Happening::Change(Change::Reset(kind)) => {
+            JournalItem::Change(Change::Reset(kind)) => {
                 if unread == Some(*kind) {
                     return Some(format!("{kind:?} twice without a look at the host in between"));
                 }
                 unread = Some(*kind);
             }
-            Happening::Request { operation: Operation::Read, path, .. } if path.ends_with(SYSTEM) => {
+            JournalItem::Request { operation: Operation::Read, path, .. } if path.ends_with(SYSTEM) => {
                 unread = None
             }
-            Happening::Request { .. } | Happening::Change(_) => {}
+            JournalItem::Request { .. } | JournalItem::Change(_) => {}
         }
     }
     None
@@ -226,7 +226,7 @@ async fn an_end_that_is_none_is_found() {
     assert!(bad(&|ended| ended.machine.ejected_while_running = 1).contains("running system"));
     assert!(bad(&|ended| ended.machine.max_mutating_in_flight = 2).contains("at once"));
     let again = |ended: &mut Ended| {
-        let reset = |entry: &Entry| matches!(entry.what, Happening::Change(Change::Reset(_)));
+        let reset = |entry: &Entry| matches!(entry.what, JournalItem::Change(Change::Reset(_)));
         let at = ended.journal.iter().position(reset).unwrap();
         ended.journal.insert(at, ended.journal[at].clone());
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, ResetType, TwinConfig, When};
+use lab_bmc::{Effect, Fault, ResetType, SimBmcConfig, When};
 use lab_machines::{Farm, FarmConfig};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn a_redirect_to_another_host_is_not_followed() {
 }
 
 /// A server whose BMC speaks TLS.
-async fn secure(change: impl FnOnce(&mut TwinConfig)) -> Scene {
+async fn secure(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     let mut scene = Scene::bare(Vec::new(), |settings, _| unhurried(settings)).await;
     let disks = scene.folder.path().join("secure");
     std::fs::create_dir_all(&disks).unwrap();

@@ -103,7 +103,7 @@ fn controller() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let folder = PathBuf::from(folder);
     let order = Mutex::new(Order::default());
-    let watched = witness::watch(Box::new(move |point| {
+    let watched = failpoint::install(Box::new(move |point| {
         // Held to the end: nobody passes a point after the last one.
         let mut order = order.lock().unwrap();
         if order.pass(&folder, point) {
@@ -126,7 +126,7 @@ fn controller() {
         loop {
             // The engine sleeps by the real clock; what is due by the fast one it has to be told.
             tokio::time::sleep(Duration::from_millis(20)).await;
-            running.engine.nudge();
+            running.engine.wake();
         }
     });
 }

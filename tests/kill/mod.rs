@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   effect             killed                                   enumerated by
-//!   commit, file       right before it, right after it          the controller itself (`engine::model::witness`)
+//!   commit, file       right before it, right after it          the controller itself (`engine::model::failpoint`)
 //!   request to a BMC   before it is carried out; after it,      the simulated BMC: the n-th request of the job is
 //!                      before it is answered                    never answered
 //! ```
@@ -27,7 +27,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use engine::model::{Clock, SystemClock};
-use lab_bmc::{Effect, Fault, Happening, Power, Twin, When};
+use lab_bmc::{Effect, Fault, JournalItem, Power, SimBmc, When};
 use lab_machines::maintenance_os::unit;
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec};
 use reqwest::Method;
@@ -145,7 +145,7 @@ impl Lane {
         Self { data, controller: Some(controller), farm, runs: 0, unknown: 0 }
     }
 
-    fn twin(&self) -> &Twin {
+    fn twin(&self) -> &SimBmc {
         &self.farm.servers()[0].twin
     }
 
@@ -228,7 +228,7 @@ impl Lane {
         between(&self.data);
         self.controller = Some(self.data.serve().await);
         let requests = self.twin().journal();
-        let last = requests.iter().rev().find(|entry| matches!(entry.what, Happening::Request { .. }));
+        let last = requests.iter().rev().find(|entry| matches!(entry.what, JournalItem::Request { .. }));
         passed.last().cloned().unwrap_or_else(|| format!("{:?}", last.map(|entry| &entry.what)))
     }
 
@@ -247,8 +247,8 @@ impl Lane {
         let changes = self.twin().journal().into_iter().filter(|entry| entry.sequence > seen);
         let mut changes: Vec<String> = changes
             .filter_map(|entry| match entry.what {
-                Happening::Change(change) => Some(format!("{change:?}")),
-                Happening::Request { .. } => None,
+                JournalItem::Change(change) => Some(format!("{change:?}")),
+                JournalItem::Request { .. } => None,
             })
             .collect();
         let sessions = machine.open_sessions.saturating_sub(self.unknown);
@@ -307,7 +307,7 @@ async fn report(client: &Client, id: &str) -> bool {
 }
 
 /// A machine that does nothing: the test reports in its place.
-fn machine(change: impl FnOnce(&mut lab_bmc::TwinConfig)) -> ServerSpec {
+fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
     let mut spec = with_twin(ServerSpec::new(SERIAL), change);
     spec.behaviour = InstallerBehaviour {
         fail_at: Some(unit::DISPATCHER.to_owned()),
@@ -318,7 +318,7 @@ fn machine(change: impl FnOnce(&mut lab_bmc::TwinConfig)) -> ServerSpec {
 }
 
 /// What every golden job must have come to, whatever it is compared with.
-fn golden(end: &End, twin: &Twin) {
+fn golden(end: &End, twin: &SimBmc) {
     assert_eq!(
         (&end.job["outcome"], &end.job["status"]),
         (&json!("succeeded"), &json!("complete")),

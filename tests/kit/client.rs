@@ -173,7 +173,7 @@ impl Client {
         let why = self.get(&format!("/api/v1/jobs/{id}/explain")).await.expect(200);
         let said = |key: &str| why[key].as_str().is_some_and(|text| !text.is_empty());
         assert!(["summary", "ends_by", "next_action", "since"].into_iter().all(said), "{why}");
-        let bounded = said("deadline") && said("looked_at");
+        let bounded = said("deadline") && said("next_check");
         assert!(bounded || why["condition"] == "held" || why["condition"] == "ended", "{why}");
         why
     }

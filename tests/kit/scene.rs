@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use controller::app::{self, Running};
 use controller::config::{Settings, Sources};
 use engine::model::{Clock, Time};
-use lab_bmc::Twin;
+use lab_bmc::SimBmc;
 use lab_machines::{Farm, ServerSpec, SimulatedServer, images};
 use secrecy::ExposeSecret;
 use serde_json::Value;
@@ -92,14 +92,14 @@ impl Scene {
         self.farm.server(serial).unwrap()
     }
 
-    pub(crate) fn twin(&self, serial: &str) -> &Twin {
+    pub(crate) fn twin(&self, serial: &str) -> &SimBmc {
         &self.server(serial).twin
     }
 
     /// Puts the controller's clock forward.
     pub(crate) fn skip(&self, by: Duration) {
         self.clock.skip(by);
-        self.running.engine.nudge();
+        self.running.engine.wake();
     }
 
     /// Puts the clock to where the job's wait wants to look again, if it waits for a time.

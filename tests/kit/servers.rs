@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use lab_bmc::{Twin, TwinConfig};
+use lab_bmc::{SimBmc, SimBmcConfig};
 use lab_machines::{Farm, FarmConfig, InstallerBehaviour, ServerSpec};
 use secrecy::SecretString;
 
@@ -26,8 +26,8 @@ pub(crate) fn silent(serial: &str) -> ServerSpec {
 }
 
 /// The same server with its BMC changed.
-pub(crate) fn with_twin(mut spec: ServerSpec, change: impl FnOnce(&mut TwinConfig)) -> ServerSpec {
-    let mut twin = TwinConfig::new(&spec.serial, BMC_USER, BMC_PASSWORD);
+pub(crate) fn with_twin(mut spec: ServerSpec, change: impl FnOnce(&mut SimBmcConfig)) -> ServerSpec {
+    let mut twin = SimBmcConfig::new(&spec.serial, BMC_USER, BMC_PASSWORD);
     change(&mut twin);
     spec.twin = Some(Box::new(twin));
     spec
@@ -42,7 +42,7 @@ pub(crate) async fn start_farm(specs: Vec<ServerSpec>, folder: &Path) -> Farm {
 }
 
 /// Waits until the last of a twin's faults has struck.
-pub(crate) async fn struck(twin: &Twin) {
+pub(crate) async fn struck(twin: &SimBmc) {
     let deadline = Instant::now() + PATIENCE;
     while !twin.faults().is_empty() {
         assert!(Instant::now() < deadline, "nothing ran into {:?}", twin.faults());

@@ -26,7 +26,7 @@ pub(super) async fn begin(
 /// Lets jobs begin again.
 pub(super) async fn end(State(api): State<Api>, Writer(principal): Writer) -> Result<Json<Value>, ApiError> {
     api.store().undrain(&principal.name, api.now()).await?;
-    api.engine.nudge();
+    api.engine.wake();
     Ok(Json(view(&api).await?))
 }
 

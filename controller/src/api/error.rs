@@ -7,8 +7,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::auth::AuthFailure;
-use engine::model::chain;
-use engine::{DeliverError, StoreError, VerbFailure};
+use engine::model::error_chain;
+use engine::{SignalError, StoreError, VerbFailure};
 use recipe::FieldError;
 
 /// One thing that is wrong with a request.
@@ -135,7 +135,7 @@ impl IntoResponse for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        tracing::error!(error = %chain(&error), "the database refused a request");
+        tracing::error!(error = %error_chain(&error), "the database refused a request");
         if error.is_unavailable() {
             return Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -148,11 +148,11 @@ impl From<StoreError> for ApiError {
     }
 }
 
-impl From<DeliverError> for ApiError {
-    fn from(error: DeliverError) -> Self {
+impl From<SignalError> for ApiError {
+    fn from(error: SignalError) -> Self {
         match error {
-            DeliverError::Store(error) => error.into(),
-            DeliverError::Busy => busy(),
+            SignalError::Store(error) => error.into(),
+            SignalError::Busy => busy(),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Feed {
                 continue;
             }
             if let Err(error) = tail(store, live, &mut cursor).await {
-                tracing::warn!(error = %engine::model::chain(&error), "the event stream could not read on");
+                tracing::warn!(error = %engine::model::error_chain(&error), "the event stream could not read on");
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
@@ -187,7 +187,7 @@ impl Subscriber {
             if self.behind {
                 if let Err(error) = self.catch_up().await {
                     // The client comes again with the place it got to.
-                    tracing::warn!(error = %engine::model::chain(&error), "an event stream ends early");
+                    tracing::warn!(error = %engine::model::error_chain(&error), "an event stream ends early");
                     return None;
                 }
                 continue;

@@ -10,7 +10,7 @@ use super::Api;
 use super::error::ApiError;
 use super::extract::Reader;
 use crate::telemetry::ImagesGauges;
-use engine::model::{JobStatus, chain};
+use engine::model::{JobStatus, error_chain};
 
 /// Below this much room on the data disk the controller is not ready for more work.
 const ROOM: u64 = 256 << 20;
@@ -25,7 +25,7 @@ pub(super) async fn healthz() -> Json<Value> {
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
         Ok(()) => json!({ "ok": true }),
-        Err(error) => json!({ "ok": false, "message": chain(&error).to_string() }),
+        Err(error) => json!({ "ok": false, "message": error_chain(&error).to_string() }),
     };
     let disk = match free(&api.storage) {
         Ok(bytes) if bytes >= ROOM => json!({ "ok": true, "free_bytes": bytes }),

@@ -72,7 +72,7 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
     match error {
         GrantError::Unknown | GrantError::Ended => no_grant(),
         error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
-            tracing::warn!(error = %engine::model::chain(&error), "a medium cannot be served right now");
+            tracing::warn!(error = %engine::model::error_chain(&error), "a medium cannot be served right now");
             ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
@@ -81,12 +81,12 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
             .header(axum::http::header::RETRY_AFTER, "5")
         }
         error => {
-            let sentence = engine::model::chain(&error).to_string();
+            let sentence = engine::model::error_chain(&error).to_string();
             if let Ok(Some(stored)) = api.store().grant(&token.hash()).await {
                 let event = NewEvent::error("media.refused", sentence).by("media");
                 let run: RunId = stored.grant.run;
                 if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
-                    tracing::error!(error = %engine::model::chain(&error), "a refused medium was not written down");
+                    tracing::error!(error = %engine::model::error_chain(&error), "a refused medium was not written down");
                 }
             }
             ApiError::new(

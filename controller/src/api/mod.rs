@@ -19,8 +19,8 @@ mod images;
 mod jobs;
 mod media;
 mod middleware;
+mod report;
 mod servers;
-mod webhook;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::{MethodRouter, get, post};
 
-use crate::auth::{Authenticator, RateLimiter, WebhookSecrets};
+use crate::auth::{Authenticator, RateLimiter, ReportSecrets};
 use crate::telemetry::Metrics;
 use engine::Engine;
 use engine::model::{Clock, Time};
@@ -40,7 +40,8 @@ use secrets::Resolver;
 pub use error::{ApiError, Detail};
 pub use feed::Feed;
 pub use images::{
-    CareError, Collect, ImageCare, ImagesStatus, PATIENCE, QuotaStatus, ScrubStatus, WorkStatus,
+    Collect, PATIENCE, PeriodicStatus, QuotaStatus, RegistryAdmin, RegistryAdminError, RegistryStatus,
+    ScrubStatus,
 };
 
 /// What the handlers work with.
@@ -53,13 +54,13 @@ pub struct Api {
     /// Who is who.
     pub auth: Arc<Authenticator>,
     /// The shared secrets of reports.
-    pub webhook_secrets: Arc<WebhookSecrets>,
+    pub report_secrets: Arc<ReportSecrets>,
     /// Addresses that guess report secrets.
-    pub webhook_failures: Arc<RateLimiter>,
+    pub report_failures: Arc<RateLimiter>,
     /// Seals BMC passwords.
     pub resolver: Arc<Resolver>,
     /// The registry, when there is one.
-    pub images: Option<Arc<dyn ImageCare>>,
+    pub images: Option<Arc<dyn RegistryAdmin>>,
     /// Events as they happen.
     pub feed: Feed,
     /// What is counted.
@@ -122,7 +123,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ),
         ("/api/v1/servers/{serial}/probe", get(servers::probe).post(servers::probe)),
         ("/api/v1/servers/{serial}/doctor", post(servers::doctor)),
-        ("/api/v1/status-webhook/{serial}", post(webhook::report)),
+        ("/api/v1/status-webhook/{serial}", post(report::report)),
         ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),
         ("/api/v1/webhooks/{id}", get(webhooks::show).delete(webhooks::delete)),
         ("/api/v1/webhooks/{id}/dead", get(webhooks::dead)),

@@ -7,10 +7,12 @@ use async_trait::async_trait;
 
 use crate::auth::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 use crate::telemetry::Metrics;
-use engine::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, chain};
+use engine::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Server, Time, error_chain};
 use engine::store::{Store, StoreError, StoredGrant};
-use media::{GrantLedger, GrantRecord, GrantSource, ImageDigest, LedgerUnavailable, ReadSummary};
-use provision::{Directory, Images, KeptSession, Meter, Sessions, Unavailable, grant_context, power_on_turn};
+use media::{GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ImageDigest, ReadSummary};
+use provision::{
+    Directory, Images, ProvisionMetrics, SealedSession, Sessions, Unavailable, grant_context, power_on_permit,
+};
 use secrets::{Key, open};
 
 /// Users, tokens and pulls out of the database.
@@ -54,32 +56,35 @@ fn unavailable(error: StoreError) -> StoreUnavailable {
 }
 
 /// Servers and kept BMC sessions out of the database.
-pub(super) struct StoreDirectory(pub(super) Store);
+pub(super) struct StoreServers(pub(super) Store);
 
 #[async_trait]
-impl Directory for StoreDirectory {
+impl Directory for StoreServers {
     async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
-        self.0.server(serial).await.map_err(|error| Unavailable(chain(&error).to_string()))
+        self.0.server(serial).await.map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 }
 
 #[async_trait]
-impl Sessions for StoreDirectory {
-    async fn keep(&self, server: &Serial, session: Option<KeptSession>) -> Result<(), Unavailable> {
-        self.0.keep_session(server, session).await.map_err(|error| Unavailable(chain(&error).to_string()))
+impl Sessions for StoreServers {
+    async fn keep(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
+        self.0
+            .save_session(server, session)
+            .await
+            .map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 
-    async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable> {
-        self.0.kept_session(server).await.map_err(|error| Unavailable(chain(&error).to_string()))
+    async fn kept(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
+        self.0.saved_session(server).await.map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 
     async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
-        self.0.kept_sessions().await.map_err(|error| Unavailable(chain(&error).to_string()))
+        self.0.saved_sessions().await.map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 }
 
 /// OS images in our registry.
-pub(super) struct RegistryImages(pub(super) Option<registry::Registry>);
+pub(super) struct RegistryOsImages(pub(super) Option<registry::Registry>);
 
 /// Who keeps an image from going, as `shoal registry pins` shows it.
 fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
@@ -87,7 +92,7 @@ fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
 }
 
 #[async_trait]
-impl Images for RegistryImages {
+impl Images for RegistryOsImages {
     async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable> {
         let Some(registry) = &self.0 else { return Ok(false) };
         // A name our registry could never hold is one it does not hold.
@@ -102,7 +107,7 @@ impl Images for RegistryImages {
             Ok(()) => Ok(true),
             // Also when it was deleted in between.
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
-            Err(error) => Err(Unavailable(chain(&error).to_string())),
+            Err(error) => Err(Unavailable(error_chain(&error).to_string())),
         }
     }
 
@@ -114,7 +119,7 @@ impl Images for RegistryImages {
         match registry.resolve(&repository, &reference).await {
             Ok(_) => Ok(true),
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
-            Err(error) => Err(Unavailable(chain(&error).to_string())),
+            Err(error) => Err(Unavailable(error_chain(&error).to_string())),
         }
     }
 
@@ -123,7 +128,7 @@ impl Images for RegistryImages {
         let owner = pin_owner(owner)?;
         for pin in registry.pins().into_iter().filter(|pin| pin.owner == owner) {
             let unpinned = registry.unpin(&pin.repository, &pin.digest, &owner).await;
-            unpinned.map_err(|error| Unavailable(chain(&error).to_string()))?;
+            unpinned.map_err(|error| Unavailable(error_chain(&error).to_string()))?;
         }
         Ok(())
     }
@@ -133,7 +138,7 @@ impl Images for RegistryImages {
         match registry.accepts_pushes().await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Unavailable("the registry's disk has no room for another image".to_owned())),
-            Err(error) => Err(Unavailable(chain(&error).to_string())),
+            Err(error) => Err(Unavailable(error_chain(&error).to_string())),
         }
     }
 }
@@ -150,8 +155,8 @@ impl Ledger {
         Self { store, key, clock }
     }
 
-    fn record(&self, stored: StoredGrant) -> Result<GrantRecord, LedgerUnavailable> {
-        let broken = |what: String| LedgerUnavailable { reason: what };
+    fn record(&self, stored: StoredGrant) -> Result<GrantRecord, GrantStoreUnavailable> {
+        let broken = |what: String| GrantStoreUnavailable { reason: what };
         let StoredGrant { grant, ended_at, reads } = stored;
         let sha256 = ImageDigest::parse(&grant.sha256)
             .ok_or_else(|| broken("the stored digest of a grant is not one".to_owned()))?;
@@ -190,15 +195,16 @@ impl Ledger {
 }
 
 #[async_trait]
-impl GrantLedger for Ledger {
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, LedgerUnavailable> {
+impl GrantStore for Ledger {
+    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         let found = self.store.grant(token_hash).await;
-        let found = found.map_err(|error| LedgerUnavailable { reason: chain(&error).to_string() })?;
+        let found =
+            found.map_err(|error| GrantStoreUnavailable { reason: error_chain(&error).to_string() })?;
         found.map(|stored| self.record(stored)).transpose()
     }
 
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), LedgerUnavailable> {
-        let failed = |error: StoreError| LedgerUnavailable { reason: chain(&error).to_string() };
+    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable> {
+        let failed = |error: StoreError| GrantStoreUnavailable { reason: error_chain(&error).to_string() };
         let Some(before) = self.store.grant(token_hash).await.map_err(failed)? else { return Ok(()) };
         let now = self.clock.now();
         let added = GrantReads {
@@ -211,7 +217,7 @@ impl GrantLedger for Ledger {
         if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
             // It boots: others may power on.
             let run = before.grant.run;
-            self.store.leave_turn(run, &power_on_turn(), now).await.map_err(failed)?;
+            self.store.release_permit(run, &power_on_permit(), now).await.map_err(failed)?;
         }
         let image = before.grant.artifact.as_str();
         let mut events = Vec::new();
@@ -233,18 +239,18 @@ impl GrantLedger for Ledger {
 }
 
 /// Requests to BMCs, counted.
-pub(super) struct RedfishMeter(pub(super) Arc<Metrics>);
+pub(super) struct RedfishMetrics(pub(super) Arc<Metrics>);
 
-impl redfish::Observer for RedfishMeter {
+impl redfish::Observer for RedfishMetrics {
     fn exchange(&self, exchange: redfish::Exchange<'_>) {
         self.0.redfish_request(exchange.operation.as_str(), exchange.duration);
     }
 }
 
 /// Jobs, counted.
-pub(super) struct JobMeter(pub(super) Arc<Metrics>);
+pub(super) struct JobMetrics(pub(super) Arc<Metrics>);
 
-impl Meter for JobMeter {
+impl ProvisionMetrics for JobMetrics {
     fn image_built(&self, took: Duration, size: u64) {
         self.0.iso_built(took, size);
     }

@@ -6,7 +6,7 @@
 //!                        `start`: sockets, tasks, a lock on the data <-------+-------+------> the simulation: neither
 //! ```
 //!
-//! Invariant: what differs between a real controller and a simulated one is in its [`Surroundings`] and its store; every
+//! Invariant: what differs between a real controller and a simulated one is in its [`Environment`] and its store; every
 //! line of the rest is the same.
 
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use tokio_util::sync::CancellationToken;
 
 use super::{MAX_IMAGE, StartError, adapters, load, setting};
 use crate::api::{Api, ApiSettings, Feed};
-use crate::auth::{AuthConfig, Authenticator, JwtKey, RateLimit, RateLimiter, WebhookSecrets};
+use crate::auth::{AuthConfig, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::telemetry::Metrics;
-use engine::model::{Chance, Clock, system_chance};
+use engine::model::{Chance, Clock, system_id_source};
 use engine::store::Store;
-use engine::{Engine, EngineConfig, Kinds};
+use engine::{Engine, EngineConfig, WorkflowRegistry};
 use media::{Grants, Library, LibraryOptions};
 use provision::{
-    Addresses, BmcLimits, Bmcs, Checkup, Limits, Network, Provision, QUEUE, Site, SiteSettings, Sockets,
-    step_names,
+    Addresses, BmcLimits, Bmcs, DiagnosticsWorkflow, Limits, Network, Provision, ProvisionSettings, QUEUE,
+    Site, SocketConnector, step_names,
 };
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
 /// What a controller finds around it and does not make itself (lock L10).
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Environment {
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Ids and jitter.
@@ -42,16 +42,16 @@ pub struct Surroundings {
     pub jitter_seed: Option<u64>,
 }
 
-impl Surroundings {
+impl Environment {
     /// The real world, with a clock.
     pub fn real(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, chance: system_chance(), network: Arc::new(Sockets), jitter_seed: None }
+        Self { clock, chance: system_id_source(), network: Arc::new(SocketConnector), jitter_seed: None }
     }
 }
 
 /// What a controller is made of.
 #[derive(Clone)]
-pub struct Given<'a> {
+pub struct Dependencies<'a> {
     /// Its settings.
     pub settings: &'a Settings,
     /// The key everything else is derived from.
@@ -63,7 +63,7 @@ pub struct Given<'a> {
     /// The addresses it hands out.
     pub addresses: Addresses,
     /// What is around it.
-    pub surroundings: &'a Surroundings,
+    pub environment: &'a Environment,
 }
 
 /// The parts of a controller, wired.
@@ -82,20 +82,20 @@ impl Controller {
     /// # Errors
     /// When something the settings name cannot be used.
     pub fn assemble(
-        given: Given<'_>,
+        given: Dependencies<'_>,
         incarnation: &str,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let Given { settings, key, store, surroundings, .. } = given.clone();
+        let Dependencies { settings, key, store, environment, .. } = given.clone();
         let metrics = Arc::new(Metrics::default());
         let site = Arc::new(make_site(given, &metrics)?);
-        let engine = Engine::with_chance(
+        let engine = Engine::with_id_source(
             store.clone(),
-            Kinds::default()
+            WorkflowRegistry::default()
                 .with(Arc::new(Provision::new(Arc::clone(&site))))
-                .with(Arc::new(Checkup::new(Arc::clone(&site)))),
-            Arc::clone(&surroundings.clock),
-            Arc::clone(&surroundings.chance),
+                .with(Arc::new(DiagnosticsWorkflow::new(Arc::clone(&site)))),
+            Arc::clone(&environment.clock),
+            Arc::clone(&environment.chance),
             EngineConfig {
                 owner: format!("controller-{incarnation}"),
                 queues: vec![QUEUE.to_owned()],
@@ -112,8 +112,8 @@ impl Controller {
             engine: engine.clone(),
             site,
             auth: Arc::new(authenticator(settings, store)?),
-            webhook_secrets: Arc::new(webhook_secrets(settings)?),
-            webhook_failures: Arc::new(RateLimiter::new(RateLimit::default())),
+            report_secrets: Arc::new(report_secrets(settings)?),
+            report_failures: Arc::new(RateLimiter::new(RateLimit::default())),
             resolver: Arc::new(Resolver::new(key)),
             metrics,
             storage: settings.storage_root.clone(),
@@ -126,9 +126,9 @@ impl Controller {
     }
 }
 
-fn make_site(given: Given<'_>, metrics: &Arc<Metrics>) -> Result<Site, StartError> {
-    let Given { settings, key, store, registry, addresses, surroundings } = given;
-    let clock = &surroundings.clock;
+fn make_site(given: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<Site, StartError> {
+    let Dependencies { settings, key, store, registry, addresses, environment } = given;
+    let clock = &environment.clock;
     let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
     let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
     let controller_ca = settings.controller_ca_file.as_ref().map(std::fs::read_to_string).transpose();
@@ -140,43 +140,43 @@ fn make_site(given: Given<'_>, metrics: &Arc<Metrics>) -> Result<Site, StartErro
     let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
     let wall = Arc::clone(clock);
     let grants = Grants::new(Arc::new(ledger), library.clone(), Arc::new(move || wall.now().timestamp()));
-    let directory = Arc::new(adapters::StoreDirectory(store.clone()));
+    let directory = Arc::new(adapters::StoreServers(store.clone()));
     let bmcs = Bmcs::new(
         Resolver::new(key),
         key.derive("bmc-sessions"),
         Arc::clone(&directory) as Arc<dyn provision::Sessions>,
-        Arc::new(adapters::RedfishMeter(Arc::clone(metrics))),
+        Arc::new(adapters::RedfishMetrics(Arc::clone(metrics))),
         redfish::Options {
             read_timeout: settings.redfish_timeout,
             // The engine tries again too, durably and visibly; here only what a lost packet costs is bridged.
             read_attempts: 2,
-            jitter_seed: surroundings.jitter_seed,
+            jitter_seed: environment.jitter_seed,
             ..redfish::Options::default()
         },
         BmcLimits {
             each: redfish::LimitOptions {
                 rate: settings.redfish_rate,
                 burst: settings.redfish_rate.saturating_mul(4),
-                breaker_failures: settings.redfish_breaker,
-                breaker_rest: settings.redfish_breaker_rest,
+                breaker_failures: settings.redfish_breaker_failures,
+                breaker_rest: settings.redfish_breaker_open_time,
             },
             in_flight: settings.redfish_max_in_flight,
         },
         ca,
     )
-    .over(Arc::clone(&surroundings.network));
+    .over(Arc::clone(&environment.network));
     Ok(Site {
         schemas: RecipeSchemas::builtin(),
-        directory: Box::new(adapters::StoreDirectory(store.clone())),
-        images: Box::new(adapters::RegistryImages(registry.clone())),
+        directory: Box::new(adapters::StoreServers(store.clone())),
+        images: Box::new(adapters::RegistryOsImages(registry.clone())),
         bmcs,
         grants,
         library,
         tokens: JobTokens::new(key),
         media_key,
-        meter: Arc::new(adapters::JobMeter(Arc::clone(metrics))),
+        meter: Arc::new(adapters::JobMetrics(Arc::clone(metrics))),
         addresses,
-        settings: SiteSettings {
+        settings: ProvisionSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
             esxi_installer_url: settings.esxi_installer_url.clone(),
             install_min_time: settings.install_min_time,
@@ -231,8 +231,8 @@ fn authenticator(settings: &Settings, store: &Store) -> Result<Authenticator, St
         .map_err(setting("set up authentication"))
 }
 
-fn webhook_secrets(settings: &Settings) -> Result<WebhookSecrets, StartError> {
+fn report_secrets(settings: &Settings) -> Result<ReportSecrets, StartError> {
     let current = load("read WEBHOOK_SECRET", &settings.webhook_secret)?;
     let previous = load("read WEBHOOK_SECRET_OLD", &settings.webhook_secret_old)?;
-    Ok(WebhookSecrets::new(current.as_ref(), previous.as_ref()))
+    Ok(ReportSecrets::new(current.as_ref(), previous.as_ref()))
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use media::{PromiseFiles, Promises};
+use media::{FileSending, SendFiles};
 
 /// How long a client may take for its request head.
 const HEADERS: Duration = Duration::from_secs(30);
@@ -32,9 +32,9 @@ const REFUSED: Duration = Duration::from_millis(100);
 /// The registry's promises of files, as media asks for them.
 struct Sender(registry::FileSender);
 
-impl PromiseFiles for Sender {
+impl SendFiles for Sender {
     fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
-        self.0.stand_in(file, offset, length)
+        self.0.placeholder(file, offset, length)
     }
 }
 
@@ -80,7 +80,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: C
     let _latency = stream.set_nodelay(true);
     let wire = registry::Wire::new(stream);
     let sender = wire.file_sender();
-    let promises = sender.clone().map(|sender| Promises::new(Sender(sender)));
+    let promises = sender.clone().map(|sender| FileSending::new(Sender(sender)));
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(peer));

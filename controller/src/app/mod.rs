@@ -17,7 +17,7 @@ mod pressure;
 mod retention;
 mod stop_signal;
 
-pub use controller::{Controller, Given, Surroundings};
+pub use controller::{Controller, Dependencies, Environment};
 pub use images::Offline;
 pub use stop_signal::stop_signal;
 
@@ -31,10 +31,10 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::ImageCare;
+use crate::api::RegistryAdmin;
 use crate::auth::AuthMode;
 use crate::config::Settings;
-use crate::webhooks::Outbox;
+use crate::webhooks::WebhookDispatcher;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::{Store, StoreError, TakeOver};
@@ -158,20 +158,20 @@ impl Running {
         if tokio::time::timeout(DRAIN, parts.audit.wait()).await.is_err() {
             tracing::warn!("what happened last in the registry is in this log only");
         }
-        let ended = self.engine.store().end_incarnation(parts.incarnation, parts.clock.now()).await;
+        let ended = self.engine.store().end_instance(parts.incarnation, parts.clock.now()).await;
         if let Err(error) = ended {
-            tracing::warn!(error = %engine::model::chain(&error), "the end was not written down");
+            tracing::warn!(error = %engine::model::error_chain(&error), "the end was not written down");
         }
     }
 }
 
 /// Starts a controller.
 pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
-    start_in(settings, Surroundings::real(clock)).await
+    start_in(settings, Environment::real(clock)).await
 }
 
-async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Running, StartError> {
-    let clock = Arc::clone(&surroundings.clock);
+async fn start_in(settings: Settings, environment: Environment) -> Result<Running, StartError> {
+    let clock = Arc::clone(&environment.clock);
     for path in [&settings.storage_root, &settings.maintenance_dir()] {
         make_folder(path)?;
     }
@@ -206,16 +206,16 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
         public_url: settings.controller_public_url.clone(),
         media_base_url: settings.media_base_url.clone(),
     };
-    let incarnation = surroundings.chance.id(clock.now()).to_string();
-    store.begin_incarnation(incarnation.clone(), clock.now()).await?;
+    let incarnation = environment.chance.id(clock.now()).to_string();
+    store.begin_instance(incarnation.clone(), clock.now()).await?;
     let stop_work = CancellationToken::new();
-    let given = Given {
+    let given = Dependencies {
         settings: &settings,
         key: &key,
         store: &store,
         registry: &registry,
         addresses,
-        surroundings: &surroundings,
+        environment: &environment,
     };
     let Controller { engine, mut api, feed } = Controller::assemble(given, &incarnation, stop_work.clone())?;
     engine.gauge(Arc::new(pressure::Gauge {
@@ -226,21 +226,29 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
     let (stop_api, stop_media) = (CancellationToken::new(), CancellationToken::new());
     let site = Arc::clone(&api.site);
     let (resolver, counted) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
-    let outbox =
-        Outbox::new(store.clone(), Arc::clone(&clock), resolver, counted, controller::tls_of(&settings)?)
-            .map_err(setting("make the HTTP client of webhooks"))?;
+    let outbox = WebhookDispatcher::new(
+        store.clone(),
+        Arc::clone(&clock),
+        resolver,
+        counted,
+        controller::tls_of(&settings)?,
+    )
+    .map_err(setting("make the HTTP client of webhooks"))?;
     let caretaker = match &registry {
         Some(registry) => {
             let care = images::Care::of(&settings);
-            Some(images::Caretaker::new(registry.clone(), store.clone(), Arc::clone(&clock), care).await?)
+            Some(
+                images::RegistryMaintenance::new(registry.clone(), store.clone(), Arc::clone(&clock), care)
+                    .await?,
+            )
         }
         None => None,
     };
-    api.images = caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn ImageCare>);
+    api.images = caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn RegistryAdmin>);
     let (recorder, heard) = images::Recorder::new(Arc::clone(&api.metrics));
     let doors = match &registry {
         Some(registry) => {
-            let entrance = images::Entrance {
+            let entrance = images::RegistryAccess {
                 settings: &settings,
                 auth: Arc::clone(&api.auth),
                 store: store.clone(),
@@ -277,7 +285,7 @@ async fn start_in(settings: Settings, surroundings: Surroundings) -> Result<Runn
     {
         let (site, stop) = (Arc::clone(&site), stop_work.clone());
         work.spawn(async move {
-            stop.run_until_cancelled(site.bmcs.close_left_behind(site.directory.as_ref())).await;
+            stop.run_until_cancelled(site.bmcs.close_orphaned_sessions(site.directory.as_ref())).await;
         });
     }
     if settings.job_retention_days > 0 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use engine::PressureGauge;
-use engine::model::{Clock, Pressure, chain};
+use engine::model::{Clock, Pressure, error_chain};
 
 /// Below this much room on the data disk nothing new begins: what runs needs what is left.
 const ROOM: u64 = 256 << 20;
@@ -44,7 +44,7 @@ impl PressureGauge for Gauge {
                 Ok(_) => None,
                 Err(why) => pressed(
                     "registry",
-                    format!("the registry's storage does not answer: {}", chain(&why)),
+                    format!("the registry's storage does not answer: {}", error_chain(&why)),
                     "look at the disk of REGISTRY_STORAGE",
                 ),
             },

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use engine::model::{Clock, RunId, Time, chain};
+use engine::model::{Clock, RunId, Time, error_chain};
 use engine::store::{Store, StoreError};
 
 /// How often is looked.
@@ -35,7 +35,7 @@ pub(super) async fn run(
             Ok(0) => {}
             Ok(jobs) => tracing::info!(jobs, %before, "forgot jobs that ended before"),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "old jobs were not forgotten; trying again later")
+                tracing::warn!(error = %error_chain(&error), "old jobs were not forgotten; trying again later")
             }
         }
         tokio::select! {

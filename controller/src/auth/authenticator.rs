@@ -22,13 +22,13 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 
-use super::header::{self, Presented};
+use super::header::{self, PresentedCredentials};
 use super::jwt::{self, JwtKey};
 use super::limit::{Limited, RateLimit, RateLimiter};
 use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
-use super::recent::RecentTokens;
 use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
+use super::token_cache::TokenCache;
 use super::verify::{Busy, Claim, PasswordVerifier, Turn};
 use super::{AuthFailure, AuthMode, Grants, JOB_USERNAME, Method, Principal, Role};
 use secrets::{NoRandomness, token_hash};
@@ -62,7 +62,7 @@ pub struct Authenticator {
     config: AuthConfig,
     store: Arc<dyn CredentialStore>,
     failures: RateLimiter,
-    recent: RecentTokens,
+    recent: TokenCache,
     passwords: PasswordVerifier,
 }
 
@@ -83,7 +83,7 @@ impl Authenticator {
             password_hash_usable(hash).map_err(AuthConfigError::BasicPassHash)?;
         }
         let failures = RateLimiter::new(config.failures);
-        let recent = RecentTokens::default();
+        let recent = TokenCache::default();
         Ok(Self { config, store, failures, recent, passwords: PasswordVerifier::new()? })
     }
 
@@ -109,11 +109,11 @@ impl Authenticator {
 
     async fn recognise(&self, value: &str, peer: IpAddr, now: Timestamp) -> Result<Principal, Refusal> {
         match header::parse(value).ok_or(Refusal::Wrong("the header cannot be read"))? {
-            Presented::Bearer(token) => match self.by_token(token.expose_secret(), now).await? {
+            PresentedCredentials::Bearer(token) => match self.by_token(token.expose_secret(), now).await? {
                 Some(principal) => Ok(principal),
                 None => Err(Refusal::Wrong("the bearer token is of no known form")),
             },
-            Presented::Basic { name, password } => {
+            PresentedCredentials::Basic { name, password } => {
                 match self.by_token(password.expose_secret(), now).await? {
                     Some(principal) => Ok(principal),
                     None if name == JOB_USERNAME => self.by_pull_password(password.expose_secret()).await,

@@ -34,7 +34,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// What a caller presented.
 #[derive(Debug)]
-pub(super) enum Presented {
+pub(super) enum PresentedCredentials {
     /// A name and a secret.
     Basic {
         /// The user-id.
@@ -47,7 +47,7 @@ pub(super) enum Presented {
 }
 
 /// Reads the header's value.
-pub(super) fn parse(value: &str) -> Option<Presented> {
+pub(super) fn parse(value: &str) -> Option<PresentedCredentials> {
     if value.len() > MAX_HEADER_BYTES {
         return None;
     }
@@ -67,17 +67,19 @@ pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
 }
 
-fn basic(credentials: &str) -> Option<Presented> {
+fn basic(credentials: &str) -> Option<PresentedCredentials> {
     let bytes = Zeroizing::new(BASE64.decode(credentials).ok()?);
     let (name, password) = str::from_utf8(&bytes).ok()?.split_once(':')?;
     let bounded = !password.is_empty() && password.len() <= MAX_PASSWORD_BYTES;
     let printable = !password.chars().any(char::is_control);
-    (is_name(name) && bounded && printable)
-        .then(|| Presented::Basic { name: name.to_owned(), password: SecretString::from(password) })
+    (is_name(name) && bounded && printable).then(|| PresentedCredentials::Basic {
+        name: name.to_owned(),
+        password: SecretString::from(password),
+    })
 }
 
-fn bearer(credentials: &str) -> Option<Presented> {
+fn bearer(credentials: &str) -> Option<PresentedCredentials> {
     let token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     (!credentials.is_empty() && credentials.bytes().all(token_byte))
-        .then(|| Presented::Bearer(SecretString::from(credentials)))
+        .then(|| PresentedCredentials::Bearer(SecretString::from(credentials)))
 }

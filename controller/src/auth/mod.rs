@@ -30,11 +30,11 @@ mod header;
 mod jwt;
 mod limit;
 mod password;
-mod recent;
+mod report;
 mod store;
 mod token;
+mod token_cache;
 mod verify;
-mod webhook;
 
 use std::fmt;
 use std::str::FromStr;
@@ -49,10 +49,10 @@ pub use limit::{Limited, RateLimit, RateLimiter};
 pub use password::{
     MAX_PASSWORD_BYTES, MIN_PASSWORD_BYTES, PasswordError, hash_password, password_hash_usable,
 };
+pub use report::{ReportAuth, ReportSecrets, verify_report_secret};
 pub use secrets::JOB_USERNAME;
 pub use store::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
-pub use webhook::{WebhookAuth, WebhookSecrets, verify_webhook};
 
 /// How callers prove who they are (`AUTH_MODE`). API tokens work in every mode.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -13,7 +13,7 @@ pub struct Definition {
     /// What its text must be.
     pub kind: Kind,
     /// What holds when nobody says anything.
-    pub default: Fallback,
+    pub default: SettingDefault,
     /// One sentence for people.
     pub doc: &'static str,
     /// A second spelling of the flag.
@@ -74,7 +74,7 @@ pub enum Kind {
 
 /// What holds when nobody says anything.
 #[derive(Clone, Copy, Debug)]
-pub enum Fallback {
+pub enum SettingDefault {
     /// Nothing.
     Unset,
     /// This text.
@@ -149,7 +149,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl fmt::Display for Fallback {
+impl fmt::Display for SettingDefault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unset => f.write_str("unset"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::definition::{AnySetting, Definition, Fallback, Kind, Setting};
+use super::definition::{AnySetting, Definition, Kind, Setting, SettingDefault};
 use super::error::{ConfigErrors, Origin, Problem};
 use super::suggest::nearest;
 use super::table::{self, SETTINGS};
@@ -29,7 +29,7 @@ impl Settings {
     /// # Errors
     /// Every problem there is, each with its place.
     pub fn load(sources: &Sources<'_>) -> Result<Self, ConfigErrors> {
-        let mut texts = Texts::gather(sources);
+        let mut texts = RawSettings::gather(sources);
         texts.check_each();
         let found = rules::check(&texts);
         texts.problems.extend(found);
@@ -67,7 +67,7 @@ impl Settings {
             registry_immutable_tags: texts.get(&table::REGISTRY_IMMUTABLE_TAGS).unwrap_or_default(),
             registry_sparse_images: texts.get(&table::REGISTRY_SPARSE_IMAGES).unwrap_or_default(),
             auth_mode: texts.required(&table::AUTH_MODE)?,
-            auth_none_anywhere: texts.required(&table::AUTH_NONE_ANYWHERE)?,
+            auth_none_allow_remote: texts.required(&table::AUTH_NONE_ALLOW_REMOTE)?,
             basic_user: texts.get(&table::BASIC_USER),
             basic_pass_hash: texts.get(&table::BASIC_PASS_HASH),
             jwt_secret: texts.get(&table::JWT_SECRET),
@@ -85,8 +85,8 @@ impl Settings {
             redfish_retries: texts.required(&table::REDFISH_RETRIES)?,
             redfish_rate: texts.required(&table::REDFISH_RATE)?,
             redfish_max_in_flight: texts.required(&table::REDFISH_MAX_IN_FLIGHT)?,
-            redfish_breaker: texts.required(&table::REDFISH_BREAKER)?,
-            redfish_breaker_rest: texts.required(&table::REDFISH_BREAKER_REST)?,
+            redfish_breaker_failures: texts.required(&table::REDFISH_BREAKER_FAILURES)?,
+            redfish_breaker_open_time: texts.required(&table::REDFISH_BREAKER_OPEN_TIME)?,
             redfish_ca_file: texts.get(&table::REDFISH_CA_FILE),
             job_lease_ttl: texts.required(&table::JOB_LEASE_TTL)?,
             job_stuck_timeout: texts.required(&table::JOB_STUCK_TIMEOUT)?,
@@ -102,12 +102,12 @@ impl Settings {
 }
 
 /// The text of every setting that somebody set, before it means anything.
-pub(super) struct Texts {
+pub(super) struct RawSettings {
     given: BTreeMap<&'static str, (String, Origin)>,
     problems: Vec<Problem>,
 }
 
-impl Texts {
+impl RawSettings {
     /// Collects from the strongest source to the weakest.
     fn gather(sources: &Sources<'_>) -> Self {
         let mut texts = Self { given: BTreeMap::new(), problems: Vec::new() };
@@ -219,9 +219,9 @@ impl Texts {
             return Some(given.clone());
         }
         let text = match definition.default {
-            Fallback::Unset => return None,
-            Fallback::Text(text) => text.to_owned(),
-            Fallback::UnderStorageRoot(path) => {
+            SettingDefault::Unset => return None,
+            SettingDefault::Text(text) => text.to_owned(),
+            SettingDefault::UnderStorageRoot(path) => {
                 let (root, _) = self.text(table::STORAGE_ROOT.definition())?;
                 format!("{}/{path}", root.trim_end_matches('/'))
             }

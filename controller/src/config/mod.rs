@@ -35,7 +35,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use definition::{Definition, Fallback, Kind};
+pub use definition::{Definition, Kind, SettingDefault};
 pub use error::{ConfigErrors, Origin, Problem};
 pub use images::read_rules;
 pub use load::Sources;
@@ -114,7 +114,7 @@ pub struct Settings {
     /// Repositories that take images without all of their blobs.
     pub registry_sparse_images: Vec<RepositoryPattern>,
     /// Whether [`AuthMode::None`] may be used beyond loopback.
-    pub auth_none_anywhere: bool,
+    pub auth_none_allow_remote: bool,
     /// The configured user; present exactly when [`Self::basic_pass_hash`] is.
     pub basic_user: Option<String>,
     /// The configured user's password, hashed.
@@ -150,9 +150,9 @@ pub struct Settings {
     /// Requests in flight to all BMCs together.
     pub redfish_max_in_flight: usize,
     /// Failures in a row after which a BMC is left alone; 0 for never.
-    pub redfish_breaker: u32,
+    pub redfish_breaker_failures: u32,
     /// How long such a BMC is left alone.
-    pub redfish_breaker_rest: Duration,
+    pub redfish_breaker_open_time: Duration,
     /// The CA of BMC certificates.
     pub redfish_ca_file: Option<PathBuf>,
     /// How long a lease lasts without progress.

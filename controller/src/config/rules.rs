@@ -8,16 +8,16 @@ use crate::auth::AuthMode;
 use super::LONGEST_STEP_CALL;
 use super::definition::Setting;
 use super::error::Problem;
-use super::load::Texts;
+use super::load::RawSettings;
 use super::table::{
-    AUTH_MODE, AUTH_NONE_ANYWHERE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
+    AUTH_MODE, AUTH_NONE_ALLOW_REMOTE, BASIC_PASS_HASH, BASIC_USER, CONTROLLER_CA_FILE, CONTROLLER_HTTP_ADDR,
     CONTROLLER_PUBLIC_URL, JOB_LEASE_TTL, JOB_STUCK_TIMEOUT, JWT_SECRET, MEDIA_HTTP_ADDR, WEBHOOK_SECRET,
     WEBHOOK_SECRET_OLD,
 };
 use super::values::duration_text;
 
 /// Every rule that is broken.
-pub(super) fn check(texts: &Texts) -> Vec<Problem> {
+pub(super) fn check(texts: &RawSettings) -> Vec<Problem> {
     [
         user_and_hash(texts),
         jwt_has_its_key(texts),
@@ -33,11 +33,11 @@ pub(super) fn check(texts: &Texts) -> Vec<Problem> {
     .collect()
 }
 
-fn at<T>(texts: &Texts, setting: &Setting<T>, message: impl Into<String>) -> Option<Problem> {
+fn at<T>(texts: &RawSettings, setting: &Setting<T>, message: impl Into<String>) -> Option<Problem> {
     Some(Problem::Together { origin: texts.origin(setting), message: message.into() })
 }
 
-fn user_and_hash(texts: &Texts) -> Option<Problem> {
+fn user_and_hash(texts: &RawSettings) -> Option<Problem> {
     match (texts.is_set(&BASIC_USER), texts.is_set(&BASIC_PASS_HASH)) {
         (true, false) => {
             at(texts, &BASIC_USER, "BASIC_USER has no password; set BASIC_PASS_HASH or leave both out")
@@ -49,21 +49,22 @@ fn user_and_hash(texts: &Texts) -> Option<Problem> {
     }
 }
 
-fn jwt_has_its_key(texts: &Texts) -> Option<Problem> {
+fn jwt_has_its_key(texts: &RawSettings) -> Option<Problem> {
     let needed = texts.get(&AUTH_MODE) == Some(AuthMode::Jwt) && !texts.is_set(&JWT_SECRET);
     needed
         .then(|| at(texts, &AUTH_MODE, "AUTH_MODE=jwt needs JWT_SECRET; set it to env:NAME or file:PATH"))
         .flatten()
 }
 
-fn open_only_on_loopback(texts: &Texts) -> Option<Problem> {
-    let open = texts.get(&AUTH_MODE) == Some(AuthMode::None) && texts.get(&AUTH_NONE_ANYWHERE) == Some(false);
+fn open_only_on_loopback(texts: &RawSettings) -> Option<Problem> {
+    let open =
+        texts.get(&AUTH_MODE) == Some(AuthMode::None) && texts.get(&AUTH_NONE_ALLOW_REMOTE) == Some(false);
     let address = texts.get(&CONTROLLER_HTTP_ADDR)?;
     (open && !address.ip().is_loopback())
         .then(|| {
             let message = format!(
                 "AUTH_MODE=none makes everybody who reaches {address} an administrator; listen on loopback \
-             (CONTROLLER_HTTP_ADDR=127.0.0.1:{}) or set AUTH_NONE_ANYWHERE=true",
+             (CONTROLLER_HTTP_ADDR=127.0.0.1:{}) or set AUTH_NONE_ALLOW_REMOTE=true",
                 address.port()
             );
             at(texts, &AUTH_MODE, message)
@@ -71,7 +72,7 @@ fn open_only_on_loopback(texts: &Texts) -> Option<Problem> {
         .flatten()
 }
 
-fn previous_has_a_current(texts: &Texts) -> Option<Problem> {
+fn previous_has_a_current(texts: &RawSettings) -> Option<Problem> {
     let alone = texts.is_set(&WEBHOOK_SECRET_OLD) && !texts.is_set(&WEBHOOK_SECRET);
     alone.then(|| {
         let message = "WEBHOOK_SECRET_OLD is accepted beside WEBHOOK_SECRET, which is not set; set it, or leave both out";
@@ -80,7 +81,7 @@ fn previous_has_a_current(texts: &Texts) -> Option<Problem> {
     .flatten()
 }
 
-fn listeners_differ(texts: &Texts) -> Option<Problem> {
+fn listeners_differ(texts: &RawSettings) -> Option<Problem> {
     let (main, media) = (texts.get(&CONTROLLER_HTTP_ADDR)?, texts.get(&MEDIA_HTTP_ADDR)?);
     collide(main, media).then(|| {
         let message = format!(
@@ -97,7 +98,7 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() != 0 && one.port() == other.port() && overlap
 }
 
-fn ca_belongs_to_https(texts: &Texts) -> Option<Problem> {
+fn ca_belongs_to_https(texts: &RawSettings) -> Option<Problem> {
     let idle = texts.is_set(&CONTROLLER_CA_FILE)
         && !texts.get(&CONTROLLER_PUBLIC_URL).is_some_and(|url| url.starts_with("https:"));
     idle.then(|| {
@@ -107,7 +108,7 @@ fn ca_belongs_to_https(texts: &Texts) -> Option<Problem> {
     .flatten()
 }
 
-fn lease_outlasts_a_call(texts: &Texts) -> Option<Problem> {
+fn lease_outlasts_a_call(texts: &RawSettings) -> Option<Problem> {
     let lease = texts.get(&JOB_LEASE_TTL)?;
     (lease <= LONGEST_STEP_CALL)
         .then(|| {
@@ -121,7 +122,7 @@ fn lease_outlasts_a_call(texts: &Texts) -> Option<Problem> {
         .flatten()
 }
 
-fn job_outlasts_its_lease(texts: &Texts) -> Option<Problem> {
+fn job_outlasts_its_lease(texts: &RawSettings) -> Option<Problem> {
     let (lease, job) = (texts.get(&JOB_LEASE_TTL)?, texts.get(&JOB_STUCK_TIMEOUT)?);
     (job <= lease).then(|| {
         let message = format!(

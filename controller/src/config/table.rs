@@ -14,7 +14,7 @@ use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use crate::auth::AuthMode;
 use secrets::SecretSource;
 
-use super::definition::{AnySetting, Definition, Fallback, Kind, Setting};
+use super::definition::{AnySetting, Definition, Kind, Setting, SettingDefault};
 use super::images;
 use super::values::{self, LogFormat, TaskIsoMode};
 
@@ -25,7 +25,7 @@ const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-const fn row(name: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Definition {
+const fn row(name: &'static str, kind: Kind, default: SettingDefault, doc: &'static str) -> Definition {
     Definition { name, kind, default, doc, flag_alias: None }
 }
 
@@ -33,7 +33,7 @@ pub(super) static CONTROLLER_HTTP_ADDR: Setting<SocketAddr> = Setting {
     definition: row(
         "CONTROLLER_HTTP_ADDR",
         Kind::Address,
-        Fallback::Text(":8080"),
+        SettingDefault::Text(":8080"),
         "Where API and registry listen; media too unless MEDIA_HTTP_ADDR is set. :8080 means 0.0.0.0:8080.",
     ),
     parse: values::address,
@@ -42,7 +42,7 @@ pub(super) static MEDIA_HTTP_ADDR: Setting<SocketAddr> = Setting {
     definition: row(
         "MEDIA_HTTP_ADDR",
         Kind::Address,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "A listener of its own for media, such as :80 for BMCs that know no other port.",
     ),
     parse: values::address,
@@ -51,7 +51,7 @@ pub(super) static MEDIA_BASE_URL: Setting<String> = Setting {
     definition: row(
         "MEDIA_BASE_URL",
         Kind::BaseUrl,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "How BMCs reach our media; by default the local address used towards each BMC. A server may have its own.",
     ),
     parse: values::base_url,
@@ -60,7 +60,7 @@ pub(super) static CONTROLLER_PUBLIC_URL: Setting<String> = Setting {
     definition: row(
         "CONTROLLER_PUBLIC_URL",
         Kind::BaseUrl,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "How the maintenance OS reaches API and registry; by default the local address used towards each BMC.",
     ),
     parse: values::base_url,
@@ -69,7 +69,7 @@ pub(super) static CONTROLLER_CA_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "CONTROLLER_CA_FILE",
         Kind::Path,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "PEM certificates the maintenance OS believes when CONTROLLER_PUBLIC_URL is https.",
     ),
     parse: values::path,
@@ -78,7 +78,7 @@ pub(super) static STORAGE_ROOT: Setting<PathBuf> = Setting {
     definition: Definition {
         name: "STORAGE_ROOT",
         kind: Kind::Path,
-        default: Fallback::Text("/var/lib/shoal"),
+        default: SettingDefault::Text("/var/lib/shoal"),
         doc: "The data directory. An empty one is enough to start.",
         flag_alias: Some("data"),
     },
@@ -88,7 +88,7 @@ pub(super) static DB_PATH: Setting<PathBuf> = Setting {
     definition: row(
         "DB_PATH",
         Kind::Path,
-        Fallback::UnderStorageRoot("provisioner.db"),
+        SettingDefault::UnderStorageRoot("provisioner.db"),
         "The database file, on a local file system.",
     ),
     parse: values::path,
@@ -97,7 +97,7 @@ pub(super) static TASK_ISO_DIR: Setting<PathBuf> = Setting {
     definition: row(
         "TASK_ISO_DIR",
         Kind::Path,
-        Fallback::UnderStorageRoot("task-isos"),
+        SettingDefault::UnderStorageRoot("task-isos"),
         "Where task images are written with TASK_ISO_MODE=file.",
     ),
     parse: values::path,
@@ -106,7 +106,7 @@ pub(super) static TASK_ISO_MODE: Setting<TaskIsoMode> = Setting {
     definition: row(
         "TASK_ISO_MODE",
         Kind::Choice(&["computed", "file"]),
-        Fallback::Text("computed"),
+        SettingDefault::Text("computed"),
         "Whether task images are only computed when read, or also written to TASK_ISO_DIR.",
     ),
     parse: values::choice,
@@ -115,7 +115,7 @@ pub(super) static MAINTENANCE_ISO_URL: Setting<String> = Setting {
     definition: row(
         "MAINTENANCE_ISO_URL",
         Kind::ImageUrl,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "The maintenance image of jobs that name none: an absolute path, file:, http: or https: URL.",
     ),
     parse: values::image_url,
@@ -124,7 +124,7 @@ pub(super) static ESXI_INSTALLER_URL: Setting<String> = Setting {
     definition: row(
         "ESXI_INSTALLER_URL",
         Kind::ImageUrl,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "The installer of install-esxi.target jobs that name none: an absolute path, file:, http: or https: URL.",
     ),
     parse: values::image_url,
@@ -133,7 +133,7 @@ pub(super) static ENABLE_REGISTRY: Setting<bool> = Setting {
     definition: row(
         "ENABLE_REGISTRY",
         Kind::Switch,
-        Fallback::Text("true"),
+        SettingDefault::Text("true"),
         "Whether the OCI registry answers under /v2/.",
     ),
     parse: values::switch,
@@ -142,7 +142,7 @@ pub(super) static REGISTRY_STORAGE: Setting<PathBuf> = Setting {
     definition: row(
         "REGISTRY_STORAGE",
         Kind::Path,
-        Fallback::UnderStorageRoot("oci"),
+        SettingDefault::UnderStorageRoot("oci"),
         "Where the registry keeps its blobs.",
     ),
     parse: values::path,
@@ -151,7 +151,7 @@ pub(super) static REGISTRY_MAX_BLOB_SIZE: Setting<u64> = Setting {
     definition: row(
         "REGISTRY_MAX_BLOB_SIZE",
         Kind::Size { min: MIB, max: 16 * 1024 * GIB },
-        Fallback::Text("20GiB"),
+        SettingDefault::Text("20GiB"),
         "The largest blob the registry takes.",
     ),
     parse: values::size,
@@ -160,7 +160,7 @@ pub(super) static REGISTRY_RESERVE: Setting<String> = Setting {
     definition: row(
         "REGISTRY_RESERVE",
         Kind::Reserve,
-        Fallback::Text("64MiB"),
+        SettingDefault::Text("64MiB"),
         "Room on the registry's disk that pushes never touch: a size, or a part of the disk such as 2%.",
     ),
     parse: values::reserve,
@@ -169,7 +169,7 @@ pub(super) static REGISTRY_GC_INTERVAL: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_GC_INTERVAL",
         Kind::Duration { min: seconds(60), max: seconds(90 * 86_400) },
-        Fallback::Text("1h"),
+        SettingDefault::Text("1h"),
         "How often what no image needs is removed from the registry.",
     ),
     parse: values::duration,
@@ -178,7 +178,7 @@ pub(super) static REGISTRY_GC_GRACE_PERIOD: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_GC_GRACE_PERIOD",
         Kind::Duration { min: seconds(0), max: seconds(90 * 86_400) },
-        Fallback::Text("1h"),
+        SettingDefault::Text("1h"),
         "How long the registry keeps what no image needs after it was last pushed or asked for.",
     ),
     parse: values::duration,
@@ -187,7 +187,7 @@ pub(super) static REGISTRY_GC_UNTAGGED: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_GC_UNTAGGED",
         Kind::Switch,
-        Fallback::Text("false"),
+        SettingDefault::Text("false"),
         "Whether that takes images no tag leads to as well, once they are older than REGISTRY_GC_GRACE_PERIOD.",
     ),
     parse: values::switch,
@@ -196,7 +196,7 @@ pub(super) static REGISTRY_SCRUB_INTERVAL: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_SCRUB_INTERVAL",
         Kind::Duration { min: seconds(3600), max: seconds(365 * 86_400) },
-        Fallback::Text("7d"),
+        SettingDefault::Text("7d"),
         "How often all images are hashed once more to find what has rotted on the disk.",
     ),
     parse: values::duration,
@@ -205,7 +205,7 @@ pub(super) static REGISTRY_SCRUB_RATE: Setting<u64> = Setting {
     definition: row(
         "REGISTRY_SCRUB_RATE",
         Kind::Size { min: MIB, max: 16 * GIB },
-        Fallback::Text("32MiB"),
+        SettingDefault::Text("32MiB"),
         "How much of them is read in a second at most.",
     ),
     parse: values::size,
@@ -214,7 +214,7 @@ pub(super) static REGISTRY_RETENTION: Setting<Vec<RetentionRule>> = Setting {
     definition: row(
         "REGISTRY_RETENTION",
         Kind::Entries("repositories:tags newest=N younger=DURATION"),
-        Fallback::Unset,
+        SettingDefault::Unset,
         "Which tags stay when REGISTRY_GC_INTERVAL is over: the first entry that fits a tag decides, others stay.",
     ),
     parse: images::retention,
@@ -223,7 +223,7 @@ pub(super) static REGISTRY_QUOTAS: Setting<Vec<Quota>> = Setting {
     definition: row(
         "REGISTRY_QUOTAS",
         Kind::Entries("repositories=SIZE"),
-        Fallback::Unset,
+        SettingDefault::Unset,
         "How much repositories may hold together, such as os-images/**=500GiB, tools/**=20GiB.",
     ),
     parse: images::quotas,
@@ -232,7 +232,7 @@ pub(super) static REGISTRY_READ_ONLY: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_READ_ONLY",
         Kind::Switch,
-        Fallback::Text("false"),
+        SettingDefault::Text("false"),
         "Whether the registry refuses pushes and deletes; a running one is told by `shoal registry read-only`.",
     ),
     parse: values::switch,
@@ -241,7 +241,7 @@ pub(super) static REGISTRY_HTPASSWD_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REGISTRY_HTPASSWD_FILE",
         Kind::Path,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "Users of the registry beside ours, as `htpasswd -B` writes them; read again when it changes.",
     ),
     parse: values::path,
@@ -250,7 +250,7 @@ pub(super) static REGISTRY_ACCESS_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REGISTRY_ACCESS_FILE",
         Kind::Path,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "Who may do what in which repositories, a rule a line; read again when it changes.",
     ),
     parse: values::path,
@@ -259,7 +259,7 @@ pub(super) static REGISTRY_ANONYMOUS_READ: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_ANONYMOUS_READ",
         Kind::Switch,
-        Fallback::Text("false"),
+        SettingDefault::Text("false"),
         "Whether everybody may pull where no rule of REGISTRY_ACCESS_FILE fits.",
     ),
     parse: values::switch,
@@ -268,7 +268,7 @@ pub(super) static REGISTRY_ANONYMOUS_WRITE: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_ANONYMOUS_WRITE",
         Kind::Switch,
-        Fallback::Text("false"),
+        SettingDefault::Text("false"),
         "Whether everybody may push where no rule of REGISTRY_ACCESS_FILE fits.",
     ),
     parse: values::switch,
@@ -277,7 +277,7 @@ pub(super) static REGISTRY_IMMUTABLE_TAGS: Setting<Vec<ImmutableTags>> = Setting
     definition: row(
         "REGISTRY_IMMUTABLE_TAGS",
         Kind::Entries("repositories:tags"),
-        Fallback::Unset,
+        SettingDefault::Unset,
         "Tags that neither move nor go once they exist, such as os-images/**:v*.",
     ),
     parse: images::immutable_tags,
@@ -286,7 +286,7 @@ pub(super) static REGISTRY_SPARSE_IMAGES: Setting<Vec<RepositoryPattern>> = Sett
     definition: row(
         "REGISTRY_SPARSE_IMAGES",
         Kind::Entries("repositories"),
-        Fallback::Unset,
+        SettingDefault::Unset,
         "Repositories that take an image although some of its blobs are not there, such as mirror/**.",
     ),
     parse: images::repositories,
@@ -295,16 +295,16 @@ pub(super) static AUTH_MODE: Setting<AuthMode> = Setting {
     definition: row(
         "AUTH_MODE",
         Kind::Choice(&["basic", "jwt", "none"]),
-        Fallback::Text("basic"),
+        SettingDefault::Text("basic"),
         "How callers prove who they are. API tokens work in every mode; none is for loopback.",
     ),
     parse: values::choice,
 };
-pub(super) static AUTH_NONE_ANYWHERE: Setting<bool> = Setting {
+pub(super) static AUTH_NONE_ALLOW_REMOTE: Setting<bool> = Setting {
     definition: row(
-        "AUTH_NONE_ANYWHERE",
+        "AUTH_NONE_ALLOW_REMOTE",
         Kind::Switch,
-        Fallback::Text("false"),
+        SettingDefault::Text("false"),
         "Allows AUTH_MODE=none on addresses others can reach: everybody is admin then.",
     ),
     parse: values::switch,
@@ -313,7 +313,7 @@ pub(super) static BASIC_USER: Setting<String> = Setting {
     definition: row(
         "BASIC_USER",
         Kind::UserName,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "An administrator's name for AUTH_MODE=basic; needs BASIC_PASS_HASH.",
     ),
     parse: values::user_name,
@@ -322,7 +322,7 @@ pub(super) static BASIC_PASS_HASH: Setting<String> = Setting {
     definition: row(
         "BASIC_PASS_HASH",
         Kind::PasswordHash,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "The password of BASIC_USER as an argon2id hash ($argon2id$v=19$m=...).",
     ),
     parse: values::password_hash,
@@ -331,7 +331,7 @@ pub(super) static JWT_SECRET: Setting<SecretSource> = Setting {
     definition: row(
         "JWT_SECRET",
         Kind::Secret,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "The key that signs tokens (HS256) for AUTH_MODE=jwt, at least 32 bytes.",
     ),
     parse: values::secret,
@@ -340,7 +340,7 @@ pub(super) static WEBHOOK_SECRET: Setting<SecretSource> = Setting {
     definition: row(
         "WEBHOOK_SECRET",
         Kind::Secret,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "A secret shared with maintenance systems that are not ours. Unset: only each job's own token counts.",
     ),
     parse: values::secret,
@@ -349,7 +349,7 @@ pub(super) static WEBHOOK_SECRET_OLD: Setting<SecretSource> = Setting {
     definition: row(
         "WEBHOOK_SECRET_OLD",
         Kind::Secret,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "The shared secret before WEBHOOK_SECRET, accepted beside it while it is replaced.",
     ),
     parse: values::secret,
@@ -358,7 +358,7 @@ pub(super) static MASTER_KEY: Setting<SecretSource> = Setting {
     definition: row(
         "MASTER_KEY",
         Kind::Secret,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "64 hex digits that seal credentials and derive tokens; by default made once in STORAGE_ROOT/master.key.",
     ),
     parse: values::secret,
@@ -367,7 +367,7 @@ pub(super) static METRICS_ANONYMOUS: Setting<bool> = Setting {
     definition: row(
         "METRICS_ANONYMOUS",
         Kind::Switch,
-        Fallback::Text("false"),
+        SettingDefault::Text("false"),
         "Whether /metrics answers without credentials.",
     ),
     parse: values::switch,
@@ -376,7 +376,7 @@ pub(super) static MAX_BODY_BYTES: Setting<usize> = Setting {
     definition: row(
         "MAX_BODY_BYTES",
         Kind::Size { min: 64 << 10, max: 256 * MIB },
-        Fallback::Text("8MiB"),
+        SettingDefault::Text("8MiB"),
         "The largest request body of the API; the registry's blobs have their own bound.",
     ),
     parse: values::memory,
@@ -385,7 +385,7 @@ pub(super) static WORKER_CONCURRENCY: Setting<usize> = Setting {
     definition: row(
         "WORKER_CONCURRENCY",
         Kind::Count { min: 0, max: 1024 },
-        Fallback::Text("4"),
+        SettingDefault::Text("4"),
         "How many steps are at work at once; a waiting job needs none. 0 accepts jobs and starts no step.",
     ),
     parse: values::count,
@@ -394,7 +394,7 @@ pub(super) static MAX_POWER_ONS: Setting<u32> = Setting {
     definition: row(
         "MAX_POWER_ONS",
         Kind::Count { min: 0, max: 100_000 },
-        Fallback::Text("0"),
+        SettingDefault::Text("0"),
         "How many hosts may be powering on at once, from the request until they boot or POWER_ON_SETTLE; 0 is no limit.",
     ),
     parse: values::small_count,
@@ -403,7 +403,7 @@ pub(super) static POWER_ON_SETTLE: Setting<Duration> = Setting {
     definition: row(
         "POWER_ON_SETTLE",
         Kind::Duration { min: seconds(1), max: seconds(3600) },
-        Fallback::Text("2m"),
+        SettingDefault::Text("2m"),
         "How long a host counts for MAX_POWER_ONS after it was powered on, unless it reads its boot image earlier.",
     ),
     parse: values::duration,
@@ -412,7 +412,7 @@ pub(super) static SITE_LIMIT: Setting<u32> = Setting {
     definition: row(
         "SITE_LIMIT",
         Kind::Count { min: 0, max: 100_000 },
-        Fallback::Text("0"),
+        SettingDefault::Text("0"),
         "How many jobs may be under way at once among servers with the same label site; 0 is no limit.",
     ),
     parse: values::small_count,
@@ -421,7 +421,7 @@ pub(super) static STEP_TIMEOUTS: Setting<Vec<(String, Duration)>> = Setting {
     definition: row(
         "STEP_TIMEOUTS",
         Kind::StepTimes,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "How long steps may take, waiting included, if not as usual: webhook.wait=90m,redfish.mount.task=5m.",
     ),
     parse: values::step_times,
@@ -430,7 +430,7 @@ pub(super) static REDFISH_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "REDFISH_TIMEOUT",
         Kind::Duration { min: seconds(1), max: seconds(120) },
-        Fallback::Text("30s"),
+        SettingDefault::Text("30s"),
         "The deadline of one read from a BMC. Inserting media and the like have their own, longer ones.",
     ),
     parse: values::duration,
@@ -439,7 +439,7 @@ pub(super) static REDFISH_RETRIES: Setting<u32> = Setting {
     definition: row(
         "REDFISH_RETRIES",
         Kind::Count { min: 0, max: 20 },
-        Fallback::Text("5"),
+        SettingDefault::Text("5"),
         "How often a failed read from a BMC is repeated. What changes something is observed, never blindly repeated.",
     ),
     parse: values::small_count,
@@ -448,7 +448,7 @@ pub(super) static REDFISH_RATE: Setting<u32> = Setting {
     definition: row(
         "REDFISH_RATE",
         Kind::Count { min: 0, max: 1000 },
-        Fallback::Text("10"),
+        SettingDefault::Text("10"),
         "Requests a second to one BMC in the long run; four times as many at once after a pause. 0 sets no limit.",
     ),
     parse: values::small_count,
@@ -457,25 +457,25 @@ pub(super) static REDFISH_MAX_IN_FLIGHT: Setting<usize> = Setting {
     definition: row(
         "REDFISH_MAX_IN_FLIGHT",
         Kind::Count { min: 1, max: 65_536 },
-        Fallback::Text("256"),
+        SettingDefault::Text("256"),
         "Requests in flight to all BMCs together; to one there are at most two, one of them changing something.",
     ),
     parse: values::count,
 };
-pub(super) static REDFISH_BREAKER: Setting<u32> = Setting {
+pub(super) static REDFISH_BREAKER_FAILURES: Setting<u32> = Setting {
     definition: row(
-        "REDFISH_BREAKER",
+        "REDFISH_BREAKER_FAILURES",
         Kind::Count { min: 0, max: 1000 },
-        Fallback::Text("5"),
+        SettingDefault::Text("5"),
         "After so many requests in a row without an answer a BMC is left alone, and its jobs wait. 0: never.",
     ),
     parse: values::small_count,
 };
-pub(super) static REDFISH_BREAKER_REST: Setting<Duration> = Setting {
+pub(super) static REDFISH_BREAKER_OPEN_TIME: Setting<Duration> = Setting {
     definition: row(
-        "REDFISH_BREAKER_REST",
+        "REDFISH_BREAKER_OPEN_TIME",
         Kind::Duration { min: seconds(1), max: seconds(3600) },
-        Fallback::Text("30s"),
+        SettingDefault::Text("30s"),
         "How long such a BMC is left alone before one request is tried.",
     ),
     parse: values::duration,
@@ -484,7 +484,7 @@ pub(super) static REDFISH_CA_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REDFISH_CA_FILE",
         Kind::Path,
-        Fallback::Unset,
+        SettingDefault::Unset,
         "PEM certificates that sign those of the BMCs.",
     ),
     parse: values::path,
@@ -493,7 +493,7 @@ pub(super) static JOB_LEASE_TTL: Setting<Duration> = Setting {
     definition: row(
         "JOB_LEASE_TTL",
         Kind::Duration { min: seconds(120), max: seconds(86_400) },
-        Fallback::Text("10m"),
+        SettingDefault::Text("10m"),
         "How long a job belongs to a worker that makes no progress; longer than the longest call of a step (150s).",
     ),
     parse: values::duration,
@@ -502,7 +502,7 @@ pub(super) static JOB_STUCK_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "JOB_STUCK_TIMEOUT",
         Kind::Duration { min: seconds(60), max: seconds(30 * 86_400) },
-        Fallback::Text("4h"),
+        SettingDefault::Text("4h"),
         "How long a job may take, queue included, before it fails.",
     ),
     parse: values::duration,
@@ -511,7 +511,7 @@ pub(super) static INSTALL_MIN_TIME: Setting<Duration> = Setting {
     definition: row(
         "INSTALL_MIN_TIME",
         Kind::Duration { min: seconds(60), max: seconds(86_400) },
-        Fallback::Text("10m"),
+        SettingDefault::Text("10m"),
         "How long after power-on no sign counts as the end of an installer that cannot report (ESXi).",
     ),
     parse: values::duration,
@@ -520,7 +520,7 @@ pub(super) static INSTALL_WINDOW: Setting<Duration> = Setting {
     definition: row(
         "INSTALL_WINDOW",
         Kind::Duration { min: seconds(60), max: seconds(7 * 86_400) },
-        Fallback::Text("90m"),
+        SettingDefault::Text("90m"),
         "How long such an end is waited for; without a sign by then the installation is assumed to have succeeded.",
     ),
     parse: values::duration,
@@ -529,7 +529,7 @@ pub(super) static CLEANUP_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "CLEANUP_TIMEOUT",
         Kind::Duration { min: seconds(10), max: seconds(86_400) },
-        Fallback::Text("10m"),
+        SettingDefault::Text("10m"),
         "How long cleaning up after a job is tried before what remains is left to the operator.",
     ),
     parse: values::duration,
@@ -538,7 +538,7 @@ pub(super) static JOB_RETENTION_DAYS: Setting<u32> = Setting {
     definition: row(
         "JOB_RETENTION_DAYS",
         Kind::Count { min: 0, max: 3650 },
-        Fallback::Text("90"),
+        SettingDefault::Text("90"),
         "Days after its end that a job, its events and its idempotency key are kept; 0 keeps them for ever.",
     ),
     parse: values::small_count,
@@ -547,7 +547,7 @@ pub(super) static LOG_LEVEL: Setting<String> = Setting {
     definition: row(
         "LOG_LEVEL",
         Kind::LogFilter,
-        Fallback::Text("info"),
+        SettingDefault::Text("info"),
         "What is logged: error, warn, info, debug, trace, or by part, such as info,shoal::engine=debug.",
     ),
     parse: values::log_filter,
@@ -556,7 +556,7 @@ pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
     definition: row(
         "LOG_FORMAT",
         Kind::Choice(&["auto", "text", "json"]),
-        Fallback::Text("auto"),
+        SettingDefault::Text("auto"),
         "How it is logged; auto is text on a terminal and JSON elsewhere.",
     ),
     parse: values::choice,
@@ -594,7 +594,7 @@ pub(super) static SETTINGS: [&dyn AnySetting; 59] = [
     &REGISTRY_IMMUTABLE_TAGS,
     &REGISTRY_SPARSE_IMAGES,
     &AUTH_MODE,
-    &AUTH_NONE_ANYWHERE,
+    &AUTH_NONE_ALLOW_REMOTE,
     &BASIC_USER,
     &BASIC_PASS_HASH,
     &JWT_SECRET,
@@ -612,8 +612,8 @@ pub(super) static SETTINGS: [&dyn AnySetting; 59] = [
     &REDFISH_RETRIES,
     &REDFISH_RATE,
     &REDFISH_MAX_IN_FLIGHT,
-    &REDFISH_BREAKER,
-    &REDFISH_BREAKER_REST,
+    &REDFISH_BREAKER_FAILURES,
+    &REDFISH_BREAKER_OPEN_TIME,
     &REDFISH_CA_FILE,
     &JOB_LEASE_TTL,
     &JOB_STUCK_TIMEOUT,

@@ -53,7 +53,7 @@ fn nothing_at_all_is_a_configuration() {
     assert_eq!(settings.db_path, Path::new("/var/lib/shoal/provisioner.db"));
     assert_eq!(settings.registry_storage, Path::new("/var/lib/shoal/oci"));
     assert_eq!(settings.maintenance_dir(), Path::new("/var/lib/shoal/maintenance"));
-    assert_eq!((settings.auth_mode, settings.auth_none_anywhere), (AuthMode::Basic, false));
+    assert_eq!((settings.auth_mode, settings.auth_none_allow_remote), (AuthMode::Basic, false));
     assert_eq!((settings.task_iso_mode, settings.log_format), (TaskIsoMode::Computed, LogFormat::Auto));
     assert_eq!((settings.worker_concurrency, settings.redfish_retries), (4, 5));
     assert_eq!(settings.max_body_bytes, 8 << 20);
@@ -225,7 +225,7 @@ fn open_access_is_refused_unless_only_this_machine_or_somebody_insists() {
     for address in ["127.0.0.1:8080", "[::1]:8080"] {
         assert!(load(&[("CONTROLLER_HTTP_ADDR", address)], &[("AUTH_MODE", "none")], None).is_ok());
     }
-    assert!(load(&[("AUTH_NONE_ANYWHERE", "1")], &[("AUTH_MODE", "none")], None).is_ok());
+    assert!(load(&[("AUTH_NONE_ALLOW_REMOTE", "1")], &[("AUTH_MODE", "none")], None).is_ok());
 }
 
 #[test]

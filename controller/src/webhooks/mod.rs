@@ -16,12 +16,12 @@
 //!
 //! DESIGN sections 4 and 9.
 
-mod courier;
-mod pace;
-mod post;
-mod round;
+mod backoff;
+mod batch;
+mod delivery;
+mod dispatcher;
 
-pub use post::{Carrier, Delivery};
+pub use delivery::{Carrier, Delivery};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
-use engine::model::{Clock, WebhookId, chain};
+use engine::model::{Clock, WebhookId, error_chain};
 use engine::store::Store;
 use secrets::Resolver;
 
@@ -39,11 +39,11 @@ use secrets::Resolver;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The couriers of all webhooks.
-pub struct Outbox {
-    tools: courier::Tools,
+pub struct WebhookDispatcher {
+    tools: dispatcher::Tools,
 }
 
-impl Outbox {
+impl WebhookDispatcher {
     /// Couriers over a store. `tls` says whom they believe.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Outbox {
         metrics: Arc<Metrics>,
         tls: rustls::ClientConfig,
     ) -> reqwest::Result<Self> {
-        let carrier = Arc::new(post::HttpCarrier::new(tls)?);
+        let carrier = Arc::new(delivery::HttpWebhookTransport::new(tls)?);
         Ok(Self::over(store, clock, resolver, metrics, carrier))
     }
 
@@ -67,7 +67,7 @@ impl Outbox {
         metrics: Arc<Metrics>,
         carrier: Arc<dyn Carrier>,
     ) -> Self {
-        Self { tools: courier::Tools { store, clock, resolver, metrics, carrier } }
+        Self { tools: dispatcher::Tools { store, clock, resolver, metrics, carrier } }
     }
 
     /// Keeps a courier for every enabled webhook until `stop`. What is under way then is sent again after the next start.
@@ -79,11 +79,13 @@ impl Outbox {
                 Ok(webhooks) => {
                     for webhook in webhooks.into_iter().filter(|webhook| webhook.disabled.is_none()) {
                         couriers.entry(webhook.id).or_insert_with(|| {
-                            tokio::spawn(courier::run(self.tools.clone(), webhook.id, stop.clone()))
+                            tokio::spawn(dispatcher::run(self.tools.clone(), webhook.id, stop.clone()))
                         });
                     }
                 }
-                Err(error) => tracing::warn!(error = %chain(&error), "webhooks cannot be read; trying again"),
+                Err(error) => {
+                    tracing::warn!(error = %error_chain(&error), "webhooks cannot be read; trying again")
+                }
             }
             tokio::select! {
                 biased;

@@ -113,7 +113,7 @@ pub enum Effect {
     /// A grant was issued.
     GrantIssued(Box<Grant>),
     /// The job's maintenance OS may pull from this repository.
-    PullGranted {
+    PullGrantIssued {
         /// SHA-256 of the pull password in hex.
         token_hash: String,
         /// The repository it may pull from.
@@ -143,19 +143,19 @@ pub enum Effect {
         fingerprint: String,
     },
     /// The run's family asks for a place of a resource that only so many may use at once, or stands in line for it.
-    TurnAsked {
+    PermitRequested {
         /// The resource; see [`turn`].
         resource: String,
         /// How many families may have a place.
         places: u32,
     },
     /// The family gives its place back.
-    TurnOver {
+    PermitReleased {
         /// The resource.
         resource: String,
     },
     /// What could not be undone on a server, or that nothing is left to undo.
-    ServerDebt {
+    CleanupPending {
         /// Which one.
         serial: Serial,
         /// What remains; `None` when all is clean.

@@ -215,7 +215,7 @@ pub struct StepRecord {
 
 /// A step as a job's page tells of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StepStory {
+pub struct StepSummary {
     /// The step's name.
     pub name: String,
     /// How far it got.
@@ -324,7 +324,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A run as it would be the moment it is made.
-    pub fn of_new(new: &NewRun, now: Time) -> Self {
+    pub fn new(new: &NewRun, now: Time) -> Self {
         let run = Run {
             id: new.id,
             kind: new.kind.clone(),
@@ -460,9 +460,9 @@ pub struct NewRun {
 }
 
 /// A moment in a step's life as people read it: `redfish.mount.task (try 2)`.
-pub struct StepName<'a>(pub &'a str, pub u32);
+pub struct StepLabel<'a>(pub &'a str, pub u32);
 
-impl fmt::Display for StepName<'_> {
+impl fmt::Display for StepLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             0 | 1 => f.write_str(self.0),

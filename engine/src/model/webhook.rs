@@ -122,14 +122,14 @@ impl Webhook {
 
 /// An event with what decides whether it is wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outgoing {
+pub struct OutgoingEvent {
     /// The event.
     pub event: Event,
     /// The labels of its job.
     pub labels: BTreeMap<String, String>,
 }
 
-impl Outgoing {
+impl OutgoingEvent {
     /// What its order is kept in: its job; one stream for all events of none.
     pub fn stream(&self) -> String {
         self.event.run.map(|run| run.to_string()).unwrap_or_default()
@@ -138,7 +138,7 @@ impl Outgoing {
 
 /// A job whose next event could not be delivered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LateStream {
+pub struct RetryStream {
     /// The job; empty for events of none.
     pub stream: String,
     /// The event to go on with.
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn events_about_webhooks_are_sent_to_nobody() {
         for types in [&[][..], &["webhook.*"][..], &["*"][..]] {
-            assert!(!filter(types, &[]).wants("webhook.dead", &BTreeMap::new()));
+            assert!(!filter(types, &[]).wants("webhook.dead-letter", &BTreeMap::new()));
         }
     }
 }

@@ -19,7 +19,7 @@ use rusqlite::{Connection, params};
 use super::commit::{project, write_row};
 use super::rows::{self, all, execute, find_row, first, snapshot};
 use super::{Store, StoreError, gates, locks, unreadable};
-use crate::model::{Head, Lease, NewEvent, Run, Snapshot, Time, Trigger, Turns, transition};
+use crate::model::{Fairness, Head, Lease, NewEvent, Run, Snapshot, Time, Trigger, transition};
 
 pub(super) const OPERATION: &str = "claim runs";
 /// Batches looked at in one claim. Whoever is beyond has its turn when others are through.
@@ -38,7 +38,7 @@ pub struct Claimed {
     /// The run, leased to the claimer.
     pub snapshot: Snapshot,
     /// Who held an unexpired or expired lease before, if anybody did.
-    pub stolen_from: Option<String>,
+    pub previous_owner: Option<String>,
 }
 
 /// Which runs may be claimed.
@@ -256,7 +256,7 @@ impl Claimer {
         queues: &[String],
         lanes: Lanes,
         limit: usize,
-        turns: &mut Turns,
+        turns: &mut Fairness,
     ) -> Result<Vec<Claimed>, StoreError> {
         let drained = gates::drained(connection)?.is_some();
         let mut claimed = Vec::new();
@@ -319,7 +319,7 @@ impl Claimer {
         connection: &Connection,
         queue: &str,
         limit: usize,
-        turns: &mut Turns,
+        turns: &mut Fairness,
         claimed: &mut Vec<Claimed>,
     ) -> Result<(), StoreError> {
         if claimed.len() >= limit {
@@ -366,7 +366,7 @@ impl Claimer {
     fn one(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
         match self.try_one(connection, id) {
             Err(error) if error.is_corrupt() => {
-                tracing::error!(run = id, error = %crate::model::chain(&error), "a run cannot be read and is held");
+                tracing::error!(run = id, error = %crate::model::error_chain(&error), "a run cannot be read and is held");
                 unreadable::hold(connection, id, &error, self.now)?;
                 Ok(None)
             }
@@ -398,8 +398,8 @@ impl Claimer {
         let expected = (old.epoch, old.revision);
         let Some(run) = write_row(connection, &run, expected, self.now)? else { return Ok(None) };
         project(connection, &run, self.now)?;
-        let stolen_from = before.run.lease.as_ref().map(|lease| lease.owner.clone());
-        if let Some(previous) = &stolen_from {
+        let previous_owner = before.run.lease.as_ref().map(|lease| lease.owner.clone());
+        if let Some(previous) = &previous_owner {
             let owner = &self.owner;
             let event = NewEvent::warn("lease.taken-over", format!("{owner} took over from {previous}"));
             rows::append_events(
@@ -411,6 +411,6 @@ impl Claimer {
                 &[event],
             )?;
         }
-        Ok(Some(Claimed { snapshot: Snapshot { run, ..before }, stolen_from }))
+        Ok(Some(Claimed { snapshot: Snapshot { run, ..before }, previous_owner }))
     }
 }

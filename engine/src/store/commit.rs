@@ -165,7 +165,7 @@ pub(super) fn commit(
     project(connection, &run, now)?;
     if current.phase.is_forward() && !run.phase.is_forward() {
         locks::withdraw(connection, &run)?;
-        locks::leave_turns(connection, &run, now)?;
+        locks::release_permits(connection, &run, now)?;
         if run.outcome == Some(Outcome::Cancelled) {
             super::signals::cancel_children(connection, &run, now)?;
         }
@@ -174,7 +174,7 @@ pub(super) fn commit(
         // Also when the step that ends them gave up: no right outlives its run.
         super::grants::end(connection, id, now)?;
         locks::release(connection, run.root, now)?;
-        super::signals::tell_parent(connection, &run, now)?;
+        super::signals::signal_parent(connection, &run, now)?;
     }
     Ok(Committed::Applied(Box::new(run)))
 }
@@ -318,14 +318,14 @@ pub(super) fn apply_effects(
                 )?;
             }
             Effect::GrantIssued(grant) => super::grants::insert(connection, grant)?,
-            Effect::PullGranted { token_hash, repository } => {
+            Effect::PullGrantIssued { token_hash, repository } => {
                 super::grants::insert_pull(connection, run, token_hash, repository, now)?;
             }
             Effect::GrantsEnded => super::grants::end(connection, run, now)?,
-            Effect::TurnAsked { resource, places } => {
-                locks::ask_turn(connection, run, resource, *places, now)?
+            Effect::PermitRequested { resource, places } => {
+                locks::acquire_permit(connection, run, resource, *places, now)?
             }
-            Effect::TurnOver { resource } => locks::leave_turn(connection, run, resource, now)?,
+            Effect::PermitReleased { resource } => locks::release_permit(connection, run, resource, now)?,
             Effect::ServerObserved { serial, observed } => {
                 super::servers::observed(connection, serial, Some(observed), now)?;
             }
@@ -335,7 +335,9 @@ pub(super) fn apply_effects(
             Effect::ServerPinned { serial, fingerprint } => {
                 super::servers::pin(connection, serial, fingerprint)?
             }
-            Effect::ServerDebt { serial, debt } => super::servers::debt(connection, serial, debt.as_ref())?,
+            Effect::CleanupPending { serial, debt } => {
+                super::servers::debt(connection, serial, debt.as_ref())?
+            }
         }
     }
     Ok(())

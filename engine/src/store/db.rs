@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-use super::in_place::{Around, InPlace, Memory};
+use super::in_place::{InPlace, Memory, StoreHooks};
+use super::job_cache::JobCache;
 use super::migrate::{self, MigrateError};
-use super::pages::Pages;
 use super::readers::{self, Readers};
 use super::writer::Writer;
-use crate::model::{Time, Turns};
+use crate::model::{Fairness, Time};
 
 /// Prepared statements each connection keeps.
 const STATEMENTS: usize = 96;
@@ -108,7 +108,7 @@ impl StoreError {
 pub struct Store {
     pub(super) writer: Writer,
     /// Whose turn it is to begin.
-    pub(super) turns: Arc<Mutex<Turns>>,
+    pub(super) turns: Arc<Mutex<Fairness>>,
     source: Source,
 }
 
@@ -150,7 +150,7 @@ impl Store {
             })
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
-        let pages = Pages::watching(&connection).map_err(failed)?;
+        let pages = JobCache::watching(&connection).map_err(failed)?;
         let no_thread = |_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the database")));
         let writer = Writer::start(connection, pages).map_err(no_thread)?;
         let source = Source::Threads(Readers::start(connections).map_err(no_thread)?);
@@ -158,15 +158,19 @@ impl Store {
     }
 
     /// Opens a database in memory whose work is done by its callers: no thread, no file, and every order is the caller's.
-    /// `around` is asked before and told after everything that is done; see [`Around`].
-    pub fn open_in_place(memory: &Memory, around: Arc<dyn Around>, now: Time) -> Result<Self, StoreError> {
+    /// `around` is asked before and told after everything that is done; see [`StoreHooks`].
+    pub fn open_in_place(
+        memory: &Memory,
+        around: Arc<dyn StoreHooks>,
+        now: Time,
+    ) -> Result<Self, StoreError> {
         let path = PathBuf::from(memory.name());
         let failed = |source| StoreError::Open { path: path.clone(), source: Arc::new(source) };
         let mut connection = memory.connect().map_err(failed)?;
         configure(&connection).map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, &path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
-        let pages = Pages::watching(&connection).map_err(failed)?;
+        let pages = JobCache::watching(&connection).map_err(failed)?;
         let place = Arc::new(InPlace::new(connection, around));
         Ok(Self {
             writer: Writer::in_place(Arc::clone(&place), pages),

@@ -19,7 +19,7 @@ const DRAIN: &str = "drain";
 
 /// What became of a change of a server's maintenance.
 #[derive(Clone, Debug, PartialEq)]
-pub enum MaintainedServer {
+pub enum MaintenanceChange {
     /// This is the server now.
     Changed(Box<Server>),
     /// It was so already; nothing was written.
@@ -73,20 +73,20 @@ impl Store {
     }
 
     /// Puts a server into maintenance (`Some`) or ends it (`None`).
-    pub async fn maintain(
+    pub async fn set_maintenance(
         &self,
         serial: &Serial,
         closed: Option<Closed>,
         by: &str,
         now: Time,
-    ) -> Result<MaintainedServer, StoreError> {
+    ) -> Result<MaintenanceChange, StoreError> {
         const OPERATION: &str = "change the maintenance of a server";
         let (serial, by) = (serial.clone(), by.to_owned());
         self.writer
             .write(OPERATION, move |connection| {
-                let Some(server) = find(connection, &serial)? else { return Ok(MaintainedServer::Unknown) };
+                let Some(server) = find(connection, &serial)? else { return Ok(MaintenanceChange::Unknown) };
                 if server.maintenance.is_some() == closed.is_some() {
-                    return Ok(MaintainedServer::Unchanged(Box::new(server)));
+                    return Ok(MaintenanceChange::Unchanged(Box::new(server)));
                 }
                 let text = closed.as_ref().map(|closed| to_json(OPERATION, closed)).transpose()?;
                 execute(
@@ -100,7 +100,7 @@ impl Store {
                         "server.maintenance",
                         format!("in maintenance by {by}{}: no job begins on it", why(&closed.reason)),
                     ),
-                    None => NewEvent::info("server.maintenance-over", format!("maintenance ended by {by}")),
+                    None => NewEvent::info("server.maintenance-ended", format!("maintenance ended by {by}")),
                 };
                 append_events(connection, OPERATION, None, Some(&serial), now, &[event.by(&by)])?;
                 if closed.is_none() {
@@ -114,7 +114,7 @@ impl Store {
                     )?;
                 }
                 let server = Server { maintenance: closed, ..server };
-                Ok(MaintainedServer::Changed(Box::new(server)))
+                Ok(MaintenanceChange::Changed(Box::new(server)))
             })
             .await
     }

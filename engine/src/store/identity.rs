@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// Writes down that a process began to work on this database.
-    pub async fn begin_incarnation(&self, id: String, now: Time) -> Result<(), StoreError> {
+    pub async fn begin_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "begin an incarnation";
         self.writer
             .write(OPERATION, move |connection| {
@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Writes down that a process ended properly.
-    pub async fn end_incarnation(&self, id: String, now: Time) -> Result<(), StoreError> {
+    pub async fn end_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
         const OPERATION: &str = "end an incarnation";
         self.writer
             .write(OPERATION, move |connection| {

@@ -21,8 +21,8 @@ use rusqlite::hooks::Action;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::watch;
 
-use super::audit::{self, Broken};
 use super::db::StoreError;
+use super::invariants::{self, Broken};
 use crate::model::Snapshot;
 
 /// What is to become of an operation.
@@ -38,7 +38,7 @@ pub enum Before {
 
 /// Stands around every operation of a store that works in place.
 #[async_trait]
-pub trait Around: Send + Sync {
+pub trait StoreHooks: Send + Sync {
     /// Asked before an operation (`writes`: a transaction that may write).
     async fn before(&self, operation: &'static str, writes: bool) -> Before;
     /// Told after an operation, before its caller has the answer.
@@ -89,16 +89,16 @@ fn connect(name: &str) -> rusqlite::Result<Connection> {
 /// The connection, and what stands around it.
 pub(super) struct InPlace {
     connection: Mutex<Connection>,
-    around: Arc<dyn Around>,
+    around: Arc<dyn StoreHooks>,
     committed: watch::Sender<u64>,
-    written: Arc<Mutex<audit::Written>>,
+    written: Arc<Mutex<invariants::Written>>,
     /// The kinds of states runs have been in.
     states: Mutex<BTreeSet<String>>,
 }
 
 impl InPlace {
-    pub(super) fn new(mut connection: Connection, around: Arc<dyn Around>) -> Self {
-        let written = Arc::new(Mutex::new(audit::Written::default()));
+    pub(super) fn new(mut connection: Connection, around: Arc<dyn StoreHooks>) -> Self {
+        let written = Arc::new(Mutex::new(invariants::Written::default()));
         let noted = Arc::clone(&written);
         // A connection that cannot be watched is one that is not audited row by row; the audit at the end still reads all.
         let _unwatched =
@@ -129,7 +129,7 @@ impl InPlace {
             let connection = lock(&self.connection);
             transact(&connection);
             let written = std::mem::take(&mut *lock(&self.written));
-            audit::check(&connection, &written).into_iter().for_each(|rule| self.around.broken(rule));
+            invariants::check(&connection, &written).into_iter().for_each(|rule| self.around.broken(rule));
             self.show(&connection, &written);
         }
         self.committed.send_modify(|count| *count += 1);
@@ -138,11 +138,11 @@ impl InPlace {
     }
 
     /// Shows runs that are in a kind of state for the first time.
-    fn show(&self, connection: &Connection, written: &audit::Written) {
+    fn show(&self, connection: &Connection, written: &invariants::Written) {
         for row in written.runs() {
-            let Ok(Some((state, id))) = audit::state(connection, row) else { continue };
+            let Ok(Some((state, id))) = invariants::state(connection, row) else { continue };
             if lock(&self.states).insert(state)
-                && let Ok(Some(snapshot)) = audit::snapshot(connection, id)
+                && let Ok(Some(snapshot)) = invariants::snapshot(connection, id)
             {
                 self.around.seen(&snapshot);
             }

@@ -6,7 +6,7 @@ use super::events::last_events_told;
 use super::rows::{self, Columns, Moment, RUN, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{
-    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, RunId, Serial, StepPhase, StepStory, Time,
+    BatchId, Job, JobStatus, JsonText, NewJob, Outcome, RunId, Serial, StepPhase, StepSummary, Time,
 };
 
 /// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
@@ -45,18 +45,18 @@ pub struct JobPage {
 
 /// A job with what happened to it, of one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct JobStory {
+pub struct JobDetail {
     /// The job.
     pub job: Job,
     /// Its steps, in the order of its plan; none when they cannot be read.
-    pub steps: Vec<StepStory>,
+    pub steps: Vec<StepSummary>,
     /// Its latest events, in the order of the log, each the JSON of an [`Event`](crate::model::Event).
     pub events: Vec<JsonText>,
 }
 
 impl Store {
     /// One job with its steps and at most so many of its latest events.
-    pub async fn job_story(&self, id: RunId, events: u32) -> Result<Option<JobStory>, StoreError> {
+    pub async fn job_detail(&self, id: RunId, events: u32) -> Result<Option<JobDetail>, StoreError> {
         const OPERATION: &str = "read a job and its events";
         self.read(OPERATION, move |connection| {
             let _moment = Moment::begin(connection, OPERATION)?;
@@ -66,7 +66,7 @@ impl Store {
                 Err(error) if error.is_corrupt() => Vec::new(),
                 other => other?,
             };
-            Ok(Some(JobStory { job, steps, events: last_events_told(connection, OPERATION, id, events)? }))
+            Ok(Some(JobDetail { job, steps, events: last_events_told(connection, OPERATION, id, events)? }))
         })
         .await
     }
@@ -186,7 +186,11 @@ fn find(connection: &Connection, operation: &'static str, id: RunId) -> Result<O
 }
 
 /// What is told of a job's steps, in the order of its plan.
-fn steps(connection: &Connection, operation: &'static str, id: RunId) -> Result<Vec<StepStory>, StoreError> {
+fn steps(
+    connection: &Connection,
+    operation: &'static str,
+    id: RunId,
+) -> Result<Vec<StepSummary>, StoreError> {
     all(
         connection,
         operation,
@@ -194,7 +198,7 @@ fn steps(connection: &Connection, operation: &'static str, id: RunId) -> Result<
          FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
         &[&id.to_string()],
         |columns| {
-            Ok(StepStory {
+            Ok(StepSummary {
                 name: columns.get("step")?,
                 phase: columns.parse("phase", rows::named(StepPhase::parse))?,
                 attempt: columns.get("attempt")?,

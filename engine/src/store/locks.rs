@@ -19,11 +19,11 @@ use rusqlite::{Connection, params};
 use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError, create};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{Head, NewRun, Run, RunId, TURN, Time, Turns, rank};
+use crate::model::{Fairness, Head, NewRun, Run, RunId, TURN, Time, rank};
 
 /// What a family of runs stands in line for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StandsInLine {
+pub struct QueuePosition {
     /// What it waits for.
     pub resource: String,
     /// How many families may hold it at once.
@@ -40,7 +40,7 @@ pub struct StandsInLine {
 
 impl Store {
     /// What a family of runs stands in line for, who holds it, and which place it has.
-    pub async fn in_line_for(&self, root: RunId) -> Result<Option<StandsInLine>, StoreError> {
+    pub async fn queue_position(&self, root: RunId) -> Result<Option<QueuePosition>, StoreError> {
         const OPERATION: &str = "see what a family stands in line for";
         self.read(OPERATION, move |connection| {
             let wanted = first(
@@ -69,16 +69,16 @@ impl Store {
             )?;
             let (taken, waiting, place) = counts.unwrap_or_default();
             let holder = holder(connection, &resource)?;
-            Ok(Some(StandsInLine { resource, places, holder, taken, place, waiting }))
+            Ok(Some(QueuePosition { resource, places, holder, taken, place, waiting }))
         })
         .await
     }
 
     /// Gives back a place that a run took in the middle of its way; nothing when it has none.
-    pub async fn leave_turn(&self, run: RunId, resource: &str, now: Time) -> Result<(), StoreError> {
+    pub async fn release_permit(&self, run: RunId, resource: &str, now: Time) -> Result<(), StoreError> {
         let resource = resource.to_owned();
         self.writer
-            .write("give a place back", move |connection| leave_turn(connection, run, &resource, now))
+            .write("give a place back", move |connection| release_permit(connection, run, &resource, now))
             .await
     }
 }
@@ -170,7 +170,7 @@ pub(super) fn sleep_until_deadline(
 }
 
 /// Takes a family out of the lines it stands in, unless somebody of it is left to begin.
-fn leave_lines() -> String {
+fn leave_queues() -> String {
     format!(
         "{FAMILY} DELETE FROM locks WHERE root = ?1 AND held = 0
          AND NOT EXISTS (SELECT 1 FROM family CROSS JOIN runs ON runs.id = family.id WHERE {NOT_BEGUN})"
@@ -197,7 +197,7 @@ pub(super) fn withdraw(connection: &Connection, run: &Run) -> Result<(), StoreEr
     if !in_line(connection, run.root)? {
         return Ok(());
     }
-    execute(connection, "leave the line for a lock", &leave_lines(), &[&run.root.to_string()]).map(drop)
+    execute(connection, "leave the line for a lock", &leave_queues(), &[&run.root.to_string()]).map(drop)
 }
 
 /// A run has ended: if it was the last of its family, the family's locks go to the next in line, by priority and then age.
@@ -221,7 +221,7 @@ pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result
 
 /// A run in the middle of its way asks for a place, or goes on standing in line for it. Having it is told by a signal, so
 /// that it survives everything.
-pub(super) fn ask_turn(
+pub(super) fn acquire_permit(
     connection: &Connection,
     run: RunId,
     resource: &str,
@@ -261,7 +261,7 @@ pub(super) fn ask_turn(
 }
 
 /// A run gives back a place that it took in the middle of its way.
-pub(super) fn leave_turn(
+pub(super) fn release_permit(
     connection: &Connection,
     run: RunId,
     resource: &str,
@@ -283,7 +283,7 @@ pub(super) fn leave_turn(
 }
 
 /// A run has left the way to its goal: what it took on the way is given back.
-pub(super) fn leave_turns(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
+pub(super) fn release_permits(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
     let turns = all(
         connection,
         "give places back",
@@ -291,7 +291,7 @@ pub(super) fn leave_turns(connection: &Connection, run: &Run, now: Time) -> Resu
         &[&run.root.to_string()],
         |columns| columns.get::<String>("resource"),
     )?;
-    turns.iter().try_for_each(|resource| leave_turn(connection, run.id, resource, now))
+    turns.iter().try_for_each(|resource| release_permit(connection, run.id, resource, now))
 }
 
 /// A place that was just left.
@@ -316,13 +316,13 @@ fn hand_over(
     left: Option<&Left>,
     now: Time,
 ) -> Result<(), StoreError> {
-    while let Some(root) = next_in_line(connection, resource, left)? {
+    while let Some(root) = next_queued(connection, resource, left)? {
         grant(connection, &root, now)?;
     }
     Ok(())
 }
 
-fn next_in_line(
+fn next_queued(
     connection: &Connection,
     resource: &str,
     left: Option<&Left>,
@@ -372,7 +372,7 @@ fn next_in_line(
         )?
         .flatten();
     }
-    let mut turns = Turns::default();
+    let mut turns = Fairness::default();
     left.iter().for_each(|left| turns.served(&left.batch, left.since));
     if heads.len() > 1 {
         // Who holds a place, or has just left one, had its turn when it got it.
@@ -449,7 +449,7 @@ mod tests {
                  ANALYZE;",
             )
             .unwrap();
-        for statement in [leave_lines(), at_work(), may_begin()] {
+        for statement in [leave_queues(), at_work(), may_begin()] {
             let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
             let parameters: &[&str] = if statement.contains("?2") { &["run-7", "2026"] } else { &["run-7"] };
             let rows = explained

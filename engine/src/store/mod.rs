@@ -13,7 +13,6 @@
 //! - A page of a job that is kept ([`Page`]) is what the rows would give, from before a write can be seen.
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
-mod audit;
 mod batches;
 mod claim;
 mod commit;
@@ -24,10 +23,11 @@ mod gates;
 mod grants;
 mod identity;
 mod in_place;
+mod invariants;
+mod job_cache;
 mod jobs;
 mod locks;
 mod migrate;
-mod pages;
 mod readers;
 mod retention;
 mod rows;
@@ -40,22 +40,22 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use audit::Broken;
 pub use batches::{BatchCount, CreatedBatch};
 pub use claim::{Claimed, Lanes, TakeOver};
 pub use commit::Committed;
 pub use create::{Created, Creation};
 pub use db::{Store, StoreError};
 pub use events::EventFilter;
-pub use gates::MaintainedServer;
+pub use gates::MaintenanceChange;
 pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
-pub use in_place::{Around, Before, Memory};
-pub use jobs::{JobFilter, JobPage, JobStory};
-pub use locks::StandsInLine;
+pub use in_place::{Before, Memory, StoreHooks};
+pub use invariants::Broken;
+pub use job_cache::{Blank, Page};
+pub use jobs::{JobDetail, JobFilter, JobPage};
+pub use locks::QueuePosition;
 pub use migrate::MigrateError;
-pub use pages::{Blank, Page};
-pub use servers::{DeletedServer, ServerChange, ServerStanding, UpdatedServer};
+pub use servers::{DeletedServer, ServerChange, ServerResources, UpdatedServer};
 pub use signals::{CANCEL, Delivered, Message};
 pub use unreadable::{UNREADABLE, Unreadable};
 pub use webhooks::{WebhookCounts, WebhookProgress};

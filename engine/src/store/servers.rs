@@ -16,7 +16,7 @@ const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bm
 
 /// What limits the jobs of a server besides itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerStanding {
+pub struct ServerResources {
     /// Its label `site`.
     pub site: Option<String>,
     /// Its BMC, when other servers are registered with it too.
@@ -77,10 +77,10 @@ impl Store {
     }
 
     /// Where servers stand: the label `site`, and the BMC when others are registered with it too.
-    pub async fn standing_of(
+    pub async fn resources_of(
         &self,
         serials: Vec<Serial>,
-    ) -> Result<HashMap<Serial, ServerStanding>, StoreError> {
+    ) -> Result<HashMap<Serial, ServerResources>, StoreError> {
         const OPERATION: &str = "see where servers stand";
         self.read(OPERATION, move |connection| {
             let found = all(
@@ -95,7 +95,7 @@ impl Store {
                 |columns| {
                     let serial: Serial = columns.parse("serial", str::parse)?;
                     let (site, shared_bmc) = (columns.get("site")?, columns.get("shared_bmc")?);
-                    Ok((serial, ServerStanding { site, shared_bmc }))
+                    Ok((serial, ServerResources { site, shared_bmc }))
                 },
             )?;
             Ok(found.into_iter().collect())
@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Keeps a BMC session of ours, sealed, so that the next incarnation can close it; `None` forgets it.
-    pub async fn keep_session(&self, server: &Serial, sealed: Option<String>) -> Result<(), StoreError> {
+    pub async fn save_session(&self, server: &Serial, sealed: Option<String>) -> Result<(), StoreError> {
         const OPERATION: &str = "keep a BMC session";
         let server = server.clone();
         self.writer
@@ -247,7 +247,7 @@ impl Store {
     }
 
     /// The servers for which a session is kept.
-    pub async fn kept_sessions(&self) -> Result<Vec<Serial>, StoreError> {
+    pub async fn saved_sessions(&self) -> Result<Vec<Serial>, StoreError> {
         const OPERATION: &str = "list kept BMC sessions";
         self.read(OPERATION, move |connection| {
             all(connection, OPERATION, "SELECT server FROM bmc_sessions ORDER BY server", &[], |columns| {
@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// The session kept for a server, sealed.
-    pub async fn kept_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
+    pub async fn saved_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "read a kept BMC session";
         let server = server.clone();
         self.read(OPERATION, move |connection| {

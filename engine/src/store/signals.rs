@@ -215,7 +215,7 @@ fn living_children(connection: &Connection, parent: RunId) -> Result<Vec<RunId>,
 }
 
 /// Tells the parent of an ended run.
-pub(super) fn tell_parent(connection: &Connection, child: &Run, now: Time) -> Result<(), StoreError> {
+pub(super) fn signal_parent(connection: &Connection, child: &Run, now: Time) -> Result<(), StoreError> {
     let Some(parent) = child.parent else { return Ok(()) };
     let Some(parent) = find_run(connection, OPERATION, parent)? else { return Ok(()) };
     let signal = Signal {

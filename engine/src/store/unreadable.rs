@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// Lets a run that could not be read be tried again; `false` when it is not held for that.
-    pub async fn read_again(&self, id: RunId, by: &str, now: Time) -> Result<bool, StoreError> {
+    pub async fn retry_unreadable(&self, id: RunId, by: &str, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "let an unreadable run be tried again";
         let by = by.to_owned();
         self.writer
@@ -158,7 +158,7 @@ pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Tim
     let Some((was, wait, failure)): Option<(String, Option<String>, Option<String>)> = row else {
         return Ok(());
     };
-    let detail = format!("its record cannot be read by this program: {}", crate::model::chain(why));
+    let detail = format!("its record cannot be read by this program: {}", crate::model::error_chain(why));
     let hold = Hold {
         class: UNREADABLE.to_owned(),
         since: now,

@@ -1,6 +1,6 @@
 //! Outgoing webhooks: their records, how far each has worked through the log, what is late and what was given up.
 //!
-//! Invariant: cursor, late and dead rows change in one transaction ([`Store::settle_webhook`]), so that every event is at
+//! Invariant: cursor, late and dead rows change in one transaction ([`Store::commit_webhook_progress`]), so that every event is at
 //! any time ahead of the cursor, late, dead, or done with.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::events::event;
 use super::rows::{Columns, all, append_events, execute, first, to_json};
 use super::{Store, StoreError};
 use crate::model::{
-    DeadLetter, LateStream, NewEvent, Outgoing, RunId, Time, Webhook, WebhookFilter, WebhookId,
+    DeadLetter, NewEvent, OutgoingEvent, RetryStream, RunId, Time, Webhook, WebhookFilter, WebhookId,
 };
 
 /// Dead letters kept of one webhook; the oldest go first.
@@ -38,9 +38,9 @@ pub struct WebhookProgress {
     /// Everything up to here is delivered, of no interest, late or dead.
     pub cursor: Option<i64>,
     /// Jobs that wait, new or as they stand now.
-    pub late: Vec<LateStream>,
+    pub late: Vec<RetryStream>,
     /// Jobs that wait no longer, as they were read.
-    pub caught_up: Vec<LateStream>,
+    pub caught_up: Vec<RetryStream>,
     /// Up to where in the log they have caught up.
     pub caught_up_to: i64,
     /// Events given up.
@@ -48,7 +48,7 @@ pub struct WebhookProgress {
     /// Dead letters that were delivered after all.
     pub raised: Vec<i64>,
     /// Dead letters that were tried once more in vain, and why.
-    pub still_dead: Vec<(i64, String)>,
+    pub redelivery_failed: Vec<(i64, String)>,
     /// Events delivered.
     pub delivered: u64,
     /// The last failure.
@@ -63,10 +63,20 @@ impl WebhookProgress {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         let Self {
-            cursor, late, caught_up, dead, raised, still_dead, delivered, error, disable, events, ..
+            cursor,
+            late,
+            caught_up,
+            dead,
+            raised,
+            redelivery_failed,
+            delivered,
+            error,
+            disable,
+            events,
+            ..
         } = self;
         let lists = [late.is_empty(), caught_up.is_empty(), dead.is_empty(), raised.is_empty()];
-        let rest = [still_dead.is_empty(), *delivered == 0, error.is_none(), disable.is_none()];
+        let rest = [redelivery_failed.is_empty(), *delivered == 0, error.is_none(), disable.is_none()];
         cursor.is_none() && events.is_empty() && lists.into_iter().chain(rest).all(|empty| empty)
     }
 }
@@ -179,7 +189,7 @@ impl Store {
 
     /// Disables a webhook for a reason, or lets it go on; what is late is then tried at once, with all its time before it.
     /// `false` when there is none.
-    pub async fn switch_webhook(
+    pub async fn set_webhook_disabled(
         &self,
         id: WebhookId,
         disabled: Option<String>,
@@ -213,7 +223,7 @@ impl Store {
     }
 
     /// Events after a place in the log, with the labels of their jobs.
-    pub async fn outgoing(&self, after: i64, limit: u32) -> Result<Vec<Outgoing>, StoreError> {
+    pub async fn outgoing(&self, after: i64, limit: u32) -> Result<Vec<OutgoingEvent>, StoreError> {
         const OPERATION: &str = "read events to send";
         self.read(OPERATION, move |connection| {
             all(
@@ -234,7 +244,7 @@ impl Store {
         from: i64,
         to: i64,
         limit: u32,
-    ) -> Result<Vec<Outgoing>, StoreError> {
+    ) -> Result<Vec<OutgoingEvent>, StoreError> {
         const OPERATION: &str = "read events of one job to send";
         self.read(OPERATION, move |connection| {
             let of = if stream.is_empty() { "events.run IS NULL AND ?4 = ''" } else { "events.run = ?4" };
@@ -252,7 +262,7 @@ impl Store {
     }
 
     /// All that waits for another try, the next one first. Bounded by how many the sender lets wait.
-    pub async fn late_streams(&self, id: WebhookId) -> Result<Vec<LateStream>, StoreError> {
+    pub async fn retry_streams(&self, id: WebhookId) -> Result<Vec<RetryStream>, StoreError> {
         const OPERATION: &str = "read what is late";
         self.read(OPERATION, move |connection| {
             all(
@@ -261,7 +271,7 @@ impl Store {
                 "SELECT * FROM webhook_late WHERE webhook = ?1 ORDER BY next_at, stream",
                 &[&id.to_string()],
                 |columns| {
-                    Ok(LateStream {
+                    Ok(RetryStream {
                         stream: columns.get("stream")?,
                         seq: columns.get("seq")?,
                         attempts: columns.get("attempts")?,
@@ -308,7 +318,7 @@ impl Store {
     }
 
     /// Has one dead letter, or all of them, tried once more; answers how many.
-    pub async fn raise_dead(
+    pub async fn redeliver(
         &self,
         id: WebhookId,
         seq: Option<i64>,
@@ -333,7 +343,7 @@ impl Store {
     }
 
     /// Writes down what a round of deliveries came to. Of a webhook that is gone meanwhile nothing is written.
-    pub async fn settle_webhook(
+    pub async fn commit_webhook_progress(
         &self,
         id: WebhookId,
         progress: WebhookProgress,
@@ -431,7 +441,7 @@ fn catch_up(
     connection: &Connection,
     operation: &'static str,
     id: &str,
-    was: &LateStream,
+    was: &RetryStream,
     to: i64,
     now: Time,
 ) -> Result<(), StoreError> {
@@ -488,7 +498,7 @@ fn bury(
             params![id, seq],
         )?;
     }
-    for (seq, error) in &progress.still_dead {
+    for (seq, error) in &progress.redelivery_failed {
         execute(
             connection,
             operation,
@@ -528,12 +538,12 @@ fn read_webhook(columns: &Columns<'_>) -> Result<Webhook, StoreError> {
     })
 }
 
-fn read_outgoing(columns: &Columns<'_>) -> Result<Outgoing, StoreError> {
+fn read_outgoing(columns: &Columns<'_>) -> Result<OutgoingEvent, StoreError> {
     let labels: Option<BTreeMap<String, Value>> = columns.json_opt("labels")?;
     let text = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
     let labels = labels.unwrap_or_default().into_iter().map(|(key, value)| (key, text(value))).collect();
-    Ok(Outgoing { event: event(columns)?, labels })
+    Ok(OutgoingEvent { event: event(columns)?, labels })
 }

@@ -22,8 +22,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::db::StoreError;
 use super::in_place::InPlace;
-use super::pages::Pages;
-use crate::model::witness;
+use super::job_cache::JobCache;
+use crate::model::failpoint;
 
 /// Jobs that share one transaction at most.
 const BATCH: usize = 128;
@@ -73,33 +73,33 @@ where
 /// The handle of the writer thread; the thread ends when the last handle is gone.
 #[derive(Clone)]
 pub(super) struct Writer {
-    hands: Hands,
+    hands: Backend,
     commits: watch::Receiver<u64>,
-    pages: Arc<Pages>,
+    pages: Arc<JobCache>,
 }
 
 /// Who carries out the transactions.
 #[derive(Clone)]
-enum Hands {
+enum Backend {
     Thread(mpsc::Sender<Box<dyn Job>>),
     InPlace(Arc<InPlace>),
 }
 
 impl Writer {
     /// Starts the thread that owns `connection`.
-    pub(super) fn start(connection: Connection, pages: Arc<Pages>) -> std::io::Result<Self> {
+    pub(super) fn start(connection: Connection, pages: Arc<JobCache>) -> std::io::Result<Self> {
         let (queue, work) = mpsc::channel(QUEUE);
         let (committed, commits) = watch::channel(0);
         let kept = Arc::clone(&pages);
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || run(connection, work, &committed, &kept))?;
-        Ok(Self { hands: Hands::Thread(queue), commits, pages })
+        Ok(Self { hands: Backend::Thread(queue), commits, pages })
     }
 
     /// A writer whose callers do the work themselves.
-    pub(super) fn in_place(place: Arc<InPlace>, pages: Arc<Pages>) -> Self {
-        Self { commits: place.commits(), hands: Hands::InPlace(place), pages }
+    pub(super) fn in_place(place: Arc<InPlace>, pages: Arc<JobCache>) -> Self {
+        Self { commits: place.commits(), hands: Backend::InPlace(place), pages }
     }
 
     /// Counts the committed transactions.
@@ -108,7 +108,7 @@ impl Writer {
     }
 
     /// The pages that are kept of what was written.
-    pub(super) fn pages(&self) -> &Arc<Pages> {
+    pub(super) fn pages(&self) -> &Arc<JobCache> {
         &self.pages
     }
 
@@ -116,8 +116,8 @@ impl Writer {
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         match &self.hands {
-            Hands::Thread(queue) => queue.max_capacity() - queue.capacity(),
-            Hands::InPlace(_) => 0,
+            Backend::Thread(queue) => queue.max_capacity() - queue.capacity(),
+            Backend::InPlace(_) => 0,
         }
     }
 
@@ -130,8 +130,8 @@ impl Writer {
         let (answer, receive) = oneshot::channel();
         let job = Box::new(Work { operation, work, answer });
         match &self.hands {
-            Hands::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
-            Hands::InPlace(place) => {
+            Backend::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
+            Backend::InPlace(place) => {
                 place
                     .write(operation, |connection| commit_batch(connection, &mut vec![job], &self.pages))
                     .await?;
@@ -145,7 +145,7 @@ fn run(
     connection: Connection,
     mut queue: mpsc::Receiver<Box<dyn Job>>,
     committed: &watch::Sender<u64>,
-    pages: &Pages,
+    pages: &JobCache,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut last = 1;
@@ -178,7 +178,7 @@ fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &Pages) {
+fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &JobCache) {
     if let Err(source) = step(connection, "BEGIN IMMEDIATE") {
         let why = StoreError::sqlite("begin a transaction", source);
         batch.drain(..).for_each(|job| job.refuse(why.clone()));
@@ -196,7 +196,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &
     // A transaction that wrote nothing (a claim that found nothing due) is no effect.
     let writes = connection.total_changes() != written_before;
     if writes {
-        witness::passing("commit");
+        failpoint::hit("commit");
     }
     pages.close(connection);
     let committed = match broken {
@@ -210,7 +210,7 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &
     }
     pages.open();
     if writes {
-        witness::passing("committed");
+        failpoint::hit("committed");
     }
     for answer in answers {
         answer(committed.clone());

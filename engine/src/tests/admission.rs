@@ -52,12 +52,12 @@ async fn a_drained_controller_begins_nothing_and_ends_what_has_begun() {
     assert_eq!(kit.run(waiting).await.phase, Phase::Queued);
     // Another incarnation on the same database is drained too; said twice it stays what it was.
     let next = kit.engine("two", "default");
-    assert_eq!(next.settle_all().await.unwrap(), 0);
+    assert_eq!(next.run_until_idle().await.unwrap(), 0);
     assert!(!next.store().drain(Closed { by: "bob".to_owned(), ..closed(&kit) }).await.unwrap().1);
     assert_eq!(next.store().drained().await.unwrap().unwrap().by, "ann");
     assert!(next.store().undrain("bob", kit.now()).await.unwrap().is_some());
     assert!(next.store().undrain("bob", kit.now()).await.unwrap().is_none());
-    next.settle_all().await.unwrap();
+    next.run_until_idle().await.unwrap();
     assert_eq!(kit.ended(waiting).await, Some(Outcome::Succeeded));
 }
 
@@ -71,7 +71,7 @@ async fn a_server_in_maintenance_keeps_its_job_from_beginning_and_nobody_elses()
         kit.engine.store().create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
     }
     let store = kit.engine.store();
-    store.maintain(&servers[0], Some(closed(&kit)), "ann", kit.now()).await.unwrap();
+    store.set_maintenance(&servers[0], Some(closed(&kit)), "ann", kit.now()).await.unwrap();
     let on =
         |place: usize| NewRun { server: Some(servers[place].clone()), ..new_run("drill", &["a"], kit.now()) };
     let (kept, other) = (kit.start_run(on(0)).await, kit.start_run(on(1)).await);
@@ -81,14 +81,14 @@ async fn a_server_in_maintenance_keeps_its_job_from_beginning_and_nobody_elses()
     let why = kit.explain(kept).await;
     assert_eq!((why.condition, why.reason.as_deref()), (Condition::Gated, Some("maintenance")));
     assert!(why.next_action.contains("S-1"), "{why:?}");
-    store.maintain(&servers[0], None, "ann", kit.now()).await.unwrap();
+    store.set_maintenance(&servers[0], None, "ann", kit.now()).await.unwrap();
     kit.settle().await;
     assert_eq!(kit.ended(kept).await, Some(Outcome::Succeeded));
     // What has begun goes on.
     kit.script("a", [Act::Await("report")]);
     let begun = kit.start_run(on(0)).await;
     kit.settle().await;
-    store.maintain(&servers[0], Some(closed(&kit)), "ann", kit.now()).await.unwrap();
+    store.set_maintenance(&servers[0], Some(closed(&kit)), "ann", kit.now()).await.unwrap();
     kit.report(begun).await;
     kit.settle().await;
     assert_eq!(kit.ended(begun).await, Some(Outcome::Succeeded));
@@ -150,7 +150,7 @@ async fn a_place_is_taken_in_the_middle_of_a_run_and_given_to_the_next_when_it_i
     assert_eq!(kit.run(runs[2]).await.step.as_deref(), Some("b"));
     assert_eq!(kit.run(runs[1]).await.step.as_deref(), Some("gate"));
     // It can also be given back on the way.
-    kit.engine.store().leave_turn(runs[2], &turn("gate"), kit.now()).await.unwrap();
+    kit.engine.store().release_permit(runs[2], &turn("gate"), kit.now()).await.unwrap();
     kit.settle().await;
     assert_eq!(kit.run(runs[1]).await.step.as_deref(), Some("b"));
     for run in &runs[1..] {
@@ -301,7 +301,7 @@ async fn cancel_of_a_parent_interrupts_a_child_at_work_and_one_that_never_began(
     kit.engine.store().drain(closed(&kit)).await.unwrap();
     cancel(&kit, parent).await;
     kit.settle().await;
-    kit.engine("two", "elsewhere").settle_all().await.unwrap();
+    kit.engine("two", "elsewhere").run_until_idle().await.unwrap();
     kit.settle().await;
     assert_eq!(kit.ended(child_of(&kit, parent)).await, Some(Outcome::Cancelled));
 }

@@ -17,11 +17,11 @@ async fn a_step_reentered_after_a_crash_finds_what_it_wrote_down() {
     let intent = kit.snapshot(id).await.steps.remove(0);
     assert_eq!((intent.phase.as_str(), intent.evidence), ("intent", json!({ "sent": 1 })));
     let second = kit.engine("two", "default");
-    assert_eq!(second.settle_all().await.unwrap(), 0, "the lease still runs");
+    assert_eq!(second.run_until_idle().await.unwrap(), 0, "the lease still runs");
     kit.clock.advance(LEASE);
-    assert_eq!(second.settle_all().await.unwrap(), 0, "its last request may still arrive");
+    assert_eq!(second.run_until_idle().await.unwrap(), 0, "its last request may still arrive");
     kit.clock.advance(GRACE);
-    assert_eq!(second.settle_all().await.unwrap(), 1);
+    assert_eq!(second.run_until_idle().await.unwrap(), 1);
     assert_eq!(kit.calls(), "a a+ b clean");
     assert_eq!(
         *kit.world.found.lock().unwrap(),
@@ -57,13 +57,13 @@ async fn a_zombie_whose_lease_was_taken_writes_nothing_and_may_send_nothing() {
     let second = kit.engine("two", "default");
     let after = tokio::join!(
         async {
-            kit.engine.settle_all().await.unwrap();
+            kit.engine.run_until_idle().await.unwrap();
         },
         async {
             kit.world.stalled.notified().await;
             // The first worker is stuck while its lease runs out; the second does the whole job.
             kit.outlive_lease();
-            second.settle_all().await.unwrap();
+            second.run_until_idle().await.unwrap();
             let after = (kit.snapshot(id).await, kit.events(id).await);
             assert_eq!(kit.calls(), "a a+ b clean");
             kit.world.go.notify_one();
@@ -128,7 +128,7 @@ async fn two_engines_share_the_work_and_do_nothing_twice() {
     for _ in 0..20 {
         ids.push(kit.start("drill", &["a", "b"]).await);
     }
-    let (one, two) = tokio::join!(kit.engine.settle_all(), second.settle_all());
+    let (one, two) = tokio::join!(kit.engine.run_until_idle(), second.run_until_idle());
     assert_eq!(one.unwrap() + two.unwrap(), 20);
     for id in ids {
         assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
@@ -145,7 +145,7 @@ async fn a_database_that_refuses_leaves_the_run_to_its_lease() {
     outside
         .execute_batch("CREATE TRIGGER refuse BEFORE UPDATE ON runs BEGIN SELECT RAISE(ABORT, 'no'); END")
         .unwrap();
-    assert!(kit.engine.settle_all().await.is_err(), "a claim that cannot be written is no claim");
+    assert!(kit.engine.run_until_idle().await.is_err(), "a claim that cannot be written is no claim");
     outside.execute_batch("DROP TRIGGER refuse").unwrap();
     tokio::join!(
         async {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::kit::{Act, GRACE, Kit, LEASE, new_run};
 use crate::model::{Clock, LockRequest, NewRun, OnConflict, Outcome, Phase, RunId, StepInstance};
 use crate::store::Lanes;
-use crate::{Verb, VerbError, VerbFailure};
+use crate::{Verb, VerbFailure, VerbRefused};
 
 async fn cancel(kit: &Kit, id: RunId) {
     kit.engine.verb(id, Verb::Cancel, "ann", "wrong machine").await.unwrap();
@@ -53,7 +53,7 @@ async fn cancel_asked_for_again_is_no_conflict_and_changes_nothing() {
     let succeeded = kit.start("drill", &["b"]).await;
     kit.settle().await;
     let late = kit.engine.verb(succeeded, Verb::Cancel, "ann", "").await;
-    assert!(matches!(late, Err(VerbFailure::Verb(VerbError::NotNow { .. }))), "{late:?}");
+    assert!(matches!(late, Err(VerbFailure::Verb(VerbRefused::NotNow { .. }))), "{late:?}");
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn verbs_that_mean_nothing_in_a_phase_are_refused_with_its_name() {
     assert_eq!(refused(Verb::Cancel).await, "cannot cancel a run that is ended");
     assert_eq!(refused(Verb::Hold).await, "cannot hold a run that is ended");
     let nobody = kit.engine.verb(RunId::new(), Verb::Cancel, "ann", "").await;
-    assert!(matches!(nobody, Err(VerbFailure::Verb(VerbError::NoRun))));
+    assert!(matches!(nobody, Err(VerbFailure::Verb(VerbRefused::NoRun))));
 }
 
 #[tokio::test]

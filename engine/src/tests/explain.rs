@@ -28,7 +28,7 @@ fn all() -> BTreeSet<Condition> {
     let listed = |condition: Condition| match condition {
         Condition::Queued
         | Condition::Gated
-        | Condition::InLine
+        | Condition::Blocked
         | Condition::Working
         | Condition::Cancelling
         | Condition::Abandoned
@@ -41,7 +41,7 @@ fn all() -> BTreeSet<Condition> {
     [
         Condition::Queued,
         Condition::Gated,
-        Condition::InLine,
+        Condition::Blocked,
         Condition::Working,
         Condition::Cancelling,
         Condition::Abandoned,
@@ -75,7 +75,7 @@ impl Book {
             summary,
             since,
             deadline,
-            looked_at,
+            next_check,
             ends_by,
             next_action,
             uninterruptible,
@@ -89,7 +89,7 @@ impl Book {
             or(step),
             without_ids(&summary),
             or(deadline.map(second)),
-            or(looked_at.map(second)),
+            or(next_check.map(second)),
             without_ids(&next_action),
             uninterruptible.map_or(String::new(), |step| format!("\n  not interruptible: {step}")),
         )
@@ -113,12 +113,12 @@ fn without_ids(text: &str) -> String {
 
 /// What must hold of every explanation.
 pub(super) fn sane(explained: &Explanation) {
-    let Explanation { condition, summary, deadline, looked_at, ends_by, next_action, .. } = explained;
+    let Explanation { condition, summary, deadline, next_check, ends_by, next_action, .. } = explained;
     assert!(![summary, ends_by, next_action].iter().any(|text| text.trim().is_empty()), "{explained:?}");
     match condition {
-        Condition::Ended => assert!(deadline.is_none() && looked_at.is_none(), "{explained:?}"),
+        Condition::Ended => assert!(deadline.is_none() && next_check.is_none(), "{explained:?}"),
         Condition::Held => assert!(deadline.is_none() && ends_by.contains("operator"), "{explained:?}"),
-        _ => assert!(deadline.is_some() && looked_at.is_some(), "{explained:?}"),
+        _ => assert!(deadline.is_some() && next_check.is_some(), "{explained:?}"),
     }
 }
 
@@ -189,12 +189,12 @@ async fn every_condition_has_words_and_they_are_the_golden_ones() {
     kit.engine.store().create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
     let gated = NewRun { server: Some(serial.clone()), ..new_run("drill", &["a"], kit.now()) };
     let gated = kit.start_run(gated).await;
-    kit.engine.store().maintain(&serial, Some(waiting.clone()), "ann", kit.now()).await.unwrap();
+    kit.engine.store().set_maintenance(&serial, Some(waiting.clone()), "ann", kit.now()).await.unwrap();
     book.write(&kit, "its server in maintenance", gated).await;
     kit.engine.store().drain(waiting).await.unwrap();
     book.write(&kit, "the controller drained", gated).await;
     kit.engine.store().undrain("ann", kit.now()).await.unwrap();
-    kit.engine.store().maintain(&serial, None, "ann", kit.now()).await.unwrap();
+    kit.engine.store().set_maintenance(&serial, None, "ann", kit.now()).await.unwrap();
     kit.script("u", [Act::Await("report")]);
     let unreadable = kit.start("drill", &["u"]).await;
     let sql = "UPDATE runs SET wait = '{' WHERE id = ?1";
@@ -222,7 +222,7 @@ async fn every_condition_has_words_and_they_are_the_golden_ones() {
 }
 
 #[test]
-#[should_panic(expected = "looked_at")]
+#[should_panic(expected = "next_check")]
 fn a_state_without_an_exit_would_be_noticed() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     sane(&Explanation {
@@ -232,7 +232,7 @@ fn a_state_without_an_exit_would_be_noticed() {
         summary: "waiting".to_owned(),
         since: now,
         deadline: None,
-        looked_at: None,
+        next_check: None,
         ends_by: "a message".to_owned(),
         next_action: "send it".to_owned(),
         uninterruptible: None,

@@ -22,8 +22,8 @@ use crate::model::{
 };
 use crate::store::{Created, Creation, Store};
 use crate::{
-    Engine, EngineConfig, Explanation, Kind, Kinds, Order, Reason, Refusal, Step, StepContext, StepPolicy,
-    StepReport, TurnRequest, Verdict, WaitRequest,
+    Engine, EngineConfig, Explanation, Kind, Order, PermitRequest, Reason, Refusal, Step, StepContext,
+    StepPolicy, StepReport, Verdict, WaitRequest, WorkflowRegistry,
 };
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
@@ -94,7 +94,7 @@ impl World {
 
 struct Drill {
     name: &'static str,
-    unwinds: bool,
+    undoes_steps: bool,
     world: Arc<World>,
 }
 
@@ -138,11 +138,11 @@ impl Kind for Drill {
         })
     }
 
-    fn unwinds(&self) -> bool {
-        self.unwinds
+    fn undoes_steps(&self) -> bool {
+        self.undoes_steps
     }
 
-    fn finish_within(&self) -> Duration {
+    fn finish_timeout(&self) -> Duration {
         Duration::from_secs(600)
     }
 
@@ -208,10 +208,10 @@ impl Step for Scripted {
                 work();
                 StepReport { plan: names.into_iter().map(instance).collect(), ..StepReport::done() }
             }
-            Act::Turn if !context.has_turn(&turn("gate")) => {
+            Act::Turn if !context.has_permit(&turn("gate")) => {
                 // The same act again when it comes back.
                 world.script.lock().unwrap().entry(self.name.clone()).or_default().push_front(Act::Turn);
-                StepReport::new(Verdict::Turn(TurnRequest {
+                StepReport::new(Verdict::Turn(PermitRequest {
                     resource: turn("gate"),
                     places: 1,
                     reason: &DRILL,
@@ -383,7 +383,7 @@ impl Kit {
     }
 
     pub(super) async fn settle(&self) -> usize {
-        self.engine.settle_all().await.unwrap()
+        self.engine.run_until_idle().await.unwrap()
     }
 
     /// Works until nothing is due, while something else happens.
@@ -394,7 +394,7 @@ impl Kit {
     /// Works until a step stalls, and lets the worker die there.
     pub(super) async fn settle_and_die(&self, engine: &Engine) {
         tokio::select! {
-            done = engine.settle_all() => panic!("nothing stalled: {done:?}"),
+            done = engine.run_until_idle() => panic!("nothing stalled: {done:?}"),
             () = self.world.stalled.notified() => {}
         }
     }
@@ -465,9 +465,11 @@ impl Kit {
 }
 
 fn engine(store: Store, world: &Arc<World>, clock: &Arc<ManualClock>, owner: &str, queue: &str) -> Engine {
-    let kind = |name, unwinds| Arc::new(Drill { name, unwinds, world: Arc::clone(world) });
-    let kinds =
-        Kinds::default().with(kind("drill", false)).with(kind("undoing", true)).with(kind("tiny", false));
+    let kind = |name, undoes_steps| Arc::new(Drill { name, undoes_steps, world: Arc::clone(world) });
+    let kinds = WorkflowRegistry::default()
+        .with(kind("drill", false))
+        .with(kind("undoing", true))
+        .with(kind("tiny", false));
     let config = EngineConfig {
         owner: owner.to_owned(),
         queues: vec![queue.to_owned()],
@@ -475,5 +477,5 @@ fn engine(store: Store, world: &Arc<World>, clock: &Arc<ManualClock>, owner: &st
         lease: LEASE,
         grace: GRACE,
     };
-    Engine::new(store, kinds, Arc::clone(clock) as Arc<dyn Clock>, config).with_patience(PATIENCE)
+    Engine::new(store, kinds, Arc::clone(clock) as Arc<dyn Clock>, config).with_cancel_grace(PATIENCE)
 }

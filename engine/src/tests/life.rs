@@ -122,7 +122,7 @@ async fn a_step_of_another_queue_is_carried_out_by_who_serves_it() {
     assert_eq!(kit.calls(), "a");
     let run = kit.run(id).await;
     assert_eq!((run.queue.as_str(), run.lease.is_none(), run.step.as_deref()), ("bulk", true, Some("b")));
-    bulk.settle_all().await.unwrap();
+    bulk.run_until_idle().await.unwrap();
     assert_eq!(kit.calls(), "b");
     kit.settle().await;
     assert_eq!(kit.calls(), "c clean");

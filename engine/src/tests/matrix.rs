@@ -149,7 +149,7 @@ impl<F: Future> Future for Dies<F> {
 
 /// Works until nothing is due or the worker is dead; `false` when it died.
 pub(super) async fn work_and_die(kit: &Kit, polls: u32) -> bool {
-    let dies = Dies { inner: Box::pin(kit.engine.settle_all()), left: polls };
+    let dies = Dies { inner: Box::pin(kit.engine.run_until_idle()), left: polls };
     pin!(dies).await.is_some()
 }
 

@@ -1,10 +1,9 @@
-//! What the engine may not know (DESIGN section 2): no word of any workflow, no room but the two below it.
+//! The engine serves every workflow: no word of any single workflow occurs in it.
 
 use std::path::Path;
 
 fn sources() -> Vec<(String, String)> {
-    let folder = Path::new(file!()).parent().unwrap().parent().unwrap();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -25,16 +24,6 @@ fn the_engine_does_not_know_what_any_step_is_about() {
     for (file, text) in sources() {
         for word in words(&text) {
             assert!(!["redfish", "iso", "webhook"].contains(&word.as_str()), "{file} says {word:?}");
-        }
-    }
-}
-
-#[test]
-fn the_engine_uses_the_model_and_the_store_only() {
-    for (file, text) in sources() {
-        for (at, _) in text.match_indices("crate::") {
-            let room: String = text[at + 7..].chars().take_while(char::is_ascii_lowercase).collect();
-            assert!(["model", "store"].contains(&room.as_str()), "{file} uses crate::{room}");
         }
     }
 }

@@ -102,7 +102,7 @@ impl Report {
     }
 
     /// Whether nothing at all was found.
-    pub fn is_silent(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         self.totals.is_empty()
     }
 

@@ -52,7 +52,7 @@ impl<'a> Renderer<'a> {
             nodes,
             options,
             date: layout.date.record(),
-            announcement: (layout.announcement_length > 0).then_some(layout.announcement),
+            announcement: (layout.er_area_length > 0).then_some(layout.announcement),
             nowhere: layout.data,
             files: &layout.files,
         }

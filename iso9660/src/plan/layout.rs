@@ -60,7 +60,7 @@ pub(crate) struct Layout {
     pub(crate) terminator: u32,
     /// Where the root's continuation area is when it has nothing but the ER entry, and its length; else that is 0.
     pub(crate) announcement: u32,
-    pub(crate) announcement_length: u32,
+    pub(crate) er_area_length: u32,
     pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
     /// The first sector after the metadata.
     pub(crate) data: u32,
@@ -108,7 +108,7 @@ impl Layout {
             boot_record,
             terminator,
             announcement: 0,
-            announcement_length: 0,
+            er_area_length: 0,
             catalog: None,
             data: 0,
             files: vec![0; nodes.files.len()],
@@ -116,7 +116,7 @@ impl Layout {
         };
         layout.measure(nodes, options)?;
         layout.place_hierarchies(nodes, &mut next)?;
-        layout.announcement = next.take(u64::from(layout.announcement_length), String::new)?;
+        layout.announcement = next.take(u64::from(layout.er_area_length), String::new)?;
         let catalog = if boot.is_empty() { None } else { Some(next.take(SECTOR_SIZE, String::new)?) };
         layout.place_files(nodes, options, &mut next)?;
         layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, boot, &layout.files)));
@@ -126,7 +126,7 @@ impl Layout {
     /// Learns the sizes of the directories and of their continuation areas.
     fn measure(&mut self, nodes: &Nodes, options: &Options) -> Result<(), PlanError> {
         let mut measured = Vec::with_capacity(self.hierarchies.len());
-        let mut announcement_length = 0;
+        let mut er_area_length = 0;
         let renderer = Renderer::new(nodes, options, self);
         for addressed in &self.hierarchies {
             let mut of_hierarchy = Vec::with_capacity(addressed.extents.len());
@@ -139,13 +139,13 @@ impl Layout {
                 let (sector, length, mut continuation) =
                     (0, length(&rendered.records)?, length(&rendered.continuation)?);
                 if rendered.announces_only {
-                    announcement_length = std::mem::take(&mut continuation);
+                    er_area_length = std::mem::take(&mut continuation);
                 }
                 of_hierarchy.push(DirectoryExtent { sector, length, continuation });
             }
             measured.push(of_hierarchy);
         }
-        self.announcement_length = announcement_length;
+        self.er_area_length = er_area_length;
         for (addressed, extents) in self.hierarchies.iter_mut().zip(measured) {
             addressed.extents = extents;
             let sizes = addressed

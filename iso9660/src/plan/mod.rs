@@ -11,7 +11,6 @@
 //! Invariants: planning reads no content, only lengths, but for a boot file that gets a table; what is in memory is the
 //! metadata and a few numbers per file; gaps between pieces are zeros; the same tree and options give the same bytes.
 
-mod assembled;
 mod boot;
 mod bytes;
 mod emit;
@@ -19,6 +18,7 @@ mod hierarchy;
 mod hybrid;
 mod layout;
 mod order;
+mod overlay_plan;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ use crate::tree::{Content, Tree};
 
 use order::{Child, Nodes};
 
-pub(crate) use assembled::NewPiece;
 pub use bytes::{Segment, SegmentData};
+pub(crate) use overlay_plan::NewPiece;
 
 /// An image of which every byte is decided.
 pub struct Plan {

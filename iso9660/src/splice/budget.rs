@@ -27,7 +27,7 @@ pub(crate) struct Budget<'a> {
 /// The cause inside the [`io::Error`] of a read that would pass the limit.
 #[derive(Debug, thiserror::Error)]
 #[error("the limit of bytes read is used up")]
-struct UsedUp;
+struct BudgetExhausted;
 
 impl<'a> Budget<'a> {
     pub(crate) fn new(source: &'a dyn ReadAt, limit: u64) -> Budget<'a> {
@@ -63,7 +63,9 @@ impl<'a> Budget<'a> {
     /// The error of the splice for an error of a parser that read through this.
     pub(crate) fn error(&self, error: ReadError) -> SpliceError {
         match &error {
-            ReadError::Io { source, .. } if source.get_ref().is_some_and(|cause| cause.is::<UsedUp>()) => {
+            ReadError::Io { source, .. }
+                if source.get_ref().is_some_and(|cause| cause.is::<BudgetExhausted>()) =>
+            {
                 self.used_up()
             }
             _ => error.into(),
@@ -87,7 +89,7 @@ impl ReadAt for Budget<'_> {
         }
         let read = self.read.fetch_add(length, Ordering::Relaxed);
         if read.saturating_add(length) > self.limit {
-            return Err(io::Error::other(UsedUp));
+            return Err(io::Error::other(BudgetExhausted));
         }
         self.source.read_exact_at(offset, buffer)
     }

@@ -24,12 +24,12 @@ use super::{
     power::{Power, Refusal, ResetType},
     reply::{Refused, Reply},
     routes::{self, Resource},
-    twin::Twin,
+    sim_bmc::SimBmc,
 };
 
 const RESET: &str = "ComputerSystem.Reset";
 
-impl Twin {
+impl SimBmc {
     // === Sessions ===
 
     pub(super) fn login(&self, call: &Call) -> Result<Reply, Refused> {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use super::{call::Call, config::TwinConfig, reply::Refused};
+use super::{call::Call, config::SimBmcConfig, reply::Refused};
 
 /// One open session.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// Forgets what timed out.
-    pub(super) fn prune(&mut self, config: &TwinConfig, now: Instant) {
+    pub(super) fn prune(&mut self, config: &SimBmcConfig, now: Instant) {
         self.open.retain(|session| now.duration_since(session.last_used) < config.session.timeout);
     }
 
@@ -63,7 +63,7 @@ impl Sessions {
     /// Opens a session and returns its id and token.
     pub(super) fn login(
         &mut self,
-        config: &TwinConfig,
+        config: &SimBmcConfig,
         username: &str,
         password: &str,
         now: Instant,
@@ -92,7 +92,7 @@ impl Sessions {
     /// Whether the request carries valid credentials.
     pub(super) fn authenticate(
         &mut self,
-        config: &TwinConfig,
+        config: &SimBmcConfig,
         call: &Call,
         now: Instant,
     ) -> Result<(), Refused> {
@@ -118,7 +118,7 @@ impl Sessions {
 
     fn check_password(
         &mut self,
-        config: &TwinConfig,
+        config: &SimBmcConfig,
         username: &str,
         password: &str,
         now: Instant,

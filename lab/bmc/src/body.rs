@@ -15,7 +15,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::mangle::Delivery;
+use super::response_faults::Delivery;
 
 /// The filler of a body that is too long, in pieces of this size.
 const FILLER: &[u8] = &[b' '; 16 * 1024];

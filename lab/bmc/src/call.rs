@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Request, header};
 use serde_json::{Map, Value};
 
 use super::{
-    config::TwinConfig,
+    config::SimBmcConfig,
     journal::Operation,
     power::ResetType,
     routes::{Oem, Paths, Resource},
@@ -66,7 +66,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn understand(config: &TwinConfig, paths: &Paths, request: Request<Bytes>) -> Self {
+    pub(super) fn understand(config: &SimBmcConfig, paths: &Paths, request: Request<Bytes>) -> Self {
         let (parts, bytes) = request.into_parts();
         let full = parts.uri.path();
         let resource = if full.len() <= MAX_PATH_BYTES { paths.resolve(config, full) } else { None };

@@ -122,7 +122,7 @@ fn fits(glob: &str, text: &str) -> bool {
 /// What has to be so for a fault to strike.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StateIs {
+pub enum FaultCondition {
     /// The power (as it is, not as it is shown).
     Power(Power),
     /// A slot has a medium.
@@ -135,7 +135,7 @@ pub enum StateIs {
     PowerOns(u64),
 }
 
-/// What [`StateIs`] is asked of.
+/// What [`FaultCondition`] is asked of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances {
     pub(super) power: Power,
@@ -145,7 +145,7 @@ pub(super) struct Circumstances {
     pub(super) at: Duration,
 }
 
-impl StateIs {
+impl FaultCondition {
     fn holds(self, now: &Circumstances) -> bool {
         match self {
             Self::Power(power) => now.power == power,
@@ -276,7 +276,7 @@ pub struct Fault {
     pub when: When,
     /// In which state.
     #[serde(default)]
-    pub only_if: Option<StateIs>,
+    pub only_if: Option<FaultCondition>,
     /// How many matching requests pass before it strikes.
     #[serde(default)]
     pub skip: u32,
@@ -328,7 +328,7 @@ impl Fault {
 
     /// The same fault, in this state only.
     #[must_use]
-    pub fn only_if(mut self, state: StateIs) -> Self {
+    pub fn only_if(mut self, state: FaultCondition) -> Self {
         self.only_if = Some(state);
         self
     }

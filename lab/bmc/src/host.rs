@@ -13,7 +13,7 @@ use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{config::MediaKind, twin::WeakTwin};
+use super::{config::MediaKind, sim_bmc::WeakSimBmc};
 
 /// A media URL. Its path carries the right to read an image, so it is shown only to who asks by name.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -79,7 +79,7 @@ pub struct BootContext {
     pub cancel: CancellationToken,
     /// Counts the boots of this twin from 1.
     pub generation: u64,
-    pub(super) machine: WeakTwin,
+    pub(super) machine: WeakSimBmc,
 }
 
 impl BootContext {

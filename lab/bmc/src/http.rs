@@ -4,10 +4,10 @@
 //!   TcpListener ── accept (at most 32 at a time) ── handshake ── HTTP/1.1 connection ── body (bounded) ── Twin::handle
 //!        │                                                            │                                      │
 //!        └── closed while the BMC is unreachable                      └── closed or reset ◄────── Severed ────┘
-//!   TwinServer::stop (or its drop) ── no more accepts, open connections are cut
+//!   SimBmcServer::stop (or its drop) ── no more accepts, open connections are cut
 //! ```
 //!
-//! Invariants: no task outlives the [`TwinServer`]; headers, bodies, connections and their waits are bounded.
+//! Invariants: no task outlives the [`SimBmcServer`]; headers, bodies, connections and their waits are bounded.
 
 use std::{
     future::poll_fn,
@@ -39,9 +39,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     body::Sending,
     call::MAX_BODY_BYTES,
-    mangle::Delivery,
+    response_faults::Delivery,
+    sim_bmc::{Connection, ConnectionCut, SimBmc},
     tls,
-    twin::{Connection, Severed, Twin},
 };
 
 const MAX_CONNECTIONS: usize = 32;
@@ -64,14 +64,14 @@ pub enum ServeError {
 
 /// A twin that listens; it stops when this is dropped.
 #[derive(Debug)]
-pub struct TwinServer {
+pub struct SimBmcServer {
     address: SocketAddr,
     is_tls: bool,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl TwinServer {
+impl SimBmcServer {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -89,40 +89,40 @@ impl TwinServer {
     }
 }
 
-impl Drop for TwinServer {
+impl Drop for SimBmcServer {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-impl Twin {
+impl SimBmc {
     /// Serves the twin on a listener. Needs a runtime; any number of listeners may serve the same twin.
-    pub fn serve(&self, listener: TcpListener) -> Result<TwinServer, ServeError> {
+    pub fn serve(&self, listener: TcpListener) -> Result<SimBmcServer, ServeError> {
         self.listen(listener, false)
     }
 
     /// Serves the twin with TLS and a certificate of its own.
-    pub fn serve_tls(&self, listener: TcpListener) -> Result<TwinServer, ServeError> {
+    pub fn serve_tls(&self, listener: TcpListener) -> Result<SimBmcServer, ServeError> {
         self.fingerprint()?;
         self.listen(listener, true)
     }
 
-    fn listen(&self, listener: TcpListener, is_tls: bool) -> Result<TwinServer, ServeError> {
+    fn listen(&self, listener: TcpListener, is_tls: bool) -> Result<SimBmcServer, ServeError> {
         let address = listener.local_addr().map_err(ServeError::Address)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let place = Place { twin: self.clone(), address, is_tls, stop: stop.clone(), tasks: tasks.clone() };
         tasks.spawn(place.run(listener));
         tasks.close();
-        Ok(TwinServer { address, is_tls, stop, tasks })
+        Ok(SimBmcServer { address, is_tls, stop, tasks })
     }
 
     /// Serves the twin on a free port of 127.0.0.1.
-    pub async fn serve_on_loopback(&self) -> Result<TwinServer, ServeError> {
+    pub async fn serve_on_loopback(&self) -> Result<SimBmcServer, ServeError> {
         self.serve(TcpListener::bind(("127.0.0.1", 0)).await.map_err(ServeError::Bind)?)
     }
 
     /// Serves the twin with TLS on a free port of 127.0.0.1.
-    pub async fn serve_tls_on_loopback(&self) -> Result<TwinServer, ServeError> {
+    pub async fn serve_tls_on_loopback(&self) -> Result<SimBmcServer, ServeError> {
         self.serve_tls(TcpListener::bind(("127.0.0.1", 0)).await.map_err(ServeError::Bind)?)
     }
 
@@ -148,9 +148,9 @@ impl Twin {
     ) {
         let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
             let (parts, body) = request.into_parts();
-            let bytes = timeout(READ_TIMEOUT, read(body)).await.map_err(|_| Severed::Closed)??;
+            let bytes = timeout(READ_TIMEOUT, read(body)).await.map_err(|_| ConnectionCut::Closed)??;
             let answer = self.handle(Request::from_parts(parts, bytes)).await;
-            if answer.as_ref().is_err_and(|severed| *severed == Severed::Reset) {
+            if answer.as_ref().is_err_and(|severed| *severed == ConnectionCut::Reset) {
                 reset.store(true, Ordering::Relaxed);
             }
             answer.map(|response| {
@@ -179,7 +179,7 @@ impl Twin {
     }
 }
 
-async fn route(twin: &Twin, request: axum::extract::Request) -> axum::response::Response {
+async fn route(twin: &SimBmc, request: axum::extract::Request) -> axum::response::Response {
     let (parts, body) = request.into_parts();
     let Ok(bytes) = read(body).await else { return cut() };
     match twin.handle(Request::from_parts(parts, bytes)).await {
@@ -196,7 +196,7 @@ fn cut() -> axum::response::Response {
 
 /// Where a twin listens.
 struct Place {
-    twin: Twin,
+    twin: SimBmc,
     address: SocketAddr,
     is_tls: bool,
     stop: CancellationToken,
@@ -257,7 +257,7 @@ impl Place {
     }
 }
 
-impl Twin {
+impl SimBmc {
     /// A connection, as it is to be taken.
     async fn take(&self, stream: TcpStream, is_tls: bool) {
         let reset = Arc::<AtomicBool>::default();
@@ -332,14 +332,14 @@ impl AsyncWrite for Resettable {
 }
 
 /// Reads a body until it ends or is longer than a twin takes; the rest is left unread.
-async fn read<B>(mut body: B) -> Result<Bytes, Severed>
+async fn read<B>(mut body: B) -> Result<Bytes, ConnectionCut>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let mut bytes = Vec::new();
     while bytes.len() <= MAX_BODY_BYTES {
         let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await else { break };
-        let frame = frame.map_err(|_| Severed::Closed)?;
+        let frame = frame.map_err(|_| ConnectionCut::Closed)?;
         if let Some(data) = frame.data_ref() {
             bytes.extend_from_slice(data);
         }

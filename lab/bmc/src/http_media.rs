@@ -59,7 +59,7 @@ fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
         .read_timeout(Duration::from_secs(30))
         .pool_max_idle_per_host(4)
         .pool_idle_timeout(Duration::from_secs(5))
-        .user_agent("Twin-VirtualMedia/1.0")
+        .user_agent("SimBmc-VirtualMedia/1.0")
         .build()
         .map_err(MediaReaderError::Client)
 }

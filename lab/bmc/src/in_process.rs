@@ -12,8 +12,8 @@
 use std::time::Duration;
 
 use super::{
-    mangle::Delivery,
-    twin::{Connection, Severed, Twin},
+    response_faults::Delivery,
+    sim_bmc::{Connection, ConnectionCut, SimBmc},
 };
 use async_trait::async_trait;
 use redfish::transport::{MAX_BODY, Request, Response, Transport, TransportError, TransportErrorKind};
@@ -21,7 +21,7 @@ use redfish::transport::{MAX_BODY, Request, Response, Transport, TransportError,
 /// A [`Transport`] to a twin in this process.
 #[derive(Clone, Debug)]
 pub struct InProcess {
-    twin: Twin,
+    twin: SimBmc,
     /// The revision of the certificate that was there first: what a client would have pinned.
     pinned: u64,
 }
@@ -29,7 +29,7 @@ pub struct InProcess {
 impl InProcess {
     /// A transport to this twin; any number of them may lead to the same one. It stands for a connection over TLS whose
     /// certificate is pinned as it is now.
-    pub fn new(twin: Twin) -> Self {
+    pub fn new(twin: SimBmc) -> Self {
         let pinned = twin.state().certificate;
         Self { twin, pinned }
     }
@@ -38,9 +38,9 @@ impl InProcess {
     fn connect(&self) -> Result<(), TransportError> {
         match self.twin.connect() {
             Ok(()) => {}
-            Err(Connection::Cut) => return Err(failure(Severed::Refused)),
+            Err(Connection::Cut) => return Err(failure(ConnectionCut::Refused)),
             Err(Connection::FailHandshake | Connection::LegacyTls) => {
-                return Err(failure(Severed::Handshake));
+                return Err(failure(ConnectionCut::Handshake));
             }
         }
         if self.twin.state().certificate != self.pinned {
@@ -60,7 +60,7 @@ impl InProcess {
         })?;
         let (parts, body) = self.twin.handle(told).await.map_err(failure)?.into_parts();
         match parts.extensions.get::<Delivery>() {
-            Some(Delivery::Cut(_)) => return Err(failure(Severed::Reset)),
+            Some(Delivery::Cut(_)) => return Err(failure(ConnectionCut::Reset)),
             Some(Delivery::Padded(length)) if *length > MAX_BODY as u64 => {
                 let detail = format!("the answer has more than {MAX_BODY} bytes");
                 return Err(TransportError::maybe_sent(TransportErrorKind::BodyTooLarge, detail));
@@ -88,11 +88,13 @@ impl Transport for InProcess {
     }
 }
 
-fn failure(severed: Severed) -> TransportError {
+fn failure(severed: ConnectionCut) -> TransportError {
     let detail = severed.to_string();
     match severed {
-        Severed::Refused => TransportError::not_sent(TransportErrorKind::Connect, detail),
-        Severed::Handshake => TransportError::not_sent(TransportErrorKind::TlsHandshake, detail),
-        Severed::Closed | Severed::Reset => TransportError::maybe_sent(TransportErrorKind::Lost, detail),
+        ConnectionCut::Refused => TransportError::not_sent(TransportErrorKind::Connect, detail),
+        ConnectionCut::Handshake => TransportError::not_sent(TransportErrorKind::TlsHandshake, detail),
+        ConnectionCut::Closed | ConnectionCut::Reset => {
+            TransportError::maybe_sent(TransportErrorKind::Lost, detail)
+        }
     }
 }

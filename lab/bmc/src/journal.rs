@@ -100,13 +100,13 @@ pub struct Entry {
     /// Since the start of the twin.
     pub at: Duration,
     /// What happened.
-    pub what: Happening,
+    pub what: JournalItem,
 }
 
 /// What an [`Entry`] says.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Happening {
+pub enum JournalItem {
     /// A request.
     Request {
         /// The method.
@@ -135,7 +135,7 @@ impl Journal {
         Self { entries: VecDeque::new(), capacity: capacity.max(1), sequence: 0 }
     }
 
-    pub(super) fn add(&mut self, at: Duration, what: Happening) {
+    pub(super) fn add(&mut self, at: Duration, what: JournalItem) {
         if self.entries.len() == self.capacity {
             self.entries.pop_front();
         }

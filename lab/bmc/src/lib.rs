@@ -4,7 +4,7 @@
 //! what the host boots, and hands the host over to whatever plays the operating system ([`Host`]).
 //!
 //! ```text
-//!   socket, TLS ([`Twin::serve`], [`Twin::serve_tls`])     [`Twin::router`]     in process ([`InProcess`])
+//!   socket, TLS ([`SimBmc::serve`], [`SimBmc::serve_tls`])     [`SimBmc::router`]     in process ([`InProcess`])
 //!                        └───────────────────────┼───────────────────────┘
 //!                                                ▼
 //!   http ──► call (method, path, body ─► what is meant) ──► faults (what goes wrong now) ──► auth
@@ -16,7 +16,7 @@
 //!                        │                                   power        slots         boot override
 //!                        └────────── state (one mutex) ◄───────┴────────────┼───────────────┘
 //!                                      │        │                           ▼
-//!                                   journal   snapshot ([`Twin::wait_for`])  media_reader (HEAD, ranges)
+//!                                   journal   snapshot ([`SimBmc::wait_for`])  media_reader (HEAD, ranges)
 //!                                                        power-on ──► host ([`Host::power_on`])
 //! ```
 //!
@@ -27,13 +27,12 @@
 //! - Nothing secret enters the journal: no credential, no token, no media URL beyond its file name.
 //! - Time is `tokio::time` only; a twin owns no thread, and no task while nothing is pending.
 //!
-//! What a particular vendor does differently is data in [`TwinConfig`] (a file for each in `redfish/twins/`); what goes
+//! What a particular vendor does differently is data in [`SimBmcConfig`] (a file for each in `redfish/twins/`); what goes
 //! wrong is data in [`Fault`].
 //!
 //! Reference: DSP0266 (protocol), DSP0268 (ComputerSystem, VirtualMedia), DESIGN sections 3 (L1, L3, L4, L17) and 8.
 
 mod actions;
-mod answer;
 mod auth;
 mod body;
 mod boot;
@@ -41,24 +40,25 @@ mod call;
 mod config;
 mod etag;
 mod faults;
+mod handle;
 mod host;
 mod http;
 mod http_media;
 mod in_process;
 mod journal;
-mod mangle;
 mod media_actions;
 mod media_reader;
 mod oem;
 mod power;
 mod reply;
 mod resources;
+mod response_faults;
 mod routes;
+mod sim_bmc;
 mod slots;
 mod state;
 mod tasks;
 mod tls;
-mod twin;
 mod vendors;
 mod warm_reset;
 
@@ -70,19 +70,19 @@ pub use config::{
     AlreadyThere, AnswerPolicy, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia,
     ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, Graceful, Identity, IfMatch,
     ImageShown, InsertRules, LoginOem, MediaKind, MediaPolicy, MediaVia, MonitorAfter, Occupied, OddPath,
-    PowerPolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SlotConfig, SlotTree, Success,
-    TaskPolicy, TwinConfig, UrlRules,
+    PowerPolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SlotConfig,
+    SlotTree, Success, TaskPolicy, UrlRules,
 };
-pub use faults::{Chance, Effect, Fault, StateIs, When};
+pub use faults::{Chance, Effect, Fault, FaultCondition, When};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
-pub use http::{ServeError, TwinServer};
+pub use http::{ServeError, SimBmcServer};
 pub use http_media::{HttpMediaReader, MediaReaderError, any_certificate};
 pub use in_process::InProcess;
-pub use journal::{Change, Entry, Happening, Operation};
-pub use mangle::Delivery;
+pub use journal::{Change, Entry, JournalItem, Operation};
 pub use media_reader::{MediaAnswer, MediaFacts, MediaReader, MediaRefusal, MediaRequest, ReadStyle};
 pub use power::{Power, ResetType};
-pub use state::{SlotSnapshot, TwinSnapshot};
+pub use response_faults::Delivery;
+pub use sim_bmc::{ConnectionCut, SimBmc};
+pub use state::{SimBmcSnapshot, SlotSnapshot};
 pub use tls::CertificateError;
-pub use twin::{Severed, Twin};
 pub use vendors::{SHOWN, VENDORS, Vendor, VendorError};

@@ -24,8 +24,8 @@ use super::{
     media_reader::{self, MediaFacts, MediaRefusal},
     reply::{Refused, Reply},
     routes::{Resource, Tree},
+    sim_bmc::SimBmc,
     state::Medium,
-    twin::Twin,
 };
 
 const INSERT: &str = "VirtualMedia.InsertMedia";
@@ -33,7 +33,7 @@ const EJECT: &str = "VirtualMedia.EjectMedia";
 const CD_SECTOR: u64 = 2048;
 const USB_SECTOR: u64 = 512;
 
-impl Twin {
+impl SimBmc {
     pub(super) async fn insert(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, Refused> {
         if let Some(status) = self.inner.config.slots[index].refuses {
             return Err(slot_refuses(status));

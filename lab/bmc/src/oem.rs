@@ -19,11 +19,11 @@ use super::{
     journal::Change,
     reply::{Refused, Reply},
     routes::{Oem, Resource, Tree},
+    sim_bmc::SimBmc,
     state::NextBoot,
-    twin::Twin,
 };
 
-impl Twin {
+impl SimBmc {
     pub(super) async fn oem(&self, call: &Call, oem: Oem) -> Result<Reply, Refused> {
         let answers = self.inner.config.answers;
         match oem {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     config::{ErrorPolicy, ErrorShape},
-    mangle::Delivery,
+    response_faults::Delivery,
 };
 
 /// An answer before it is bytes.

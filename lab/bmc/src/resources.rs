@@ -17,7 +17,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    config::{BootOem, SerialShown, TwinConfig},
+    config::{BootOem, SerialShown, SimBmcConfig},
     etag,
     power::{Power, ResetType},
     reply::Reply,
@@ -27,7 +27,7 @@ use super::{
 
 /// What a resource is rendered from.
 pub(super) struct View<'a> {
-    pub(super) config: &'a TwinConfig,
+    pub(super) config: &'a SimBmcConfig,
     pub(super) state: &'a State,
     /// Shown in place of the own serial number (a fault).
     pub(super) serial: &'a str,

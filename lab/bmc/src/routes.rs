@@ -16,7 +16,7 @@
 
 use http::Method;
 
-use super::config::{BootOem, MediaVia, SlotTree, TwinConfig};
+use super::config::{BootOem, MediaVia, SimBmcConfig, SlotTree};
 
 /// The parent under which slots are shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -88,7 +88,7 @@ pub(super) enum Oem {
 
 impl Resource {
     /// What may be done with it.
-    pub(super) fn methods(&self, config: &TwinConfig) -> &'static [Method] {
+    pub(super) fn methods(&self, config: &SimBmcConfig) -> &'static [Method] {
         const READ: &[Method] = &[Method::GET, Method::HEAD];
         const CHANGE: &[Method] = &[Method::GET, Method::HEAD, Method::PATCH];
         const ACT: &[Method] = &[Method::POST];
@@ -125,13 +125,13 @@ impl Resource {
 }
 
 /// Whether a slot takes a PATCH: of its image, or of what it does at the next reset.
-pub(super) fn slot_takes_patch(config: &TwinConfig, slot: usize) -> bool {
+pub(super) fn slot_takes_patch(config: &SimBmcConfig, slot: usize) -> bool {
     let image = config.media.via.contains(&MediaVia::Patch) && config.slots[slot].insertable;
     image || config.boot.oem == Some(BootOem::HpeNextServerReset)
 }
 
 /// Whether slots are linked from this resource.
-pub(super) fn shows_slots(config: &TwinConfig, tree: Tree) -> bool {
+pub(super) fn shows_slots(config: &SimBmcConfig, tree: Tree) -> bool {
     config.slot_tree.shows(tree)
 }
 
@@ -139,7 +139,7 @@ const SERVICE: &str = "/redfish/v1";
 const IMPORT: &str = "EID_674_Manager.ImportSystemConfiguration";
 
 /// The path of a resource.
-pub(super) fn uri(config: &TwinConfig, resource: &Resource) -> String {
+pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
     let system = || format!("{SERVICE}/Systems/{}", config.identity.system_id);
     let manager = || format!("{SERVICE}/Managers/{}", config.identity.manager_id);
     let slots = |tree: Tree| {
@@ -209,7 +209,7 @@ pub(super) fn uri(config: &TwinConfig, resource: &Resource) -> String {
 }
 
 /// The vendor's key and the beginning of its action names.
-fn hp_action(config: &TwinConfig) -> &'static str {
+fn hp_action(config: &SimBmcConfig) -> &'static str {
     if config.media.via.contains(&MediaVia::HpAction) {
         "Hp/HpiLOVirtualMedia."
     } else {
@@ -218,7 +218,7 @@ fn hp_action(config: &TwinConfig) -> &'static str {
 }
 
 /// Everything this twin has, as far as it is there from the start.
-pub(super) fn all(config: &TwinConfig) -> Vec<Resource> {
+pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     use Resource as R;
     let mut all = vec![R::Versions, R::Root, R::Systems, R::System, R::Reset, R::Managers, R::Manager];
     if config.session.offered {
@@ -277,18 +277,18 @@ pub(super) fn all(config: &TwinConfig) -> Vec<Resource> {
 pub(super) struct Paths(std::collections::HashMap<String, Resource>);
 
 impl Paths {
-    pub(super) fn new(config: &TwinConfig) -> Self {
+    pub(super) fn new(config: &SimBmcConfig) -> Self {
         let key = |resource: Resource| (Self::key(config, &uri(config, &resource)), resource);
         Self(all(config).into_iter().map(key).collect())
     }
 
-    fn key(config: &TwinConfig, path: &str) -> String {
+    fn key(config: &SimBmcConfig, path: &str) -> String {
         let path = path.strip_suffix('/').unwrap_or(path);
         if config.service.any_case { path.to_ascii_lowercase() } else { path.to_owned() }
     }
 
     /// What stands behind a path.
-    pub(super) fn resolve(&self, config: &TwinConfig, path: &str) -> Option<Resource> {
+    pub(super) fn resolve(&self, config: &SimBmcConfig, path: &str) -> Option<Resource> {
         let path = Self::key(config, path);
         if let Some(resource) = self.0.get(&path) {
             return Some(resource.clone());
@@ -323,10 +323,10 @@ mod tests {
     #[test]
     fn every_resource_is_found_under_its_own_uri() {
         let vendors = VENDORS.iter().map(|vendor| {
-            let config = TwinConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
+            let config = SimBmcConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
             (vendor.name, config)
         });
-        let mut both = TwinConfig::new("S1", "root", "calvin");
+        let mut both = SimBmcConfig::new("S1", "root", "calvin");
         both.slot_tree = SlotTree::Both;
         for (name, config) in vendors.chain([("both trees", both)]) {
             let paths = Paths::new(&config);
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn paths_that_are_not_ours_are_unknown() {
-        let config = TwinConfig::new("S1", "root", "calvin");
+        let config = SimBmcConfig::new("S1", "root", "calvin");
         let paths = Paths::new(&config);
         for path in [
             "",

@@ -18,11 +18,11 @@ use std::{collections::VecDeque, time::Duration};
 use super::{
     auth::Sessions,
     boot::{BootOverride, Candidate},
-    config::{BootPolicy, MediaKind, TwinConfig},
+    config::{BootPolicy, MediaKind, SimBmcConfig},
     etag,
     faults::Faults,
     host::{BootSource, InsertedMedia, MediaUrl},
-    journal::{Change, Happening, Journal, Operation},
+    journal::{Change, Journal, JournalItem, Operation},
     media_reader::MediaFacts,
     power::{Machine, Power},
     tasks::Tasks,
@@ -55,7 +55,7 @@ impl Slot {
     }
 
     /// Whether an eject is still under way: the slot shows what it had.
-    pub(super) fn ejecting(&self, config: &TwinConfig, at: Duration) -> bool {
+    pub(super) fn ejecting(&self, config: &SimBmcConfig, at: Duration) -> bool {
         let recent = |(_, gone): &(MediaUrl, Duration)| at < *gone + config.media.eject_time;
         self.medium.is_none() && self.last.as_ref().is_some_and(recent)
     }
@@ -115,7 +115,7 @@ pub(super) enum NextBoot {
 }
 
 impl State {
-    pub(super) fn new(config: &TwinConfig) -> Self {
+    pub(super) fn new(config: &SimBmcConfig) -> Self {
         let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
         Self {
             machine: Machine::new(config.starts_on),
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// How many slots there are now.
-    pub(super) fn slots_there(&self, config: &TwinConfig, at: Duration) -> usize {
+    pub(super) fn slots_there(&self, config: &SimBmcConfig, at: Duration) -> usize {
         let there = match (&config.media.enable, self.enabled) {
             (None, _) => true,
             (Some(enable), Some(since)) => at >= since + enable.settle,
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// The power as the BMC shows it: late, and without the states it does not know.
-    pub(super) fn shown_power(&self, config: &TwinConfig, at: Duration) -> Power {
+    pub(super) fn shown_power(&self, config: &SimBmcConfig, at: Duration) -> Power {
         let policy = &config.power;
         let known = |power: &Power| policy.shows_transitions || matches!(power, Power::On | Power::Off);
         let start = if config.starts_on { Power::On } else { Power::Off };
@@ -169,7 +169,7 @@ impl State {
     }
 
     pub(super) fn changed(&mut self, at: Duration, change: Change) {
-        self.journal.add(at, Happening::Change(change));
+        self.journal.add(at, JournalItem::Change(change));
     }
 
     pub(super) fn system_etag(&self) -> String {
@@ -185,7 +185,7 @@ impl State {
     }
 
     /// The slots as the firmware sees them.
-    pub(super) fn candidates(&self, config: &TwinConfig, at: Duration) -> Vec<Candidate> {
+    pub(super) fn candidates(&self, config: &SimBmcConfig, at: Duration) -> Vec<Candidate> {
         let bootable = |kind: MediaKind, medium: &Medium, policy: &BootPolicy| match kind {
             _ if !policy.require_boot_record => true,
             MediaKind::Cd => medium.facts.el_torito,
@@ -201,7 +201,7 @@ impl State {
     }
 
     /// What is in the slots, in their order.
-    pub(super) fn inserted(&self, config: &TwinConfig, at: Duration) -> Vec<InsertedMedia> {
+    pub(super) fn inserted(&self, config: &SimBmcConfig, at: Duration) -> Vec<InsertedMedia> {
         let slots = self.slots.iter().zip(&config.slots);
         slots
             .filter_map(|(slot, about)| {
@@ -231,9 +231,9 @@ impl State {
         }
     }
 
-    pub(super) fn snapshot(&self, config: &TwinConfig) -> TwinSnapshot {
+    pub(super) fn snapshot(&self, config: &SimBmcConfig) -> SimBmcSnapshot {
         let slots = self.slots.iter().zip(&config.slots);
-        TwinSnapshot {
+        SimBmcSnapshot {
             power: self.machine.power(),
             boot: self.boot.clone(),
             slots: slots
@@ -278,7 +278,7 @@ pub struct SlotSnapshot {
 
 /// A twin at one moment.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct TwinSnapshot {
+pub struct SimBmcSnapshot {
     /// The power.
     pub power: Power,
     /// The boot override.
@@ -311,7 +311,7 @@ pub struct TwinSnapshot {
     pub max_mutating_in_flight: u32,
 }
 
-impl TwinSnapshot {
+impl SimBmcSnapshot {
     /// The slot with this id.
     pub fn slot(&self, id: &str) -> Option<&SlotSnapshot> {
         self.slots.iter().find(|slot| slot.id == id)

@@ -14,10 +14,10 @@ use http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use super::{
-    config::{MonitorAfter, Success, TwinConfig},
+    config::{MonitorAfter, SimBmcConfig, Success},
     reply::{Refused, Reply},
     routes::{self, Resource},
-    twin::Twin,
+    sim_bmc::SimBmc,
 };
 
 const KEPT: usize = 64;
@@ -63,7 +63,7 @@ impl Tasks {
     }
 
     /// The task as a resource.
-    pub(super) fn show(&self, config: &TwinConfig, id: u64) -> Option<Value> {
+    pub(super) fn show(&self, config: &SimBmcConfig, id: u64) -> Option<Value> {
         let task = self.get(id)?;
         let (state, status, percent) = match &task.done {
             None => (config.tasks.running.as_str(), "OK", 50),
@@ -90,7 +90,7 @@ impl Tasks {
     }
 
     /// What the monitor answers.
-    pub(super) fn monitor(&self, config: &TwinConfig, id: u64) -> Option<Reply> {
+    pub(super) fn monitor(&self, config: &SimBmcConfig, id: u64) -> Option<Reply> {
         let task = self.get(id)?;
         let accepted = || {
             let shown = self.show(config, id).unwrap_or_default();
@@ -107,7 +107,7 @@ impl Tasks {
     }
 }
 
-impl Twin {
+impl SimBmc {
     /// Answers 202 and carries `work` out in a task of its own.
     pub(super) fn begin_task(
         &self,
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_oldest_task_is_forgotten_first() {
-        let config = TwinConfig::new("S1", "root", "calvin");
+        let config = SimBmcConfig::new("S1", "root", "calvin");
         let mut tasks = Tasks::default();
         for _ in 0..=KEPT {
             tasks.begin("Insert");
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_monitor_ends_as_the_vendor_has_it() {
-        let mut config = TwinConfig::new("S1", "root", "calvin");
+        let mut config = SimBmcConfig::new("S1", "root", "calvin");
         let mut tasks = Tasks::default();
         let id = tasks.begin("Insert");
         assert_eq!(tasks.monitor(&config, id).unwrap().status, StatusCode::ACCEPTED);

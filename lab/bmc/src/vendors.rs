@@ -1,7 +1,7 @@
 //! The vendors' behaviours: one data file each, built into the program.
 //!
 //! ```text
-//!   redfish/twins/dell-idrac9-6.toml ──► VendorFile ──► TwinConfig (with a serial number and an account)
+//!   redfish/twins/dell-idrac9-6.toml ──► VendorFile ──► SimBmcConfig (with a serial number and an account)
 //! ```
 //!
 //! The files say what a BMC does, not how a client should deal with it, and share nothing with the client's profiles:
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::config::{
     AnswerPolicy, BootPolicy, ErrorPolicy, EtagPolicy, Identity, MediaPolicy, PowerPolicy, ServicePolicy,
-    SessionPolicy, SlotConfig, SlotTree, TaskPolicy, TwinConfig,
+    SessionPolicy, SimBmcConfig, SlotConfig, SlotTree, TaskPolicy,
 };
 
 /// A behaviour that can be asked for by name.
@@ -140,7 +140,7 @@ impl Vendor {
     }
 }
 
-impl TwinConfig {
+impl SimBmcConfig {
     /// A BMC that behaves like those of this vendor ([`VENDORS`]), switched off.
     ///
     /// # Errors
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn every_vendor_can_be_read_and_has_slots_with_names_of_their_own() {
         for vendor in VENDORS {
-            let config = TwinConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
+            let config = SimBmcConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
             assert!(!vendor.about().unwrap().is_empty(), "{}", vendor.name);
             let mut ids: Vec<_> = config.slots.iter().map(|slot| &slot.id).collect();
             ids.sort();
@@ -222,13 +222,13 @@ mod tests {
 
     #[test]
     fn an_unknown_vendor_is_answered_with_those_there_are() {
-        let text = TwinConfig::vendor("ilo9", "S1", "root", "calvin").unwrap_err().to_string();
+        let text = SimBmcConfig::vendor("ilo9", "S1", "root", "calvin").unwrap_err().to_string();
         assert!(text.contains("ilo9") && text.contains("hpe-ilo6"), "{text}");
     }
 
     #[test]
     fn all_that_takes_time_takes_the_asked_share_of_it() {
-        let config = TwinConfig::vendor("dell-idrac10", "S1", "root", "calvin").unwrap();
+        let config = SimBmcConfig::vendor("dell-idrac10", "S1", "root", "calvin").unwrap();
         let before = config.power.no_on_after_off;
         assert_eq!(config.in_time(0.5).power.no_on_after_off, before / 2);
     }

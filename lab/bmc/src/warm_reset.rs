@@ -6,9 +6,9 @@
 //!   system A ────────────┘ gone   └─── system B, chosen as after any Post (an override of once is used up)
 //! ```
 
-use super::twin::Twin;
+use super::sim_bmc::SimBmc;
 
-impl Twin {
+impl SimBmc {
     /// The running operating system restarts its machine warm; `false` when none runs.
     pub fn warm_reset(&self) -> bool {
         let at = self.elapsed();

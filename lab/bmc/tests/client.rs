@@ -10,8 +10,8 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lab_bmc::{
-    BootContext, BootSource, Effect, Fault, Host, HttpMediaReader, IfMatch, SlotTree, Twin, TwinConfig,
-    TwinServer, TwinSnapshot, When,
+    BootContext, BootSource, Effect, Fault, Host, HttpMediaReader, IfMatch, SimBmc, SimBmcConfig,
+    SimBmcServer, SimBmcSnapshot, SlotTree, When,
 };
 use redfish::{
     Bmc, BootTarget, Credentials, Discovery, ErrorKind, HttpOptions, HttpTransport, InsertOptions, Options,
@@ -77,20 +77,20 @@ fn ranged(method: &Method, headers: &HeaderMap, image: &Bytes) -> Response {
 
 /// A twin behind a socket, and a client of it.
 struct Bench {
-    twin: Twin,
-    server: TwinServer,
+    twin: SimBmc,
+    server: SimBmcServer,
     bmc: Bmc,
     media: String,
 }
 
 impl Bench {
-    async fn new(config: TwinConfig) -> Self {
+    async fn new(config: SimBmcConfig) -> Self {
         Bench::with(config, Profile::generic()).await
     }
 
-    async fn with(mut config: TwinConfig, profile: Profile) -> Self {
+    async fn with(mut config: SimBmcConfig, profile: Profile) -> Self {
         config.boot.require_boot_record = false;
-        let twin = Twin::new(config, Arc::new(Idle), Arc::new(HttpMediaReader::new().unwrap()));
+        let twin = SimBmc::new(config, Arc::new(Idle), Arc::new(HttpMediaReader::new().unwrap()));
         let server = twin.serve_on_loopback().await.unwrap();
         let endpoint: redfish::Endpoint = server.url().parse().unwrap();
         let transport = HttpTransport::new(&endpoint, &TlsMode::Insecure, HttpOptions::default()).unwrap();
@@ -107,7 +107,7 @@ impl Bench {
         self.bmc.discover(&SystemSelector::serial(SERIAL)).await.unwrap()
     }
 
-    async fn until(&self, fits: impl FnMut(&TwinSnapshot) -> bool) -> TwinSnapshot {
+    async fn until(&self, fits: impl FnMut(&SimBmcSnapshot) -> bool) -> SimBmcSnapshot {
         tokio::time::timeout(LIMIT, self.twin.wait_for(fits)).await.expect("the twin never got there")
     }
 
@@ -139,8 +139,8 @@ fn account() -> Credentials {
     Credentials::new("admin", "canary-secret".to_owned())
 }
 
-fn config() -> TwinConfig {
-    TwinConfig::new(SERIAL, "admin", "canary-secret")
+fn config() -> SimBmcConfig {
+    SimBmcConfig::new(SERIAL, "admin", "canary-secret")
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn a_host_is_installed_from_two_images_and_left_clean() {
         assert!(done.changed && done.confirmed);
     }
     let set = bmc.set_boot_once(&found.system, &bmc.profile().boot_targets, None).await.unwrap();
-    assert!(set.confirmed && set.observed.leads_to(&BootTarget::Cd));
+    assert!(set.confirmed && set.observed.targets(&BootTarget::Cd));
     bench.switch(&found, ResetType::On).await;
     let booted = bench.until(|twin| twin.boots_from_media == 1).await;
     assert!(matches!(&booted.running, Some(BootSource::Media { slot, .. }) if *slot == boot.id));

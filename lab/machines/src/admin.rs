@@ -21,7 +21,7 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use lab_bmc::{Entry, Fault, Twin};
+use lab_bmc::{Entry, Fault, SimBmc};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -65,7 +65,7 @@ impl Admin {
 
 /// A server as the door knows it.
 struct Known {
-    twin: Twin,
+    twin: SimBmc,
     url: String,
 }
 
@@ -113,7 +113,7 @@ async fn list(State(servers): State<Servers>) -> Json<Value> {
     Json(shown.collect())
 }
 
-fn twin<'a>(servers: &'a Servers, serial: &str) -> Result<&'a Twin, StatusCode> {
+fn twin<'a>(servers: &'a Servers, serial: &str) -> Result<&'a SimBmc, StatusCode> {
     servers.get(serial).map(|known| &known.twin).ok_or(StatusCode::NOT_FOUND)
 }
 

@@ -23,7 +23,7 @@ use std::{
 
 use lab_bmc::{
     BootContext, BootSource, Host, HttpMediaReader, MediaReader, MediaReaderError, NullHost, ServeError,
-    Twin, TwinConfig, TwinServer,
+    SimBmc, SimBmcConfig, SimBmcServer,
 };
 use thiserror::Error;
 use tokio::{
@@ -41,7 +41,7 @@ use crate::{
     http::HttpError,
     machine::{DiskSpec, Machine, NoBootableDisk},
     maintenance_os::{
-        AfterReport, InstallReport, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Tools, unit,
+        AfterReport, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Tools, unit,
     },
 };
 
@@ -100,7 +100,7 @@ pub struct ServerSpec {
     /// Its disks, in boot order.
     pub disks: Vec<DiskSpec>,
     /// Its BMC; a strict standard one with the farm's account when absent.
-    pub twin: Option<Box<TwinConfig>>,
+    pub twin: Option<Box<SimBmcConfig>>,
     /// What its host does.
     pub host: HostKind,
 }
@@ -171,7 +171,7 @@ pub enum FarmError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootResult {
     /// The maintenance OS ran.
-    Maintenance(InstallReport),
+    Maintenance(InstallResult),
     /// The machine started what is on this disk.
     Disk {
         /// The device.
@@ -199,7 +199,7 @@ pub struct Farm {
     console: Console,
     tracker: TaskTracker,
     /// Dropped, it cuts the power of every machine.
-    mains: DropGuard,
+    power_supply: DropGuard,
 }
 
 /// A machine of a running farm.
@@ -210,10 +210,10 @@ pub struct SimulatedServer {
     /// Where its BMC answers, such as `http://127.0.0.1:8443`.
     pub bmc_url: String,
     /// Its BMC.
-    pub twin: Twin,
+    pub twin: SimBmc,
     machine: Arc<Machine>,
     history: watch::Receiver<VecDeque<BootRecord>>,
-    server: TwinServer,
+    server: SimBmcServer,
 }
 
 impl Farm {
@@ -223,11 +223,11 @@ impl Farm {
     /// When a port is taken or the configuration breaks a rule.
     pub async fn start(config: FarmConfig) -> Result<Self, FarmError> {
         let reader: Arc<dyn MediaReader> = Arc::new(HttpMediaReader::new()?);
-        let supplies = Supplies {
+        let supplies = FarmContext {
             tools: Tools::new()?,
             console: Console::default(),
             tracker: TaskTracker::new(),
-            mains: CancellationToken::new(),
+            power_supply: CancellationToken::new(),
         };
         let mut servers = Vec::with_capacity(config.servers.len());
         let mut seen = std::collections::BTreeSet::new();
@@ -249,7 +249,7 @@ impl Farm {
             servers,
             console: supplies.console,
             tracker: supplies.tracker,
-            mains: supplies.mains.drop_guard(),
+            power_supply: supplies.power_supply.drop_guard(),
         })
     }
 
@@ -276,7 +276,7 @@ impl Farm {
         for server in self.servers {
             server.server.stop().await;
         }
-        drop(self.mains);
+        drop(self.power_supply);
         self.tracker.close();
         self.tracker.wait().await;
     }
@@ -330,7 +330,7 @@ fn start(
     spec: &ServerSpec,
     listener: TcpListener,
     reader: &Arc<dyn MediaReader>,
-    supplies: &Supplies,
+    supplies: &FarmContext,
 ) -> Result<SimulatedServer, FarmError> {
     use secrecy::ExposeSecret;
     let dmi_serial = spec.dmi_serial.as_deref().unwrap_or(&spec.serial);
@@ -349,13 +349,13 @@ fn start(
         supplies: supplies.clone(),
     });
     let twin_config = spec.twin.as_deref().cloned().unwrap_or_else(|| {
-        TwinConfig::new(&spec.serial, &config.bmc_username, config.bmc_password.expose_secret())
+        SimBmcConfig::new(&spec.serial, &config.bmc_username, config.bmc_password.expose_secret())
     });
     let host: Arc<dyn Host> = match spec.host {
         HostKind::Boots => Arc::new(HostHandle(host)),
         HostKind::Idles => Arc::new(NullHost),
     };
-    let twin = Twin::new(twin_config, host, Arc::clone(reader));
+    let twin = SimBmc::new(twin_config, host, Arc::clone(reader));
     let served = if config.https { twin.serve_tls(listener) } else { twin.serve(listener) };
     let server = served.map_err(|source| FarmError::Serve { serial: spec.serial.clone(), source })?;
     Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), twin, machine, history, server })
@@ -363,11 +363,11 @@ fn start(
 
 /// What all machines of a farm are connected to.
 #[derive(Clone)]
-struct Supplies {
+struct FarmContext {
     tools: Tools,
     console: Console,
     tracker: TaskTracker,
-    mains: CancellationToken,
+    power_supply: CancellationToken,
 }
 
 /// The host side of one machine.
@@ -378,7 +378,7 @@ struct MachineHost {
     history: watch::Sender<VecDeque<BootRecord>>,
     /// Held by the boot that runs, so that the next one waits until it is gone.
     running: Mutex<()>,
-    supplies: Supplies,
+    supplies: FarmContext,
 }
 
 /// What the twin holds.
@@ -414,8 +414,8 @@ impl MachineHost {
     }
 
     /// Runs the maintenance OS until it ends, the BMC takes the power or the farm shuts down.
-    async fn boot_from_media(&self, boot: &BootContext, booted: &str) -> InstallReport {
-        let cancel = self.supplies.mains.child_token();
+    async fn boot_from_media(&self, boot: &BootContext, booted: &str) -> InstallResult {
+        let cancel = self.supplies.power_supply.child_token();
         let media = boot.media.iter();
         let media = MediaBoot {
             generation: boot.generation,

@@ -40,7 +40,7 @@ pub use self::{
     farm::{BootRecord, BootResult, Farm, FarmConfig, FarmError, HostKind, ServerSpec, SimulatedServer},
     machine::{DiskSpec, Machine, NoBootableDisk},
     maintenance_os::{
-        AfterReport, Delivery, InstallReport, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Outcome,
+        AfterReport, Delivery, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Outcome,
         Tools,
     },
 };

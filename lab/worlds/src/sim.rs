@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lab_bmc::{TwinConfig, VENDORS, VendorError};
+use lab_bmc::{SimBmcConfig, VENDORS, VendorError};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
         .into_iter()
         .zip(args.vendors.iter().cycle())
         .map(|(serial, vendor)| {
-            let twin = TwinConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
+            let twin = SimBmcConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
             let mut spec = ServerSpec::new(serial);
             spec.twin = Some(Box::new(twin.in_time(args.time)));
             spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };

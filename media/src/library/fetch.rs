@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use url::Url;
 
 use super::error::FetchFailure;
-use super::incoming::Incoming;
+use super::partial_image::Incoming;
 use super::source::shown;
 use super::{ImportError, ImportedImage, Progress};
 

@@ -17,7 +17,7 @@
 
 mod error;
 mod fetch;
-mod incoming;
+mod partial_image;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -36,9 +36,9 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 
 pub use self::error::{FetchFailure, ImportError, LibraryError};
 use self::fetch::{Fetched, Web};
-use self::incoming::{Incoming, image_path, is_sealed};
+use self::partial_image::{Incoming, image_path, is_sealed};
 use self::source::{Source, Validator};
-use super::body::{Body, ImageDigest, Residence};
+use super::body::{Backing, Body, ImageDigest};
 use super::boot::BootExtents;
 use super::offload::offload;
 
@@ -186,7 +186,8 @@ impl Library {
         std::fs::create_dir_all(dir).map_err(failed("create", dir))?;
         for entry in std::fs::read_dir(dir).map_err(failed("list", dir))? {
             let path = entry.map_err(failed("list", dir))?.path();
-            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(incoming::PREFIX)) {
+            if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(partial_image::PREFIX))
+            {
                 std::fs::remove_file(&path).map_err(failed("remove", &path))?;
             }
         }
@@ -378,7 +379,7 @@ fn open_verified(path: &Path, digest: ImageDigest) -> Result<MaintenanceImage, L
             return Err(LibraryError::Changed { expected: digest, found });
         }
     }
-    let body = Body::new(source, digest, Residence::Disk);
+    let body = Body::new(source, digest, Backing::Disk);
     let boot = BootExtents::of(&body);
     Ok(MaintenanceImage { body, boot })
 }

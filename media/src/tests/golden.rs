@@ -49,7 +49,7 @@ fn the_task_image_of_a_fixed_job_never_changes() {
 #[test]
 fn a_frozen_task_gives_the_same_bytes_after_storage() {
     let frozen = freeze(&task_input()).unwrap();
-    let restored = FrozenTask::from_bytes(&frozen.to_bytes().unwrap()).unwrap();
+    let restored = TaskInputs::from_bytes(&frozen.to_bytes().unwrap()).unwrap();
     assert_eq!(restored, frozen);
     let body = restored.thaw().unwrap();
     assert!(bytes_of(&body) == bytes_of(&plan(&task_input()).unwrap()));
@@ -62,7 +62,7 @@ fn a_frozen_task_whose_bytes_would_differ_is_refused() {
     let text = String::from_utf8(freeze(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
     let moved = text.replacen("\"epoch\":1767323045", "\"epoch\":1767323046", 1);
     assert_ne!(moved, text);
-    let thawed = FrozenTask::from_bytes(moved.as_bytes()).unwrap().thaw();
+    let thawed = TaskInputs::from_bytes(moved.as_bytes()).unwrap().thaw();
     assert!(matches!(thawed, Err(TaskImageError::Changed { .. })));
 }
 
@@ -70,14 +70,14 @@ fn a_frozen_task_whose_bytes_would_differ_is_refused() {
 fn a_frozen_task_that_is_none_is_a_typed_error() {
     let text = String::from_utf8(freeze(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
     let newer = text.replacen("\"format\":1", "\"format\":2", 1);
-    assert!(matches!(FrozenTask::from_bytes(newer.as_bytes()), Err(TaskImageError::Format { found: 2 })));
+    assert!(matches!(TaskInputs::from_bytes(newer.as_bytes()), Err(TaskImageError::Format { found: 2 })));
     for broken in
         [&text[..text.len() / 2], "", "{}", "[]", &text.replacen("\"job.json\",\"", "\"job.json\",\"!", 1)]
     {
-        assert!(matches!(FrozenTask::from_bytes(broken.as_bytes()), Err(TaskImageError::Frozen { .. })));
+        assert!(matches!(TaskInputs::from_bytes(broken.as_bytes()), Err(TaskImageError::Frozen { .. })));
     }
     assert!(matches!(
-        FrozenTask::from_bytes(&vec![b' '; FROZEN_MAX + 1]),
+        TaskInputs::from_bytes(&vec![b' '; INPUTS_MAX + 1]),
         Err(TaskImageError::Frozen { .. })
     ));
 }

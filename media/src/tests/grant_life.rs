@@ -46,8 +46,8 @@ struct EndsMeanwhile {
 }
 
 #[async_trait]
-impl GrantLedger for EndsMeanwhile {
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, LedgerUnavailable> {
+impl GrantStore for EndsMeanwhile {
+    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         let found = self.inner.find(token_hash).await;
         if let Some(grants) = self.grants.lock().unwrap().take() {
             self.inner.end(TASK_TOKEN);
@@ -56,7 +56,7 @@ impl GrantLedger for EndsMeanwhile {
         found
     }
 
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), LedgerUnavailable> {
+    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable> {
         self.inner.record_read(token_hash, reads).await
     }
 }
@@ -108,14 +108,14 @@ async fn a_changed_image_is_refused_for_good() {
 #[tokio::test]
 async fn an_image_planned_a_moment_ago_is_served_without_being_planned_again_and_only_under_its_grant() {
     let world = World::new().await;
-    let (task, image) = freeze_with_body(&task_input()).unwrap();
+    let (task, image) = record_inputs_with_body(&task_input()).unwrap();
     let (token, other) = ("fresh00000000000000000000", "other00000000000000000000");
     // Nothing can be thawed out of these grants: what they serve was there already.
     let unreadable = |token| GrantRecord {
         source: GrantSource::Task { frozen: b"not a frozen task".to_vec() },
         ..task_grant(token, &task)
     };
-    world.grants.keep_ready(&task, image);
+    world.grants.keep_recent(&task, image);
     assert!(matches!(world.grants.open(token).await, Err(GrantError::Unknown)));
     world.ledger.add(GrantRecord { sha256: ImageDigest::new([7; 32]), ..unreadable(other) });
     assert!(matches!(world.grants.open(other).await, Err(GrantError::Task(_))));

@@ -234,7 +234,7 @@ impl ReadObserver for Deaf {
 
 #[tokio::test]
 async fn a_failed_read_breaks_the_connection_instead_of_ending_the_image() {
-    for residence in [Residence::Disk, Residence::Memory] {
+    for residence in [Backing::Disk, Backing::Memory] {
         let body = Body::new(FailingDisk, ImageDigest::new([0; 32]), residence);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -264,7 +264,7 @@ fn image_on_disk() -> (Body, tempfile::NamedTempFile) {
     let content = iso9660::Content::source(iso9660::FileSource::open(file.path()).unwrap());
     tree.add_file("many", content).unwrap();
     let plan = Plan::new(&tree, &Options::new(Profile::Task, "TASK_1", 0)).unwrap();
-    (Body::new(plan, ImageDigest::new([1; 32]), Residence::Disk), file)
+    (Body::new(plan, ImageDigest::new([1; 32]), Backing::Disk), file)
 }
 
 async fn next(body: &mut axum::body::Body) -> Option<Result<Bytes, axum::Error>> {
@@ -275,7 +275,7 @@ async fn next(body: &mut axum::body::Body) -> Option<Result<Bytes, axum::Error>>
 
 fn direct(body: &Body, range: &str, reading: &Reading) -> axum::body::Body {
     let mut request = ::http::Request::get("/").header("range", range).body(()).unwrap().into_parts().0;
-    request.extensions.insert(Promises::new(reading.clone()));
+    request.extensions.insert(FileSending::new(reading.clone()));
     respond(body, &request, Arc::new(Deaf)).into_body()
 }
 

@@ -39,14 +39,14 @@ pub(super) struct FakeLedger {
 }
 
 #[async_trait]
-impl GrantLedger for FakeLedger {
-    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, LedgerUnavailable> {
+impl GrantStore for FakeLedger {
+    async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         self.finds.send_modify(|finds| *finds += 1);
         self.refuse_when_down()?;
         Ok(self.grants.lock().unwrap().get(token_hash).cloned())
     }
 
-    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), LedgerUnavailable> {
+    async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable> {
         self.refuse_when_down()?;
         if let Some(grant) = self.grants.lock().unwrap().get_mut(token_hash) {
             grant.reads = grant.reads.merge(reads);
@@ -89,9 +89,9 @@ impl FakeLedger {
         updates.wait_for(|recorded| recorded.len() >= times).await.unwrap().clone()
     }
 
-    fn refuse_when_down(&self) -> Result<(), LedgerUnavailable> {
+    fn refuse_when_down(&self) -> Result<(), GrantStoreUnavailable> {
         if *self.down.lock().unwrap() {
-            return Err(LedgerUnavailable { reason: "switched off".into() });
+            return Err(GrantStoreUnavailable { reason: "switched off".into() });
         }
         Ok(())
     }
@@ -185,7 +185,7 @@ pub(super) async fn listen(grants: Grants) -> SocketAddr {
         async move {
             let mut request = request.into_parts().0;
             if requests.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
-                request.extensions.insert(Promises::new(Reading::default()));
+                request.extensions.insert(FileSending::new(Reading::default()));
             }
             grants.serve(&request).await
         }
@@ -198,7 +198,7 @@ pub(super) async fn listen(grants: Grants) -> SocketAddr {
 #[derive(Clone, Default)]
 pub(super) struct Reading(pub(super) Arc<AtomicUsize>);
 
-impl PromiseFiles for Reading {
+impl SendFiles for Reading {
     fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
         let mut bytes = vec![0; usize::try_from(length).unwrap().min(100_000)];
         file.read_exact_at(&mut bytes, offset).unwrap();
@@ -226,7 +226,7 @@ pub(super) fn task_input() -> TaskImageInput {
     TaskImageInput { job_id: job.job_id, created_at: job.created_at, files: files.unwrap(), volume_id: None }
 }
 
-pub(super) fn task_grant(token: &str, frozen: &FrozenTask) -> GrantRecord {
+pub(super) fn task_grant(token: &str, frozen: &TaskInputs) -> GrantRecord {
     GrantRecord {
         token_hash: hash(token),
         run_id: document().job_id,

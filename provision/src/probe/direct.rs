@@ -14,10 +14,10 @@ use redfish::{
 use secrecy::SecretString;
 use serde_json::json;
 
-use super::super::site::base_url_towards;
+use super::super::services::base_url_towards;
 use super::super::slots::Learned;
-use super::doctor::{Findings, TrialMedium, Trials, examine};
-use super::{Probed, Subject, Trouble, card, tiny, trouble};
+use super::checks::{AllowedChanges, Findings, TestMedium, examine};
+use super::{ProbeResult, Subject, Trouble, card, test_image, trouble};
 use engine::model::Time;
 use media::{Artifact, Body, MediaToken, ReadObserver, Suffix, media_path, media_url, respond};
 
@@ -97,7 +97,7 @@ async fn leave(bmc: &Bmc) {
 }
 
 /// Looks at a BMC without changing anything.
-pub async fn probe(target: &Target, capture: bool, now: Time) -> Result<Probed, Trouble> {
+pub async fn probe(target: &Target, capture: bool, now: Time) -> Result<ProbeResult, Trouble> {
     let connection = connect(target).await?;
     let unspecified = SocketAddr::new(unspecified(connection.peer), 80);
     let media_base = base_url_towards(unspecified, connection.peer).map_err(|why| Trouble {
@@ -115,7 +115,7 @@ pub async fn probe(target: &Target, capture: bool, now: Time) -> Result<Probed, 
     let card = card(&connection.bmc, &subject, &connection.recorder).await;
     leave(&connection.bmc).await;
     let capture = capture.then(|| connection.recorder.capture(uuid::Uuid::new_v4().as_u64_pair().0));
-    Ok(Probed { card: card?, capture })
+    Ok(ProbeResult { card: card?, capture })
 }
 
 /// Makes every check, with a media listener on `listen` (port 0: any) for as long as it takes.
@@ -147,7 +147,8 @@ pub async fn doctor(
         learned: Learned::default(),
         now,
     };
-    let findings = examine(&connection.bmc, &subject, &Trials { medium: Ok(&served), write_boot }).await;
+    let findings =
+        examine(&connection.bmc, &subject, &AllowedChanges { medium: Ok(&served), write_boot }).await;
     leave(&connection.bmc).await;
     serving.abort();
     Ok(findings)
@@ -175,7 +176,7 @@ struct Shared {
 impl Served {
     fn new(base: &str, now: Time) -> Result<Self, String> {
         let id = uuid::Uuid::new_v4();
-        let image = tiny::image(id, now).map_err(|why| why.to_string())?;
+        let image = test_image::image(id, now).map_err(|why| why.to_string())?;
         let body = image.thaw().map_err(|why| why.to_string())?;
         let token = MediaToken::parse(&id.simple().to_string()).ok_or("the drawn token is not one")?;
         let url = media_url(base, &token, Artifact::Task, Suffix::Iso).map_err(|why| why.to_string())?;
@@ -199,7 +200,7 @@ impl ReadObserver for Shared {
 }
 
 #[async_trait]
-impl TrialMedium for Served {
+impl TestMedium for Served {
     fn url(&self) -> &str {
         &self.url
     }

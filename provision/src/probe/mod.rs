@@ -8,23 +8,23 @@
 //! The same for a registered server (through its gate, with the session of a job that is at work there) and for an address
 //! that nobody has registered.
 
+pub mod checks;
 mod clock;
 pub mod direct;
-pub mod doctor;
-mod sentences;
-pub(super) mod tiny;
+mod problems;
+pub(super) mod test_image;
 
 use redfish::{Bmc, Discovery, Recorder, SerialMatch, Slot, SystemSelector};
 use serde_json::{Value, json};
 
 use super::bmc::ConnectError;
-use super::site::Site;
-use super::slots::{Learned, NoPlan, Plans};
+use super::services::Site;
+use super::slots::{Learned, NoPlan, SlotPlans};
 use super::steps::{bmc_address, plans};
 use engine::model::{Server, Time};
 
 pub(super) use clock::skew;
-pub use sentences::{Trouble, trouble};
+pub use problems::{Trouble, trouble};
 
 /// About what is asked.
 pub struct Subject<'a> {
@@ -42,7 +42,7 @@ pub struct Subject<'a> {
 
 /// What a probe found.
 #[derive(Clone, Debug)]
-pub struct Probed {
+pub struct ProbeResult {
     /// The capability card.
     pub card: Value,
     /// The redacted resources, if they were asked for.
@@ -103,7 +103,7 @@ pub async fn card(bmc: &Bmc, subject: &Subject<'_>, recorder: &Recorder) -> Resu
 }
 
 /// The plans a job would choose from; none where a job would stop before it plans.
-pub(super) fn plan_of(bmc: &Bmc, discovery: &Discovery, subject: &Subject<'_>) -> Result<Plans, NoPlan> {
+pub(super) fn plan_of(bmc: &Bmc, discovery: &Discovery, subject: &Subject<'_>) -> Result<SlotPlans, NoPlan> {
     bmc.check(discovery, subject.media_base).map_err(|error| {
         let Trouble { sentence, next_action, .. } = trouble(&error, subject.serial);
         NoPlan { why: sentence, next: next_action }
@@ -111,7 +111,7 @@ pub(super) fn plan_of(bmc: &Bmc, discovery: &Discovery, subject: &Subject<'_>) -
     plans(&discovery.slots, subject.media_base, &subject.learned)
 }
 
-fn shown_plan(plans: &Result<Plans, NoPlan>) -> Value {
+fn shown_plan(plans: &Result<SlotPlans, NoPlan>) -> Value {
     match plans {
         Ok(plans) => {
             let best = plans.best();
@@ -172,7 +172,7 @@ fn limits(bmc: &Bmc, account: Option<&redfish::Account>) -> Value {
 
 impl Site {
     /// Looks at the BMC of a registered server, without changing anything.
-    pub async fn probe(&self, server: &Server, capture: bool, now: Time) -> Result<Probed, Trouble> {
+    pub async fn probe(&self, server: &Server, capture: bool, now: Time) -> Result<ProbeResult, Trouble> {
         let serial = server.serial.as_str();
         let mut recorder = None;
         let connected = self.bmcs.reader(server, Some(&mut recorder)).await.map_err(|why| match why {
@@ -192,7 +192,7 @@ impl Site {
         let card = card(&connected.bmc, &subject, &recorder).await;
         self.bmcs.give_back(&server.serial, &connected.bmc).await;
         let capture = capture.then(|| recorder.capture(uuid::Uuid::new_v4().as_u64_pair().0));
-        Ok(Probed { card: card?, capture })
+        Ok(ProbeResult { card: card?, capture })
     }
 
     /// Where the server's BMC would read media.

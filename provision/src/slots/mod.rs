@@ -9,7 +9,7 @@
 //!                            +    single  the maintenance image with the task in it, in one CD after the other
 //! ```
 //!
-//! [`plan`] lists, [`Plans::after`] picks the next one once a slot has refused. Invariants: the boot image is always in a
+//! [`plan`] lists, [`SlotPlans::after`] picks the next one once a slot has refused. Invariants: the boot image is always in a
 //! slot the host sees as a CD, and in a lower one than a task image in a CD (firmware boots the first CD it finds); no slot
 //! is used twice in a plan; the list is bounded; the same facts give the same list. What a BMC's profile forbids (slots,
 //! schemes, ports) is settled before: the client closes such slots, and its check of the BMC refuses such URLs.
@@ -143,11 +143,11 @@ pub(crate) struct Choice {
 
 /// All ways, the best first; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plans {
+pub(crate) struct SlotPlans {
     list: Vec<Choice>,
 }
 
-impl Plans {
+impl SlotPlans {
     /// The best one.
     pub(crate) fn best(&self) -> &Choice {
         &self.list[0]
@@ -186,7 +186,7 @@ struct Usable<'a> {
 }
 
 /// Every way in which the images can get to the machine.
-pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<Plans, NoPlan> {
+pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<SlotPlans, NoPlan> {
     let (usable, dropped) = sorted_out(facts);
     let cds: Vec<&Slot> = usable.iter().filter(|usable| usable.cd).map(|usable| usable.slot).collect();
     let usbs: Vec<&Slot> = usable.iter().filter(|usable| !usable.cd).map(|usable| usable.slot).collect();
@@ -208,7 +208,7 @@ pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<Plans, NoPlan> {
     let reason = single_reason(facts, others.is_empty() && usbs.is_empty(), &dropped);
     list.extend(cds.iter().map(|slot| choice(SlotPlan::Single, slot, None, reason.clone())));
     list.truncate(PLANS_MAX);
-    Ok(Plans { list })
+    Ok(SlotPlans { list })
 }
 
 /// What can be used, lowest first, and what was dropped with the reason.

@@ -46,7 +46,7 @@ fn row(what: &'static str, slots: Vec<Slot>) -> Row {
 }
 
 impl Row {
-    fn plan(&self) -> Result<Plans, NoPlan> {
+    fn plan(&self) -> Result<SlotPlans, NoPlan> {
         plan(&Capabilities { slots: &self.slots, scheme: self.scheme, learned: &self.learned })
     }
 

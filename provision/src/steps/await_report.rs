@@ -8,11 +8,11 @@ use redfish::PowerState;
 use serde_json::{Value, json};
 
 use super::super::class;
-use super::super::fault::failure;
+use super::super::classify::failure;
 use super::super::report::SIGNAL;
-use super::super::site::Site;
+use super::super::services::Site;
 use super::super::waits;
-use super::{known_host, power_on_turn, reading_policy};
+use super::{discovered_bmc, power_on_permit, reading_policy};
 use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, Wait};
 use engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 
@@ -52,8 +52,8 @@ impl Step for AwaitReport {
             detail: "the host was powered on; the maintenance OS has not reported yet".to_owned(),
         }));
         report.events = seen;
-        if settling.is_none() && context.has_turn(&power_on_turn()) {
-            report = report.effect(Effect::TurnOver { resource: power_on_turn() });
+        if settling.is_none() && context.has_permit(&power_on_permit()) {
+            report = report.effect(Effect::PermitReleased { resource: power_on_permit() });
         }
         report
     }
@@ -78,7 +78,7 @@ impl AwaitReport {
     /// How long the host still counts as powering on, if it took a turn for it.
     fn settling(&self, context: &StepContext) -> Option<Duration> {
         let limits = &self.0.settings.limits;
-        if limits.power_ons.is_none() || !context.has_turn(&power_on_turn()) {
+        if limits.power_ons.is_none() || !context.has_permit(&power_on_permit()) {
             return None;
         }
         let on = context.snapshot.evidence("redfish.power-on").filter_map(|record| record.ended_at).max();
@@ -88,7 +88,7 @@ impl AwaitReport {
 
     /// What became of media and power while nobody looked; told, never acted on.
     async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
-        let (host, found) = match known_host(STEP, &self.0, context).await {
+        let (host, found) = match discovered_bmc(STEP, &self.0, context).await {
             Ok(known) => known,
             Err(report) => return vec![unseen(&report.verdict)],
         };
@@ -96,14 +96,14 @@ impl AwaitReport {
         for uri in std::iter::once(&found.boot_slot).chain(found.task_slots.first()) {
             match host.bmc.slot(uri).await {
                 Ok(slot) if slot.is_empty() => seen.push(NewEvent::warn(
-                    "redfish.medium-lost",
+                    "redfish.media-reinserted",
                     format!(
                         "slot {} no longer holds its medium; an installation under way may miss it",
                         slot.id
                     ),
                 )),
                 Ok(_) => {}
-                Err(error) => return vec![NewEvent::warn("redfish.unseen", error.to_string())],
+                Err(error) => return vec![NewEvent::warn("redfish.observe-failed", error.to_string())],
             }
         }
         match host.bmc.power_state(&found.discovery.system).await {
@@ -112,7 +112,7 @@ impl AwaitReport {
                 "the host is off although it has not reported; nothing is done about it",
             )),
             Ok(_) => {}
-            Err(error) => seen.push(NewEvent::warn("redfish.unseen", error.to_string())),
+            Err(error) => seen.push(NewEvent::warn("redfish.observe-failed", error.to_string())),
         }
         if seen.is_empty() {
             seen.push(NewEvent::info("redfish.observed", "looked at the BMC: host on, media in place"));
@@ -128,14 +128,14 @@ pub(super) fn unseen(verdict: &Verdict) -> NewEvent {
         Verdict::Wait(wait) => wait.detail.clone(),
         _ => "the BMC could not be looked at".to_owned(),
     };
-    NewEvent::warn("redfish.unseen", why)
+    NewEvent::warn("redfish.observe-failed", why)
 }
 
 /// The BMC could not be looked at in time.
 pub(super) fn too_slow() -> NewEvent {
     let message =
         format!("the BMC could not be looked at within {} s; the job goes on waiting", LOOK.as_secs());
-    NewEvent::warn("redfish.unseen", message)
+    NewEvent::warn("redfish.observe-failed", message)
 }
 
 /// What follows from a report.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::fault::unless_busy;
-use super::super::site::Site;
+use super::super::classify::from_redfish_change;
+use super::super::services::Site;
 use super::super::waits;
-use super::{bmc_policy, known_host, settled, settling, step};
+use super::{bmc_policy, discovered_bmc, settled, settling, step};
 use engine::model::NewEvent;
 use engine::{StepContext, StepReport};
 
@@ -19,12 +19,12 @@ step!(
 );
 
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     let set = host
         .bmc
         .boot_media_once(&found.discovery, &found.boot_slot)
         .await
-        .map_err(|error| unless_busy(STEP, &error))?;
+        .map_err(|error| from_redfish_change(STEP, &error))?;
     if !set.confirmed {
         return Ok(settling(
             &waits::BOOT_OVERRIDE,

@@ -15,16 +15,18 @@ use redfish::{PowerState, ResetType};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::evidence::{Built, Discovered, Mounted, PowerAsked, Validated};
-use super::super::fault::{failure, of_redfish, unavailable, unless_busy};
-use super::super::site::Site;
+use super::super::classify::{failure, from_redfish, from_redfish_change, unavailable};
+use super::super::outputs::{Built, Discovered, Mounted, PowerRequest, Validated};
+use super::super::services::Site;
 use super::super::waits;
 use super::eject::empty;
 use super::iso_build::Use;
 use super::mount::lost;
 use super::power::{ask, due, force_off, granted, is_up, power_state};
-use super::replan::{replans, uses};
-use super::{Host, class, cleanup_policy, input, known_host, last_policy, server, settled, settling, step};
+use super::slot_fallback::{slot_fallbacks, uses};
+use super::{
+    Host, class, cleanup_policy, discovered_bmc, input, last_policy, server, settled, settling, step,
+};
 use engine::model::{
     Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, StepRecord, Time,
 };
@@ -92,12 +94,12 @@ pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
 /// Whether this job told a slot to take an image so recently that an empty one may be about to show it: nobody has seen it in.
 fn coming_in(context: &StepContext, uri: &str, lag: Duration) -> bool {
     let recently = |sent: Time| context.now().since(sent) < lag;
-    let put_back = context
+    let reinsert = context
         .snapshot
         .evidence("redfish.power-on")
-        .filter_map(|record| PowerAsked::deserialize(&record.evidence).ok()?.put_back_at)
+        .filter_map(|record| PowerRequest::deserialize(&record.evidence).ok()?.reinserted_at)
         .any(recently);
-    put_back
+    reinsert
         || inserts(&context.snapshot).any(|(record, mounted)| {
             let unseen = record.phase != StepPhase::Done && !mounted.refused;
             unseen && mounted.slot == uri && recently(mounted.sent_at)
@@ -113,16 +115,16 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     if !touched(&context.snapshot) {
         return Ok(StepReport::skipped());
     }
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     let system = &found.discovery.system;
-    let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let mut asked: PowerRequest = context.own().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
     let now = context.now();
-    let waited = asked.graceful_over && asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
+    let waited = asked.graceful_answered && asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
     if !graceful || waited || asked.sent > 0 {
         return force_off(STEP, context, &host, system).await;
     }
-    let state = host.bmc.power_state(system).await.map_err(|error| of_redfish(STEP, &error))?;
+    let state = host.bmc.power_state(system).await.map_err(|error| from_redfish(STEP, &error))?;
     // Whoever was asked to shut down had been seen on.
     if state == PowerState::Off && asked.graceful_at.is_none() && coming_up(context, &host) {
         let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
@@ -133,11 +135,11 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
     }
     let again = asked.graceful_at.is_some();
     // One that may never have left is sent again: the alternative is to cut the power of a system that would have gone down.
-    if !asked.graceful_over {
+    if !asked.graceful_answered {
         asked.graceful_at = Some(now);
         context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
         let sent = host.bmc.reset(system, ResetType::GracefulShutdown).await;
-        asked.graceful_over = true;
+        asked.graceful_answered = true;
         match sent {
             Ok(reset) if reset.confirmed => {
                 let event = NewEvent::info("redfish.power", "host shut down gracefully, read back");
@@ -150,10 +152,10 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
             Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
             // Not now, and certainly not done: the next try asks again.
             Err(error) if !error.maybe_applied() => {
-                (asked.graceful_at, asked.graceful_over) = (None, false);
-                return Err(unless_busy(STEP, &error).leaving(json!(asked)));
+                (asked.graceful_at, asked.graceful_answered) = (None, false);
+                return Err(from_redfish_change(STEP, &error).leaving(json!(asked)));
             }
-            Err(error) => return Err(of_redfish(STEP, &error).leaving(json!(asked))),
+            Err(error) => return Err(from_redfish(STEP, &error).leaving(json!(asked))),
         }
     }
     Ok(settling(&waits::SHUTDOWN, POWER_WITHIN, "the host was asked to shut down and has not yet")
@@ -164,7 +166,7 @@ async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport
 fn coming_up(context: &StepContext, host: &Host) -> bool {
     let under_way = host.bmc.profile().mutation_timeout;
     context.snapshot.evidence("redfish.power-on").any(|record| {
-        let asked: PowerAsked = Deserialize::deserialize(&record.evidence).unwrap_or_default();
+        let asked: PowerRequest = Deserialize::deserialize(&record.evidence).unwrap_or_default();
         let unseen = asked.unseen || record.phase != StepPhase::Done;
         // A BMC may carry a request out as late as it answers it; another sign of the start was seen at the end of the step.
         let carried_out = asked.sent_at.map(|sent| record.ended_at.max(Some(sent.plus(under_way))));
@@ -188,20 +190,20 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     if slots.is_empty() {
         return Ok(StepReport::skipped());
     }
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     let state = host
         .bmc
-        .power_state_lately(&found.discovery.system)
+        .power_state_cached(&found.discovery.system)
         .await
-        .map_err(|error| of_redfish(STEP, &error))?;
-    let believed = context.earlier::<PowerAsked>("cleanup.power-off").is_some_and(|asked| asked.unseen);
+        .map_err(|error| from_redfish(STEP, &error))?;
+    let believed = context.earlier::<PowerRequest>("cleanup.power-off").is_some_and(|asked| asked.unseen);
     if is_up(state) || (state != PowerState::Off && !believed) {
         return Err(not_now(STEP, "the host is not off; media are not taken from under a running system"));
     }
     let ours = our_urls(site, context);
     let mut ejected = 0;
     let mut report = StepReport::done();
-    let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| of_redfish(STEP, &error))?;
+    let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| from_redfish(STEP, &error))?;
     for slot in &shown {
         if slot.is_empty() {
             let profile = host.bmc.profile();
@@ -241,7 +243,7 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
     let found = context.earlier::<Discovered>("redfish.discover");
     let uses = found.as_ref().map_or(vec![Use::FIRST], |found| uses(found, &context.snapshot));
     let first = found.and_then(|found| found.spliced).map(|spliced| spliced.identity);
-    let later = replans(&context.snapshot).into_iter().filter_map(|replanned| replanned.spliced);
+    let later = slot_fallbacks(&context.snapshot).into_iter().filter_map(|replanned| replanned.spliced);
     let boots = first.into_iter().chain(later).chain([validated.boot_digest.clone()]);
     let images: Vec<(Artifact, String)> = boots
         .map(|digest| (Artifact::Boot, digest))
@@ -264,17 +266,17 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
 async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.boot-override";
     let ours = announced(&context.snapshot, "redfish.boot-override");
-    if !ours && (!touched(&context.snapshot) || !owes(site, context, STEP).await?) {
+    if !ours && (!touched(&context.snapshot) || !is_pending(site, context, STEP).await?) {
         return Ok(StepReport::skipped());
     }
-    let (host, found) = known_host(STEP, site, context).await?;
-    let failed = |error: redfish::RedfishError| unless_busy(STEP, &error);
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
+    let failed = |error: redfish::RedfishError| from_redfish_change(STEP, &error);
     let (discovery, slot) = (&found.discovery, found.boot_slot.as_str());
-    let lead = host.bmc.boot_lead_lately(discovery, slot).await.map_err(failed)?;
+    let lead = host.bmc.next_boot_source_cached(discovery, slot).await.map_err(failed)?;
     if lead.is_none_or(|lead| !lead.is_active()) {
         return Ok(StepReport::done());
     }
-    let cleared = host.bmc.clear_boot_lead(discovery, slot).await.map_err(failed)?;
+    let cleared = host.bmc.clear_next_boot_source(discovery, slot).await.map_err(failed)?;
     if !cleared.confirmed {
         let detail = "the one-time boot was cleared, a read still shows it";
         return Ok(settling(&waits::BOOT_OVERRIDE, host.bmc.profile().read_back_lag, detail));
@@ -285,22 +287,23 @@ async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepRe
 async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.power-on";
     let snapshot = &context.snapshot;
-    let was_off = context.earlier::<Discovered>("redfish.discover").is_some_and(|found| found.found_off);
+    let was_off = context.earlier::<Discovered>("redfish.discover").is_some_and(|found| found.was_off);
     let announced_off = announced(snapshot, "redfish.power-off");
     if !touched(snapshot) && (!announced_off || was_off) {
         return Ok(StepReport::skipped());
     }
-    if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) && !owes(site, context, STEP).await? {
+    if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) && !is_pending(site, context, STEP).await?
+    {
         let off = snapshot.evidence("cleanup.power-off").any(|record| record.phase == StepPhase::Done);
         let message =
             if off { "host left off, as it was found" } else { "host not powered on: it was found off" };
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.power", message)));
     }
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     let system = &found.discovery.system;
-    let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let mut asked: PowerRequest = context.own().unwrap_or_default();
     let state =
-        power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
+        power_state(context, &host, system, &asked).await.map_err(|error| from_redfish(STEP, &error))?;
     if is_up(state) {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
     }
@@ -334,7 +337,7 @@ async fn still_mounted(
     let ours = our_urls(site, context);
     for uri in filled(&context.snapshot) {
         // The eject before has read it back, if that was not long ago.
-        let slot = host.bmc.slot_lately(&uri).await.map_err(|error| of_redfish(step, &error))?;
+        let slot = host.bmc.slot_cached(&uri).await.map_err(|error| from_redfish(step, &error))?;
         if ours.iter().any(|url| slot.may_hold(url)) {
             return Err(not_now(step, "a medium of this job is still mounted; the host would boot it again"));
         }
@@ -358,7 +361,7 @@ async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
     let debt = debt(&context.snapshot, server.as_ref().map_or(Vec::new(), owed));
     if debt.is_some() || touched(&context.snapshot) {
-        report = report.effect(Effect::ServerDebt { serial, debt });
+        report = report.effect(Effect::CleanupPending { serial, debt });
     }
     report.then = Some(AfterCommit(Arc::new(move || {
         grants.end(run.0);
@@ -388,7 +391,7 @@ fn debt(snapshot: &Snapshot, owed: Vec<String>) -> Option<Value> {
 }
 
 /// Whether an earlier job owes this step to the server: this one does it, or owes it in its turn.
-async fn owes(site: &Site, context: &StepContext, step: &str) -> Result<bool, StepReport> {
+async fn is_pending(site: &Site, context: &StepContext, step: &str) -> Result<bool, StepReport> {
     let server = server(step, site, &input(step, context)?.server).await?;
     let remaining = server.debt.as_ref().and_then(|debt| debt.get("remaining")?.as_array());
     Ok(remaining.is_some_and(|remaining| remaining.iter().any(|left| left == step)))

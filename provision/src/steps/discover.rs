@@ -5,12 +5,12 @@ use std::sync::Arc;
 use redfish::{Discovery, PowerState, SerialMatch, SystemSelector};
 use serde_json::json;
 
-use super::super::evidence::{Discovered, SplicedBoot, Validated};
-use super::super::fault::{failure, of_redfish};
-use super::super::site::Site;
+use super::super::classify::{failure, from_redfish};
+use super::super::outputs::{Discovered, SplicedBootGrant, Validated};
+use super::super::services::Site;
 use super::super::slots::{Learned, SlotPlan};
 use super::iso_build::Use;
-use super::replan::{plans, splice, tell};
+use super::slot_fallback::{plans, splice, tell};
 use super::{class, host, left, reading_policy, settled, step};
 use engine::model::{Effect, NewEvent, Server};
 use engine::{StepContext, StepReport};
@@ -27,7 +27,7 @@ step!(
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     let host = host(STEP, site, context).await?;
     let selector = SystemSelector::serial(host.server.serial.as_str());
-    let failed = |error: redfish::RedfishError| of_redfish(STEP, &error);
+    let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
     let mut discovery = host.bmc.discover(&selector).await.map_err(failed)?;
     let unverified = right_machine(&host.server, &discovery)?;
     let validated: Validated = left(STEP, context, "validate")?;
@@ -44,9 +44,9 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         SlotPlan::Single => Some(splice(STEP, site, context, Use::FIRST).await?),
         SlotPlan::Dual | SlotPlan::CdUsb => None,
     };
-    let found_off = discovery.system.power_state == PowerState::Off;
+    let was_off = discovery.system.power_state == PowerState::Off;
     let model = discovery.system.model.clone().unwrap_or_else(|| "unknown model".to_owned());
-    let state = if found_off { "off" } else { "on" };
+    let state = if was_off { "off" } else { "on" };
     let message = format!(
         "{model}, host {state}; plan {} with slots {}: {}",
         choice.plan.as_str(),
@@ -65,7 +65,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     }
     let serial = host.server.serial.clone();
     let bmc_address = host.server.bmc_address.clone();
-    let spliced = splice.as_ref().map(|splice| SplicedBoot {
+    let spliced = splice.as_ref().map(|splice| SplicedBootGrant {
         identity: splice.identity.clone(),
         grant: splice.grant.token_hash.clone(),
     });
@@ -76,7 +76,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         reason: choice.reason,
         boot_slot: choice.boot,
         task_slots: choice.task.into_iter().collect(),
-        found_off,
+        was_off,
         spliced,
         attempt: 1,
         learned,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use redfish::{ErrorKind, Slot};
 
-use super::super::fault::of_redfish;
-use super::super::site::Site;
+use super::super::classify::from_redfish;
+use super::super::services::Site;
 use super::super::waits;
 use super::cleanup::{filled, owed};
-use super::{Host, bmc_policy, known_host, settled, settling, step};
+use super::{Host, bmc_policy, discovered_bmc, settled, settling, step};
 use engine::model::NewEvent;
 use engine::{StepContext, StepReport};
 
@@ -22,7 +22,7 @@ step!(
 );
 
 async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     let mut report = StepReport::done();
     // What this job has filled under an earlier plan goes too.
     let mut slots = filled(&context.snapshot);
@@ -38,10 +38,10 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     for uri in &slots {
         let looked = match context.waited.is_none() && !context.reentered {
             // Discovery has read it a moment ago, and who mounts reads it again.
-            true => host.bmc.slot_lately(uri).await,
+            true => host.bmc.slot_cached(uri).await,
             false => host.bmc.slot(uri).await,
         };
-        let slot = looked.map_err(|error| of_redfish(STEP, &error))?;
+        let slot = looked.map_err(|error| from_redfish(STEP, &error))?;
         if slot.is_empty() {
             continue;
         }
@@ -70,7 +70,7 @@ pub(super) async fn empty(
         Ok(ejected) if ejected.confirmed => return Ok(None),
         Ok(_) => {}
         Err(error) if told && matches!(error.kind, ErrorKind::Refused { .. }) => {}
-        Err(error) => return Err(of_redfish(step, &error)),
+        Err(error) => return Err(from_redfish(step, &error)),
     }
     let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
     Ok(Some(settling(&waits::EJECT, host.bmc.profile().read_back_lag, detail)))

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use super::super::evidence::{Built, Validated};
-use super::super::fault::failure;
+use super::super::classify::failure;
 use super::super::order::JobInput;
-use super::super::site::Site;
+use super::super::outputs::{Built, Validated};
+use super::super::services::Site;
 use super::super::slots::SlotPlan;
 use super::validate::ImageName;
 use super::{class, input, left, own_policy, settled, step};
 use engine::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
 use engine::{StepContext, StepReport};
-use media::{self, Body, FrozenTask, JobDocument, MediaToken, RegistryAccess, RenderInput, TaskImageInput};
+use media::{self, Body, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs};
 use recipe::{Payload, Recipe};
 use secrets::{JOB_USERNAME, seal, token_hash};
 
@@ -81,7 +81,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         Some(folder) => Some(write_file(folder, context, &frozen, body.clone()).await?),
         None => None,
     };
-    site.grants.keep_ready(&frozen, body);
+    site.grants.keep_recent(&frozen, body);
     let sealed = frozen.to_bytes().map_err(broken)?;
     let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len(), Use::FIRST)?;
     let boot =
@@ -105,7 +105,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         .effect(Effect::GrantIssued(Box::new(boot)));
     if let Some((repository, password)) = pull {
         let token_hash = token_hash(password.expose_secret());
-        report = report.effect(Effect::PullGranted { token_hash, repository });
+        report = report.effect(Effect::PullGrantIssued { token_hash, repository });
     }
     Ok(report)
 }
@@ -113,7 +113,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
 /// The task image of a job.
 pub(crate) struct TaskImage {
     /// What it is made of.
-    pub(crate) frozen: FrozenTask,
+    pub(crate) frozen: TaskInputs,
     /// Its bytes.
     pub(super) body: Body,
     /// The repository its maintenance OS may pull from, and the password in it.
@@ -212,7 +212,7 @@ fn document(
         controller_ca: site.settings.controller_ca.clone(),
         webhook_url: format!("{base}/api/v1/status-webhook/{}", asked.server),
         webhook_token: site.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
-        registry: pull_password.map(|password| RegistryAccess {
+        registry: pull_password.map(|password| PullAccess {
             url: base.clone(),
             username: JOB_USERNAME.to_owned(),
             password: password.expose_secret().to_owned(),
@@ -228,7 +228,7 @@ fn freeze(
     (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
-) -> Result<(FrozenTask, Body), StepReport> {
+) -> Result<(TaskInputs, Body), StepReport> {
     let schema = site.schemas.text(&recipe.schema_id).ok_or_else(|| broken("its schema is gone"))?;
     let bytes = |payload: &Option<Payload>| payload.as_ref().map(|payload| payload.as_bytes().to_vec());
     let (user_data, network_config, vendor_data) =
@@ -245,20 +245,20 @@ fn freeze(
         ks_cfg: ks_cfg.as_deref(),
     })
     .map_err(broken)?;
-    media::freeze_with_body(&TaskImageInput {
+    media::record_inputs_with_body(&TaskImageInput {
         job_id: id.0,
         created_at: created_at.timestamp(),
         files,
         volume_id: recipe.media_label.map(|label| label.as_str().to_owned()),
     })
-    .map_err(|why| broken(engine::model::chain(&why)))
+    .map_err(|why| broken(engine::model::error_chain(&why)))
 }
 
 /// Writes the image beside its description (`TASK_ISO_MODE=file`): temporary name, fsync, rename.
 async fn write_file(
     folder: &std::path::Path,
     context: &StepContext,
-    frozen: &FrozenTask,
+    frozen: &TaskInputs,
     body: Body,
 ) -> Result<String, StepReport> {
     let id = context.snapshot.run.id;

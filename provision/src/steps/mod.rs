@@ -5,8 +5,8 @@
     reason = "a step that cannot go on returns its report early, by `?`; it is made once"
 )]
 
+mod await_completion;
 mod await_report;
-mod await_signs;
 mod boot_override;
 mod cleanup;
 mod discover;
@@ -14,8 +14,8 @@ mod eject;
 mod iso_build;
 mod mount;
 mod power;
-mod put_back;
-mod replan;
+mod reinsert;
+mod slot_fallback;
 mod validate;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -24,8 +24,8 @@ use std::time::Duration;
 use redfish::Bmc;
 use serde::Deserialize;
 
+pub(super) use await_completion::AwaitCompletion;
 pub(super) use await_report::AwaitReport;
-pub(super) use await_signs::AwaitSigns;
 pub(super) use boot_override::SetBootOverride;
 pub(super) use cleanup::{CleanupBootOverride, CleanupEject, CleanupGrant, CleanupPowerOff, CleanupPowerOn};
 pub(super) use discover::Discover;
@@ -34,20 +34,20 @@ pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
 pub(super) use iso_build::{TaskImage, task_image};
 pub(super) use mount::{MountMaintenance, MountTask};
-pub use power::power_on_turn;
+pub use power::power_on_permit;
 pub(super) use power::{PowerOff, PowerOn};
-pub(super) use replan::plans;
-pub use replan::slot_plan;
+pub(super) use slot_fallback::plans;
+pub use slot_fallback::slot_plan;
 pub(super) use validate::ImageName;
 pub(super) use validate::Validate;
 
 use super::bmc::ConnectError;
 use super::class;
-use super::evidence::Discovered;
-use super::fault::{failure, of_redfish, unavailable};
+use super::classify::{failure, from_redfish, unavailable};
 use super::order::JobInput;
+use super::outputs::Discovered;
 use super::profiles;
-use super::site::Site;
+use super::services::Site;
 use engine::model::{Effect, Serial, Server};
 use engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
 
@@ -166,7 +166,7 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
             why.to_string(),
             format!("correct it with `shoal server update {serial}`"),
         )),
-        ConnectError::Bmc(why) => of_redfish(step, &why),
+        ConnectError::Bmc(why) => from_redfish(step, &why),
     })?;
     let learned = connected
         .learned_fingerprint
@@ -175,7 +175,7 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
 }
 
 /// The BMC and what was discovered of it.
-async fn known_host(
+async fn discovered_bmc(
     step: &str,
     site: &Site,
     context: &StepContext,
@@ -195,7 +195,7 @@ async fn known_host(
         )));
     }
     host.bmc.recall(&found.discovery);
-    let found = replan::in_force(&context.snapshot, found);
+    let found = slot_fallback::in_force(&context.snapshot, found);
     Ok((host, found))
 }
 
@@ -248,11 +248,11 @@ macro_rules! step {
             }
 
             async fn run(&self, context: &engine::StepContext) -> engine::StepReport {
-                crate::fault::naming(settled($run(&self.0, context).await), context)
+                crate::classify::naming(settled($run(&self.0, context).await), context)
             }
 
             fn overdue(&self, _: &engine::model::Snapshot, wait: &engine::model::Wait) -> engine::StepReport {
-                crate::fault::overdue(wait)
+                crate::classify::overdue(wait)
             }
         }
     };

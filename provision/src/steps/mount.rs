@@ -5,14 +5,14 @@ use std::sync::Arc;
 use redfish::InsertOptions;
 use serde_json::json;
 
-use super::super::evidence::{Built, Discovered, Mounted, Validated};
-use super::super::fault::{failure, of_redfish};
-use super::super::site::Site;
+use super::super::classify::{failure, from_redfish};
+use super::super::outputs::{Built, Discovered, Mounted, Validated};
+use super::super::services::Site;
 use super::super::slots::Refusal;
 use super::super::waits;
 use super::iso_build::Use;
-use super::replan::{in_force, outdated, refusal, take_next};
-use super::{Host, bmc_policy, class, known_host, left, settled, settling, step};
+use super::slot_fallback::{in_force, next_plan, outdated, refusal};
+use super::{Host, bmc_policy, class, discovered_bmc, left, settled, settling, step};
 use engine::model::{Artifact, NewEvent};
 use engine::{StepContext, StepReport};
 use media::{self, Suffix};
@@ -34,7 +34,7 @@ step!(
 async fn maintenance(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.mount.maintenance";
     let validated: Validated = left(STEP, context, "validate")?;
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     if outdated(context, &found) {
         return Ok(StepReport::skipped());
     }
@@ -48,7 +48,7 @@ async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Ste
     let Some(image) = Image::of_task(&built, &found).filter(|_| !outdated(context, &found)) else {
         return Ok(StepReport::skipped());
     };
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     mount(STEP, site, context, &host, &found, &image).await
 }
 
@@ -122,7 +122,7 @@ async fn mount(
         Ok(report) => Ok(host.report(report)),
         Err(Refused::Report(report)) => Err(*report),
         Err(Refused::Definitely(refusal)) => {
-            take_next(step, site, context, host, found, *refusal, image.what).await
+            next_plan(step, site, context, host, found, *refusal, image.what).await
         }
     }
 }
@@ -142,10 +142,10 @@ async fn mount_into(
     url: &str,
     what: &str,
 ) -> Result<StepReport, Refused> {
-    let failed = |error: &redfish::RedfishError| Refused::Report(Box::new(of_redfish(step, error)));
+    let failed = |error: &redfish::RedfishError| Refused::Report(Box::new(from_redfish(step, error)));
     let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri && !mounted.refused);
     let looked = match sent_before {
-        None => host.bmc.slot_lately(uri).await,
+        None => host.bmc.slot_cached(uri).await,
         Some(_) => host.bmc.slot(uri).await,
     };
     let slot = looked.map_err(|error| failed(&error))?;
@@ -175,7 +175,7 @@ async fn mount_into(
         // A definite no leaves nothing to wait for: the next try sends it again at once.
         None => {
             let refused = Mounted { refused: !error.maybe_applied(), ..mounted.clone() };
-            Refused::Report(Box::new(of_redfish(step, &error).leaving(json!(refused))))
+            Refused::Report(Box::new(from_redfish(step, &error).leaving(json!(refused))))
         }
     })?;
     if inserted.confirmed {

@@ -13,16 +13,16 @@ use std::time::Duration;
 use redfish::{ErrorKind, PowerState, RedfishError, ResetType, SystemInfo};
 use serde_json::json;
 
-use super::super::evidence::{Built, Discovered, Mounted, PowerAsked};
-use super::super::fault::{failure, of_redfish, unless_busy};
+use super::super::classify::{failure, from_redfish, from_redfish_change};
+use super::super::outputs::{Built, Discovered, Mounted, PowerRequest};
 use super::super::report::SIGNAL;
-use super::super::site::Site;
+use super::super::services::Site;
 use super::super::waits;
 use super::mount::lost;
-use super::{Host, bmc_policy, class, known_host, left, put_back, settled, settling, step};
+use super::{Host, bmc_policy, class, discovered_bmc, left, reinsert, settled, settling, step};
 use engine::model::mutant::{self, Mutant};
 use engine::model::{NewEvent, Time, turn};
-use engine::{StepContext, StepReport, TurnRequest, Verdict};
+use engine::{PermitRequest, StepContext, StepReport, Verdict};
 
 /// How long a host may take to show a power state it was told to take.
 const POWER_WITHIN: Duration = Duration::from_secs(180);
@@ -32,7 +32,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(60);
 const BELIEVED_AFTER: Duration = Duration::from_secs(30);
 
 /// What a host has a place of while it powers on.
-pub fn power_on_turn() -> String {
+pub fn power_on_permit() -> String {
     turn("power-on")
 }
 
@@ -52,7 +52,7 @@ step!(
 
 async fn off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.power-off";
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     force_off(STEP, context, &host, &found.discovery.system).await
 }
 
@@ -63,7 +63,7 @@ fn orphaned(context: &StepContext) -> bool {
 
 /// Whether a power request that has no effect yet is to be sent (again): never sent, sent long ago, or sent by an owner that
 /// died before it was answered, so that nobody knows whether it ever left.
-pub(super) fn due(context: &StepContext, asked: &PowerAsked) -> bool {
+pub(super) fn due(context: &StepContext, asked: &PowerRequest) -> bool {
     orphaned(context) || asked.sent_at.is_none_or(|sent| context.now().since(sent) >= ASK_AGAIN)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn is_up(state: PowerState) -> bool {
 }
 
 /// Whether a BMC that shows neither on nor off is believed to have done what it was told twice: some never show more.
-pub(super) fn granted(context: &StepContext, asked: &PowerAsked, state: PowerState) -> bool {
+pub(super) fn granted(context: &StepContext, asked: &PowerRequest, state: PowerState) -> bool {
     let late = asked.sent_at.is_some_and(|sent| context.now().since(sent) >= BELIEVED_AFTER);
     !is_up(state) && state != PowerState::Off && asked.sent > 1 && late
 }
@@ -87,7 +87,7 @@ pub(super) async fn ask(
     host: &Host,
     system: &SystemInfo,
     reset: ResetType,
-    asked: &PowerAsked,
+    asked: &PowerRequest,
 ) -> Result<bool, StepReport> {
     match host.bmc.reset(system, reset).await {
         Ok(applied) => Ok(applied.confirmed),
@@ -99,10 +99,10 @@ pub(super) async fn ask(
         }
         // A definite no leaves nothing to wait for: the next try sends it again at once.
         Err(error) if !error.maybe_applied() => {
-            let unasked = PowerAsked { sent: asked.sent.saturating_sub(1), sent_at: None, ..asked.clone() };
-            Err(unless_busy(step, &error).leaving(json!(unasked)))
+            let unasked = PowerRequest { sent: asked.sent.saturating_sub(1), sent_at: None, ..asked.clone() };
+            Err(from_redfish_change(step, &error).leaving(json!(unasked)))
         }
-        Err(error) => Err(of_redfish(step, &error)),
+        Err(error) => Err(from_redfish(step, &error)),
     }
 }
 
@@ -113,8 +113,9 @@ pub(super) async fn force_off(
     host: &Host,
     system: &SystemInfo,
 ) -> Result<StepReport, StepReport> {
-    let mut asked: PowerAsked = context.own().unwrap_or_default();
-    let state = power_state(context, host, system, &asked).await.map_err(|error| of_redfish(step, &error))?;
+    let mut asked: PowerRequest = context.own().unwrap_or_default();
+    let state =
+        power_state(context, host, system, &asked).await.map_err(|error| from_redfish(step, &error))?;
     if state == PowerState::Off {
         let event = match asked.sent {
             0 => NewEvent::info("redfish.power", "host was off"),
@@ -151,7 +152,7 @@ pub(super) async fn force_off(
 
 async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.power-on";
-    let mut asked: PowerAsked = context.own().unwrap_or_default();
+    let mut asked: PowerRequest = context.own().unwrap_or_default();
     if context.snapshot.pending().any(|signal| signal.name == SIGNAL) {
         // A machine that reports was started, whatever its BMC says or whether it answers.
         asked.unseen = true;
@@ -159,14 +160,14 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
             .leaving(json!(asked))
             .event(NewEvent::info("redfish.power", "the machine has reported: it was started")));
     }
-    let (host, found) = known_host(STEP, site, context).await?;
+    let (host, found) = discovered_bmc(STEP, site, context).await?;
     let system = &found.discovery.system;
     if context.reentered && asked.sent > 0 && mutant::active(Mutant::RestartsAfterCrash) {
         // What somebody who distrusts the power state might do.
         let _sent = host.bmc.reset(system, ResetType::ForceRestart).await;
     }
     let state =
-        power_state(context, &host, system, &asked).await.map_err(|error| of_redfish(STEP, &error))?;
+        power_state(context, &host, system, &asked).await.map_err(|error| from_redfish(STEP, &error))?;
     if is_up(state) {
         let event = if asked.sent == 0 {
             NewEvent::warn("redfish.power", "host was powered on by somebody else; going on")
@@ -195,10 +196,10 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     }
     if asked.sent == 0
         && let Some(places) = site.settings.limits.power_ons
-        && !context.has_turn(&power_on_turn())
+        && !context.has_permit(&power_on_permit())
     {
-        return Ok(host.report(StepReport::new(Verdict::Turn(TurnRequest {
-            resource: power_on_turn(),
+        return Ok(host.report(StepReport::new(Verdict::Turn(PermitRequest {
+            resource: power_on_permit(),
             places,
             reason: &waits::POWER_TURN,
             signals: vec![SIGNAL],
@@ -207,7 +208,7 @@ async fn on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepR
     }
     let mut events = Vec::new();
     if due(context, &asked) {
-        let put = put_back::before(STEP, site, context, (&host, &found), &mut asked).await;
+        let put = reinsert::before(STEP, site, context, (&host, &found), &mut asked).await;
         events = put.map_err(|report| report.leaving(json!(asked)))?;
         asked.sent_at = Some(context.now());
         asked.sent += 1;
@@ -237,12 +238,12 @@ async fn running(
     context: &StepContext,
     host: &Host,
     found: &Discovered,
-    mut asked: PowerAsked,
+    mut asked: PowerRequest,
     event: NewEvent,
 ) -> StepReport {
     let mut events = vec![event];
     if asked.sent_at.is_some_and(|sent| context.now().since(sent) < ASK_AGAIN) {
-        let put = put_back::after("redfish.power-on", site, context, (host, found), &mut asked).await;
+        let put = reinsert::after("redfish.power-on", site, context, (host, found), &mut asked).await;
         events.extend(put);
     }
     let report = StepReport::done().leaving(json!(asked));
@@ -254,11 +255,11 @@ pub(super) async fn power_state(
     context: &StepContext,
     host: &Host,
     system: &SystemInfo,
-    asked: &PowerAsked,
+    asked: &PowerRequest,
 ) -> Result<PowerState, RedfishError> {
     let untouched = asked.sent == 0 && asked.graceful_at.is_none() && context.waited.is_none();
     match untouched && !context.reentered {
-        true => host.bmc.power_state_lately(system).await,
+        true => host.bmc.power_state_cached(system).await,
         false => host.bmc.power_state(system).await,
     }
 }
@@ -269,7 +270,7 @@ fn settle_left(context: &StepContext, host: &Host) -> Option<Duration> {
     let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
     let mounted =
         mounts.iter().filter_map(|step| context.earlier::<Mounted>(step)).map(|it| it.sent_at).max();
-    let off = context.earlier::<PowerAsked>("redfish.power-off").and_then(|asked| asked.sent_at);
+    let off = context.earlier::<PowerRequest>("redfish.power-off").and_then(|asked| asked.sent_at);
     let since = |at: Option<Time>| at.map(|at| now.since(at));
     let left = host.bmc.profile().settle_left(since(mounted), since(off));
     (!left.is_zero()).then_some(left)
@@ -285,11 +286,11 @@ async fn started(
 ) -> Result<Option<&'static str>, StepReport> {
     let lead = host
         .bmc
-        .boot_lead(&found.discovery, &found.boot_slot)
+        .next_boot_source(&found.discovery, &found.boot_slot)
         .await
-        .map_err(|error| of_redfish(step, &error))?;
+        .map_err(|error| from_redfish(step, &error))?;
     // Gone together with the media it was lost, not consumed: the BMC has restarted.
-    if lead.is_some_and(|lead| !lead.is_active()) && !put_back::lost(step, host, found).await? {
+    if lead.is_some_and(|lead| !lead.is_active()) && !reinsert::lost(step, host, found).await? {
         return Ok(Some("the one-time boot was consumed"));
     }
     let built: Built = left(step, context, "iso.build")?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::super::evidence::Validated;
-use super::super::fault::{failure, unavailable};
-use super::super::site::Site;
+use super::super::classify::{failure, unavailable};
+use super::super::outputs::Validated;
+use super::super::services::Site;
 use super::super::waits;
 use super::{bmc_address, class, input, server, settled, settling, step};
 use engine::model::NewEvent;
@@ -79,7 +79,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     let mut report = StepReport::done().leaving(json!(validated)).event(event);
     if let Some(debt) = &server.debt {
         let message = "an earlier job could not clean up this server; this job brings it into a known state";
-        report = report.event(NewEvent::warn("server.debt", message).with(debt.clone()));
+        report = report.event(NewEvent::warn("server.cleanup-pending", message).with(debt.clone()));
     }
     Ok(report)
 }
@@ -169,7 +169,7 @@ fn import_failed(why: &ImportError) -> StepReport {
     let failure = failure(
         class::MEDIA,
         STEP,
-        engine::model::chain(why).to_string(),
+        engine::model::error_chain(why).to_string(),
         "check MAINTENANCE_ISO_URL (or the job's maintenance_iso_url)",
     );
     match why {

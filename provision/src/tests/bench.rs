@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use http::Method;
 use lab_bmc::{
-    Change, Happening, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, Twin, TwinConfig,
-    TwinServer,
+    Change, JournalItem, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, SimBmc,
+    SimBmcConfig, SimBmcServer,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -52,11 +52,11 @@ impl MediaReader for AsOrdered {
 
 /// BMC sessions that the engines of a bench know of each other.
 #[derive(Clone, Default)]
-pub(super) struct Kept(Arc<Mutex<HashMap<Serial, KeptSession>>>);
+pub(super) struct Kept(Arc<Mutex<HashMap<Serial, SealedSession>>>);
 
 #[async_trait]
 impl Sessions for Kept {
-    async fn keep(&self, server: &Serial, session: Option<KeptSession>) -> Result<(), Unavailable> {
+    async fn keep(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
         let mut kept = self.0.lock().unwrap();
         match session {
             Some(session) => kept.insert(server.clone(), session),
@@ -65,7 +65,7 @@ impl Sessions for Kept {
         Ok(())
     }
 
-    async fn kept(&self, server: &Serial) -> Result<Option<KeptSession>, Unavailable> {
+    async fn kept(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
         Ok(self.0.lock().unwrap().get(server).cloned())
     }
 
@@ -78,21 +78,21 @@ pub(super) struct Bench {
     folder: TempDir,
     pub(super) clock: Arc<ManualClock>,
     pub(super) store: Store,
-    pub(super) twin: Twin,
+    pub(super) twin: SimBmc,
     server: Server,
     kept: Kept,
-    _bmc: TwinServer,
+    _bmc: SimBmcServer,
 }
 
 impl Bench {
     /// A server that is off, not known to any job.
-    pub(super) async fn new(change: impl FnOnce(&mut TwinConfig)) -> Self {
+    pub(super) async fn new(change: impl FnOnce(&mut SimBmcConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
         let store = Store::open(&folder.path().join("provisioner.db"), clock.now()).unwrap();
-        let mut config = TwinConfig::new(SERIAL, "root", "calvin-and-hobbes");
+        let mut config = SimBmcConfig::new(SERIAL, "root", "calvin-and-hobbes");
         change(&mut config);
-        let twin = Twin::new(config, Arc::new(NullHost), Arc::new(AsOrdered));
+        let twin = SimBmc::new(config, Arc::new(NullHost), Arc::new(AsOrdered));
         let bmc = twin.serve_on_loopback().await.unwrap();
         let server =
             Server { bmc_address: bmc.url(), ..server(clock.now(), &MasterKey::from_bytes(&[7; 32])) };
@@ -120,9 +120,9 @@ impl Bench {
             grace: GRACE,
         };
         let site = self.site();
-        let kinds = Kinds::default()
+        let kinds = WorkflowRegistry::default()
             .with(spoil(Arc::new(Provision::new(Arc::clone(&site)))))
-            .with(Arc::new(Checkup::new(site)));
+            .with(Arc::new(DiagnosticsWorkflow::new(site)));
         Engine::new(self.store.clone(), kinds, Arc::clone(clock) as Arc<dyn Clock>, config)
     }
 
@@ -188,7 +188,7 @@ impl Bench {
     pub(super) async fn carry_out(&self, engine: &Engine, id: RunId) -> Run {
         let mut reported = false;
         for _ in 0..500 {
-            engine.settle_all().await.unwrap();
+            engine.run_until_idle().await.unwrap();
             let run = self.snapshot(id).await.run;
             if run.phase == Phase::Ended {
                 return run;
@@ -210,8 +210,8 @@ impl Bench {
     /// What changed on the machine.
     pub(super) fn changes(&self) -> Vec<Change> {
         let changes = self.twin.journal().into_iter().filter_map(|entry| match entry.what {
-            Happening::Change(change) => Some(change),
-            Happening::Request { .. } => None,
+            JournalItem::Change(change) => Some(change),
+            JournalItem::Request { .. } => None,
         });
         changes.collect()
     }

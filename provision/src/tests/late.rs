@@ -17,10 +17,10 @@ async fn an_image_that_shows_only_after_the_cancel_is_ejected_all_the_same() {
     let engine = bench.sound("one");
     let id = bench.order(&engine).await;
     let before = tokio::time::Instant::now();
-    engine.settle_all().await.unwrap();
+    engine.run_until_idle().await.unwrap();
     assert_eq!(bench.snapshot(id).await.run.wait.unwrap().reason, "mount", "{:#?}", bench.events(id).await);
     engine.verb(id, Verb::Cancel, "somebody", "").await.unwrap();
-    engine.settle_all().await.unwrap();
+    engine.run_until_idle().await.unwrap();
     let run = bench.snapshot(id).await.run;
     let wait = run.wait.unwrap();
     assert_eq!((wait.step.as_str(), wait.reason.as_str()), ("cleanup.eject", "mount"));

@@ -53,11 +53,11 @@ impl Kind for Spoilt {
     fn prepare(&self, order: Order) -> Result<NewRun, Refusal> {
         self.kind.prepare(order)
     }
-    fn unwinds(&self) -> bool {
-        self.kind.unwinds()
+    fn undoes_steps(&self) -> bool {
+        self.kind.undoes_steps()
     }
-    fn finish_within(&self) -> Duration {
-        self.kind.finish_within()
+    fn finish_timeout(&self) -> Duration {
+        self.kind.finish_timeout()
     }
     fn reasons(&self) -> &'static [&'static Reason] {
         self.kind.reasons()
@@ -224,9 +224,9 @@ async fn every_step_failing_before_or_after_its_act_ends_the_job_and_leaves_the_
     for step in steps() {
         for (how, when) in [(How::FailsBefore, "before"), (How::FailsAfter, "after")] {
             let (off, on) = tokio::join!(spoilt(step, how, false), spoilt(step, how, true));
-            let ((end, found_off), (same, found_on)) = (line(&off).await, line(&on).await);
+            let ((end, was_off), (same, found_on)) = (line(&off).await, line(&on).await);
             assert_eq!(end, same, "{step} {when}");
-            ends += &format!("{step} {when}: {end}, {found_off}/{found_on}\n");
+            ends += &format!("{step} {when}: {end}, {was_off}/{found_on}\n");
         }
     }
     assert!(ends == ENDS, "{ends}");

@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use lab_bmc::{Entry, Happening};
+use lab_bmc::{Entry, JournalItem};
 use rusqlite::Connection;
 use tokio::time::timeout;
 
@@ -44,10 +44,10 @@ fn written(bench: &Bench) -> Vec<String> {
 
 fn request(entry: &Entry) -> Option<(String, bool)> {
     match &entry.what {
-        Happening::Request { method, path, operation, .. } => {
+        JournalItem::Request { method, path, operation, .. } => {
             Some((format!("{method} {path}"), operation.is_mutation()))
         }
-        Happening::Change(_) => None,
+        JournalItem::Change(_) => None,
     }
 }
 
@@ -78,7 +78,7 @@ async fn try_to_wake(pause: u64, fenced: bool) -> Option<Woken> {
     let id = bench.order(&first).await;
     let mut zombie = pin!(async {
         // One worker's life: until it finds nothing to do.
-        first.settle_all().await.unwrap();
+        first.run_until_idle().await.unwrap();
     });
     let paused = tokio::select! {
         biased;

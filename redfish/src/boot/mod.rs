@@ -26,8 +26,8 @@ use crate::discovery::SystemInfo;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Answer;
 use crate::json::{self, Resource};
-use crate::power::after_the_fact;
-use crate::profile::{BootAt, BootBody};
+use crate::power::mark_maybe_applied;
+use crate::profile::{BootBody, BootResource};
 
 /// `BootSourceOverrideTarget`, as far as it is used here.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -179,7 +179,7 @@ impl BootOverride {
     }
 
     /// Whether the next boot goes to this target.
-    pub fn leads_to(&self, target: &BootTarget) -> bool {
+    pub fn targets(&self, target: &BootTarget) -> bool {
         self.target.as_ref() == Some(target) && self.is_active()
     }
 
@@ -234,7 +234,7 @@ impl Bmc {
             (Some(kept), Some(shown)) => kept == shown,
             _ => true,
         };
-        let fits = |shown: &BootOverride| shown.leads_to(target) && in_mode(shown);
+        let fits = |shown: &BootOverride| shown.targets(target) && in_mode(shown);
         if fits(shown) {
             return Ok(Applied { changed: false, confirmed: true, observed: place.shown });
         }
@@ -255,10 +255,10 @@ impl Bmc {
         let bodies = if partly { vec![small, full.clone()] } else { vec![full.clone()] };
         self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
         let mut observed = self.read_back(OPERATION, &place).await?;
-        if !fits(&observed) && (partly || observed.leads_to(target)) {
+        if !fits(&observed) && (partly || observed.targets(target)) {
             // Part of the object was taken without effect, or the device was changed and the mode fell back with it;
             // written together, it stays.
-            let led = observed.leads_to(target);
+            let led = observed.targets(target);
             let place = Place { shown: observed, ..self.boot_place(OPERATION, system, false).await? };
             match self.write_boot(OPERATION, system, &place.resource, &[full]).await {
                 // What was accepted first may only be shown late.
@@ -306,14 +306,16 @@ impl Bmc {
         let current = BootOverride::of(&resource.fields);
         let settings = json::member(&resource.fields, "@Redfish.Settings")
             .and_then(|settings| json::link(settings, "SettingsObject"))
-            .filter(|settings| *settings != resource.path && at != BootAt::System);
+            .filter(|settings| *settings != resource.path && at != BootResource::System);
         if let Some(settings) = settings {
             match read(&settings).await {
                 Ok(resource) => {
                     let pending = BootOverride::of(&resource.fields);
                     let pending = match at {
-                        BootAt::Settings => Some(pending.unwrap_or_default()),
-                        BootAt::Auto | BootAt::System => pending.filter(|pending| pending.target.is_some()),
+                        BootResource::Settings => Some(pending.unwrap_or_default()),
+                        BootResource::Auto | BootResource::System => {
+                            pending.filter(|pending| pending.target.is_some())
+                        }
                     };
                     if let Some(mut shown) = pending {
                         let current = current.unwrap_or_default();
@@ -339,7 +341,7 @@ impl Bmc {
 
     /// What the place that was written shows afterwards.
     async fn read_back(&self, operation: Operation, place: &Place) -> Result<BootOverride, RedfishError> {
-        let resource = self.core.read(operation, &place.resource.path).await.map_err(after_the_fact)?;
+        let resource = self.core.read(operation, &place.resource.path).await.map_err(mark_maybe_applied)?;
         let mut shown = BootOverride::of(&resource.fields).unwrap_or_default();
         if shown.allowed_targets.is_empty() {
             shown.allowed_targets = place.shown.allowed_targets.clone();

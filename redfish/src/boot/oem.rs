@@ -19,7 +19,7 @@ use crate::discovery::{Discovery, ManagerInfo};
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Call;
 use crate::json::{self, Resource};
-use crate::power::after_the_fact;
+use crate::power::mark_maybe_applied;
 use crate::profile::BootVia;
 
 /// The virtual CD of `FirstBootDevice`.
@@ -43,7 +43,7 @@ impl Bmc {
     }
 
     /// What leads the next boot; none when this BMC does not tell.
-    pub async fn boot_lead(
+    pub async fn next_boot_source(
         &self,
         found: &Discovery,
         slot: &str,
@@ -60,7 +60,7 @@ impl Bmc {
     }
 
     /// The same out of what was read a moment ago, where that is the boot override.
-    pub async fn boot_lead_lately(
+    pub async fn next_boot_source_cached(
         &self,
         found: &Discovery,
         slot: &str,
@@ -69,12 +69,12 @@ impl Bmc {
             BootVia::Override => {
                 Ok(Some(self.boot_place(Operation::BootOverride, &found.system, true).await?.shown))
             }
-            BootVia::DellScp | BootVia::HpeBonsr => self.boot_lead(found, slot).await,
+            BootVia::DellScp | BootVia::HpeBonsr => self.next_boot_source(found, slot).await,
         }
     }
 
     /// Takes back what led the next boot, if it still does.
-    pub async fn clear_boot_lead(
+    pub async fn clear_next_boot_source(
         &self,
         found: &Discovery,
         slot: &str,
@@ -116,7 +116,7 @@ impl Bmc {
             return Err(core.refusal(operation, &answer, &[]));
         }
         core.follow(operation, &answer, &[]).await?;
-        let shown = self.first_boot_device(operation, manager).await.map_err(after_the_fact)?;
+        let shown = self.first_boot_device(operation, manager).await.map_err(mark_maybe_applied)?;
         let observed = shown.unwrap_or_else(|| device_once(VIRTUAL_CD, lead));
         Ok(Applied { changed: true, confirmed: fits(&observed), observed })
     }
@@ -168,7 +168,7 @@ impl Bmc {
             return Err(core.refusal(operation, &answer, &[]));
         }
         core.follow(operation, &answer, &[]).await?;
-        let shown = core.read(operation, uri).await.map_err(after_the_fact)?;
+        let shown = core.read(operation, uri).await.map_err(mark_maybe_applied)?;
         let on = on_next_reset(&shown).is_some_and(|(_, on)| on);
         Ok(Applied { changed: true, confirmed: on == lead, observed: by_slot(on) })
     }

@@ -89,7 +89,7 @@ impl Core {
         match member.resource {
             Some(resource) => Ok(resource),
             None => {
-                let answer = self.glance(OPERATION, &member.path).await?;
+                let answer = self.read_once(OPERATION, &member.path).await?;
                 self.resource(OPERATION, &answer)
             }
         }

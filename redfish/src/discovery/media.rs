@@ -5,7 +5,7 @@ use crate::error::{ErrorKind, RedfishError};
 use crate::exchange::Core;
 use crate::json::{self, Resource};
 use crate::media::{InsertVia, Slot, oem};
-use crate::profile::{MediaHome, MediaMethod, Profile};
+use crate::profile::{MediaCollection, MediaMethod, Profile};
 
 const MAX_SLOTS: usize = 16;
 
@@ -28,8 +28,8 @@ impl Core {
         let profile = self.profile();
         let mut homes: Vec<&Resource> = managers.iter().collect();
         match profile.vm_path {
-            MediaHome::System => homes.insert(0, system),
-            MediaHome::Manager => homes.push(system),
+            MediaCollection::System => homes.insert(0, system),
+            MediaCollection::Manager => homes.push(system),
         }
         let mut collections: Vec<String> = Vec::new();
         let mut media = Media::default();

@@ -72,7 +72,7 @@ pub struct Discovery {
     pub media_collection: Option<String>,
     /// What has to be sent before slots take media; nothing was sent yet.
     #[serde(default)]
-    pub media_pre: Option<String>,
+    pub media_prepare: Option<String>,
     /// What the BMC said when virtual media wanted a licence.
     #[serde(default)]
     pub licence_missing: Option<String>,
@@ -239,7 +239,7 @@ impl Bmc {
             slots: media.slots,
             media_collection: media.collection,
             profile: self.profile().name.to_owned(),
-            media_pre: media.pre,
+            media_prepare: media.pre,
             licence_missing: media.licence_missing,
         })
     }
@@ -255,11 +255,11 @@ impl Bmc {
         if let Some(message) = &found.licence_missing {
             return fail(ErrorKind::License { message: message.clone() });
         }
-        if found.slots.is_empty() && found.media_pre.is_none() {
+        if found.slots.is_empty() && found.media_prepare.is_none() {
             let detail = "neither the system nor its manager shows a slot".to_owned();
             return fail(ErrorKind::NoVirtualMedia { detail });
         }
-        if found.media_pre.is_none() && !found.slots.iter().any(Slot::takes_media) {
+        if found.media_prepare.is_none() && !found.slots.iter().any(Slot::takes_media) {
             let ids: Vec<&str> = found.slots.iter().map(|slot| slot.id.as_str()).take(16).collect();
             let detail = format!("none of its slots ({}) takes an image", ids.join(", "));
             return fail(ErrorKind::NoVirtualMedia { detail });

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The BMC is left alone.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the BMC has not answered {failures} times in a row and is left alone for {} s (last: {last})", .wait.as_secs())]
-pub struct Resting {
+pub struct CircuitOpen {
     /// Failures in a row.
     pub failures: u32,
     /// For how long yet.
@@ -60,7 +60,7 @@ impl Breaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn admit(&self) -> Result<Trial<'_>, Resting> {
+    pub(super) fn admit(&self) -> Result<Trial<'_>, CircuitOpen> {
         let mut state = self.state();
         let half_open = match state.until {
             None => false,
@@ -72,22 +72,22 @@ impl Breaker {
     }
 
     /// Why a request would not be admitted now.
-    pub(super) fn closed_to_others(&self) -> Option<Resting> {
+    pub(super) fn refusal_reason(&self) -> Option<CircuitOpen> {
         let state = self.state();
         let until = state.until.filter(|until| *until > Instant::now() || state.trying)?;
         Some(self.resting_in(&state, until))
     }
 
-    pub(super) fn resting(&self) -> Option<Resting> {
+    pub(super) fn resting(&self) -> Option<CircuitOpen> {
         let state = self.state();
         state.until.map(|until| self.resting_in(&state, until))
     }
 
-    fn resting_in(&self, state: &State, until: Instant) -> Resting {
+    fn resting_in(&self, state: &State, until: Instant) -> CircuitOpen {
         let wait = until.saturating_duration_since(Instant::now());
         // While a trial is under way its end is what to wait for.
         let wait = if wait.is_zero() { self.rest / 10 } else { wait };
-        Resting { failures: state.failures, wait, last: state.last.clone() }
+        CircuitOpen { failures: state.failures, wait, last: state.last.clone() }
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use breaker::Breaker;
-pub use breaker::Resting;
+pub use breaker::CircuitOpen;
 use bucket::Bucket;
 
 use crate::transport::{TransportError, TransportErrorKind};
@@ -79,7 +79,7 @@ pub struct Limits(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     /// Requests in flight.
-    flights: Semaphore,
+    in_flight: Semaphore,
     /// Mutations in flight; taken before a flight.
     mutations: Semaphore,
     bucket: Bucket,
@@ -91,7 +91,7 @@ struct Inner {
 /// The right to send one request.
 pub(crate) struct Permit<'a> {
     _mutation: Option<SemaphorePermit<'a>>,
-    _flight: SemaphorePermit<'a>,
+    _in_flight: SemaphorePermit<'a>,
     _together: Option<SemaphorePermit<'a>>,
 }
 
@@ -105,7 +105,7 @@ impl Limits {
     /// Limits of one more BMC.
     pub fn new(options: LimitOptions, together: Option<Together>) -> Self {
         Limits(Arc::new(Inner {
-            flights: Semaphore::new(FLIGHTS),
+            in_flight: Semaphore::new(FLIGHTS),
             mutations: Semaphore::new(1),
             bucket: Bucket::new(options.rate, options.burst),
             breaker: Breaker::new(options.breaker_failures, options.breaker_rest),
@@ -121,20 +121,20 @@ impl Limits {
             true => Some(inner.mutations.acquire().await?),
             false => None,
         };
-        let flight = inner.flights.acquire().await?;
+        let flight = inner.in_flight.acquire().await?;
         inner.bucket.take().await;
         let together = match &inner.together {
             Some(together) => Some(together.0.acquire().await?),
             None => None,
         };
-        Ok(Permit { _mutation: mutation, _flight: flight, _together: together })
+        Ok(Permit { _mutation: mutation, _in_flight: flight, _together: together })
     }
 
     /// Sends something unless the BMC is left alone, and learns from what comes of it.
     pub async fn pass<T>(
         &self,
         send: impl Future<Output = Result<T, TransportError>>,
-    ) -> Result<Result<T, TransportError>, Resting> {
+    ) -> Result<Result<T, TransportError>, CircuitOpen> {
         let trial = self.0.breaker.admit()?;
         let sent = send.await;
         match &sent {
@@ -146,13 +146,13 @@ impl Limits {
     }
 
     /// How long the BMC is left alone, if it is.
-    pub fn resting(&self) -> Option<Resting> {
+    pub fn resting(&self) -> Option<CircuitOpen> {
         self.0.breaker.resting()
     }
 
     /// The same, unless the rest is over and a request may be the trial.
-    pub(crate) fn resting_now(&self) -> Option<Resting> {
-        self.0.breaker.closed_to_others()
+    pub(crate) fn circuit_open_now(&self) -> Option<CircuitOpen> {
+        self.0.breaker.refusal_reason()
     }
 
     fn rejections(&self) -> MutexGuard<'_, VecDeque<Instant>> {
@@ -160,7 +160,7 @@ impl Limits {
     }
 
     /// Whether no login may be tried now, because so many were rejected.
-    pub(crate) fn login_held_back(&self) -> bool {
+    pub(crate) fn login_blocked(&self) -> bool {
         let mut rejections = self.rejections();
         rejections.retain(|at| at.elapsed() < REJECTION_WINDOW);
         rejections.len() >= MAX_REJECTIONS
@@ -280,14 +280,14 @@ mod tests {
     async fn logins_stop_after_two_rejections_for_ten_minutes() {
         let limits = Limits::default();
         limits.login_rejected();
-        assert!(!limits.login_held_back());
+        assert!(!limits.login_blocked());
         limits.login_rejected();
-        assert!(limits.login_held_back() && limits.clone().login_held_back());
+        assert!(limits.login_blocked() && limits.clone().login_blocked());
         tokio::time::advance(REJECTION_WINDOW).await;
-        assert!(!limits.login_held_back());
+        assert!(!limits.login_blocked());
         limits.login_rejected();
         limits.login_rejected();
         limits.forget_rejections();
-        assert!(!limits.login_held_back());
+        assert!(!limits.login_blocked());
     }
 }

@@ -8,7 +8,7 @@ use crate::bmc::{Applied, Bmc};
 use crate::error::{Operation, RedfishError};
 use crate::exchange::{Answer, Call, Core};
 use crate::json::Resource;
-use crate::power::after_the_fact;
+use crate::power::mark_maybe_applied;
 use crate::profile::Include;
 
 const OPERATION: Operation = Operation::Eject;
@@ -17,7 +17,7 @@ impl Bmc {
     /// Empties the slot at `uri`. The host must be off, or must not use the media: this asks nobody.
     pub async fn eject(&self, uri: &str) -> Result<Applied<Slot>, RedfishError> {
         let core = &self.core;
-        let (resource, slot) = core.slot_before(OPERATION, uri, |slot| !slot.is_empty()).await?;
+        let (resource, slot) = core.slot_for_update(OPERATION, uri, |slot| !slot.is_empty()).await?;
         if slot.is_empty() {
             return Ok(Applied { changed: false, confirmed: true, observed: slot });
         }
@@ -40,7 +40,7 @@ impl Bmc {
             };
         }
         core.follow(OPERATION, &answer, &secrets).await?;
-        let (_, observed) = core.slot(OPERATION, uri).await.map_err(after_the_fact)?;
+        let (_, observed) = core.slot(OPERATION, uri).await.map_err(mark_maybe_applied)?;
         Ok(Applied { changed: true, confirmed: observed.is_empty(), observed })
     }
 }

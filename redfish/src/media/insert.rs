@@ -17,7 +17,7 @@ use crate::bmc::{Applied, Bmc};
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::{Answer, Call, Core};
 use crate::json::Resource;
-use crate::power::after_the_fact;
+use crate::power::mark_maybe_applied;
 use crate::profile::{Include, InsertFields, InsertMember};
 
 const OPERATION: Operation = Operation::Insert;
@@ -47,7 +47,7 @@ impl Bmc {
         let core = &self.core;
         let profile = core.profile();
         let scheme = scheme_of(OPERATION, &profile, url)?;
-        let (resource, slot) = core.slot_before(OPERATION, uri, |slot| !slot.holds(url)).await?;
+        let (resource, slot) = core.slot_for_update(OPERATION, uri, |slot| !slot.holds(url)).await?;
         if slot.holds(url) {
             return Ok(Applied { changed: false, confirmed: true, observed: slot });
         }
@@ -83,7 +83,7 @@ impl Bmc {
             return Err(core.refusal(OPERATION, &answer, &secrets));
         }
         core.follow(OPERATION, &answer, &secrets).await?;
-        let (_, observed) = core.slot(OPERATION, uri).await.map_err(after_the_fact)?;
+        let (_, observed) = core.slot(OPERATION, uri).await.map_err(mark_maybe_applied)?;
         Ok(Applied { changed: true, confirmed: observed.may_hold(url), observed })
     }
 }

@@ -258,7 +258,7 @@ impl Bmc {
         let mut slots = Vec::new();
         for uri in uris {
             slots.push(match together {
-                Some(_) => self.slot_lately(uri).await?,
+                Some(_) => self.slot_cached(uri).await?,
                 None => self.slot(uri).await?,
             });
         }
@@ -266,8 +266,8 @@ impl Bmc {
     }
 
     /// What a slot showed a moment ago; reads it if nobody has, or if it was changed since.
-    pub async fn slot_lately(&self, uri: &str) -> Result<Slot, RedfishError> {
-        self.core.slot_lately(Operation::Slot, uri).await.map(|(_, slot)| slot)
+    pub async fn slot_cached(&self, uri: &str) -> Result<Slot, RedfishError> {
+        self.core.slot_cached(Operation::Slot, uri).await.map(|(_, slot)| slot)
     }
 }
 
@@ -282,14 +282,14 @@ impl Core {
     }
 
     /// What comes before an act: what was shown a moment ago if it calls for the act, else a read.
-    pub(crate) async fn slot_before(
+    pub(crate) async fn slot_for_update(
         &self,
         operation: Operation,
         uri: &str,
         calls: impl Fn(&Slot) -> bool,
     ) -> Result<(Resource, Slot), RedfishError> {
         if self.recent.get(uri).is_some() {
-            let known = self.slot_lately(operation, uri).await?;
+            let known = self.slot_cached(operation, uri).await?;
             if calls(&known.1) {
                 return Ok(known);
             }
@@ -297,7 +297,7 @@ impl Core {
         self.slot(operation, uri).await
     }
 
-    async fn slot_lately(&self, operation: Operation, uri: &str) -> Result<(Resource, Slot), RedfishError> {
+    async fn slot_cached(&self, operation: Operation, uri: &str) -> Result<(Resource, Slot), RedfishError> {
         self.slot_of(operation, self.lately(operation, uri).await?).await
     }
 

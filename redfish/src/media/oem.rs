@@ -22,8 +22,8 @@ use crate::discovery::Discovery;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::{Answer, Call, Core};
 use crate::json::{self, Resource};
-use crate::power::after_the_fact;
-use crate::profile::{MediaPre, Profile};
+use crate::power::mark_maybe_applied;
+use crate::profile::{MediaPrepare, Profile};
 
 /// After an unmount the old image is still held for a moment.
 const AFTER_UNMOUNT: Duration = Duration::from_secs(2);
@@ -42,8 +42,8 @@ pub(crate) fn config_path(collection: &str) -> String {
 /// What has to be sent to a manager before its slots take media.
 pub(crate) fn pre_action(profile: &Profile, manager: &Resource) -> Option<String> {
     match profile.vm_pre {
-        MediaPre::Nothing => None,
-        MediaPre::AmiEnableRMedia => {
+        MediaPrepare::Nothing => None,
+        MediaPrepare::AmiEnableRMedia => {
             let built =
                 || format!("{}/Actions/Oem/AMIVirtualMedia.EnableRMedia", manager.path.trim_end_matches('/'));
             Some(json::oem_action(&manager.fields, "AMIVirtualMedia.EnableRMedia").unwrap_or_else(built))
@@ -57,7 +57,7 @@ impl Bmc {
     pub async fn prepare_media(&self, found: &Discovery) -> Result<Applied<Vec<Slot>>, RedfishError> {
         const OPERATION: Operation = Operation::PrepareMedia;
         let core = &self.core;
-        let Some(target) = &found.media_pre else {
+        let Some(target) = &found.media_prepare else {
             return Ok(Applied { changed: false, confirmed: true, observed: found.slots.clone() });
         };
         let profile = core.profile();
@@ -72,7 +72,7 @@ impl Bmc {
         let mut slots = Vec::new();
         for _ in 0..LOOKS {
             sleep(AFTER_ENABLE).await;
-            slots = core.slots_in(collection, &profile).await.map_err(after_the_fact)?;
+            slots = core.slots_in(collection, &profile).await.map_err(mark_maybe_applied)?;
             core.close_forbidden(&mut slots, &profile);
             if slots.iter().any(Slot::takes_media) {
                 break;

@@ -16,8 +16,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::values::{
-    Auth, BootAt, BootBody, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch, MediaHome,
-    MediaMethod, MediaPre, Restart, Seconds, Set,
+    Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
+    MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds, Set,
 };
 use crate::boot::BootTarget;
 
@@ -96,11 +96,11 @@ flags! {
     /// Whether collections are read with their members where the BMC offers it.
     expand "expand": Expand [Expand] = Expand::Auto;
     /// Where virtual media is looked for first.
-    vm_path "vm_path": MediaHome [MediaHome] = MediaHome::System;
+    vm_path "vm_path": MediaCollection [MediaCollection] = MediaCollection::System;
     /// How media gets into a slot.
     vm_method "vm_method": MediaMethod [MediaMethod] = MediaMethod::Auto;
     /// What has to be switched on before slots take media.
-    vm_pre "vm_pre": MediaPre [MediaPre] = MediaPre::Nothing;
+    vm_pre "vm_pre": MediaPrepare [MediaPrepare] = MediaPrepare::Nothing;
     /// Ids of the slots that may be used, `*` at the end for any rest; empty allows all.
     slot_allow "slot_allow": Vec<String> [Vec<String>] = Vec::new();
     /// Ids of slots that are never used, written likewise.
@@ -122,7 +122,7 @@ flags! {
     /// What the PATCH of a boot override holds.
     boot_body "boot_body": BootBody [BootBody] = BootBody::EnabledAlways;
     /// Where the boot override is written.
-    boot_at "boot_at": BootAt [BootAt] = BootAt::Auto;
+    boot_at "boot_at": BootResource [BootResource] = BootResource::Auto;
     /// Never asks for the disk as boot target: firmware shows a recovery screen afterwards.
     no_hdd_override "no_hdd_override": bool [bool] = false;
     /// What stands in `If-Match` of a PATCH.

@@ -31,8 +31,8 @@ pub use flags::{FLAGS, Flags, Profile};
 pub use learned::{InsertMember, Learned};
 pub use overrides::OverrideError;
 pub use values::{
-    Auth, BootAt, BootBody, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch, MediaHome,
-    MediaMethod, MediaPre, Restart, Seconds,
+    Auth, BootBody, BootResource, BootVia, Expand, IfMatch, Include, InsertFields, InsertFieldsPatch,
+    MediaCollection, MediaMethod, MediaPrepare, Restart, Seconds,
 };
 
 use std::time::Duration;

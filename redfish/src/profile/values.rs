@@ -57,7 +57,7 @@ pub enum Expand {
 /// Where a virtual media collection is looked for first; the other place is the fall-back.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum MediaHome {
+pub enum MediaCollection {
     /// Under the System (the newer place; where both exist, this one shows all slots).
     System,
     /// Under the Manager.
@@ -87,7 +87,7 @@ pub enum MediaMethod {
 
 /// What has to be switched on before slots take media.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
-pub enum MediaPre {
+pub enum MediaPrepare {
     /// Nothing.
     #[serde(rename = "none")]
     Nothing,
@@ -202,7 +202,7 @@ pub enum BootBody {
 /// Where the boot override is written.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum BootAt {
+pub enum BootResource {
     /// In the settings resource where that one shows a boot target, else in the system.
     Auto,
     /// In the system, also where there is a settings resource.

@@ -425,11 +425,11 @@ async fn boot_via() {
     );
     let bmc = with(&fake, json!({ "boot_via": "oem:dell_scp" }));
     let found = discovered(&bmc).await;
-    assert!(!bmc.boot_lead(&found, SLOT).await.unwrap().unwrap().is_active());
+    assert!(!bmc.next_boot_source(&found, SLOT).await.unwrap().unwrap().is_active());
     let set = bmc.boot_media_once(&found, SLOT).await.unwrap();
     assert!(set.changed && set.confirmed);
     assert!(!bmc.boot_media_once(&found, SLOT).await.unwrap().changed);
-    assert!(bmc.clear_boot_lead(&found, SLOT).await.unwrap().confirmed);
+    assert!(bmc.clear_next_boot_source(&found, SLOT).await.unwrap().confirmed);
     let sent = bodies(&fake);
     assert_eq!(sent.len(), 2);
     let buffer = sent[0]["ImportBuffer"].as_str().unwrap();
@@ -447,7 +447,7 @@ async fn boot_via() {
     let bmc = with(&fake, json!({ "boot_via": "oem:hpe_bonsr" }));
     let found = discovered(&bmc).await;
     assert!(bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed);
-    assert!(bmc.boot_lead(&found, SLOT).await.unwrap().unwrap().is_active());
+    assert!(bmc.next_boot_source(&found, SLOT).await.unwrap().unwrap().is_active());
     assert_eq!(bodies(&fake), [on]);
 }
 

@@ -227,7 +227,7 @@ async fn that_there_is_nothing_to_do_is_believed_on_the_wire_only() {
     fake.on(Method::POST, EJECT, [Reply::status(204).effect(SLOT, gone)]);
     assert!(bmc.eject(SLOT).await.unwrap().changed);
     fake.merge(SYSTEM, json!({ "PowerState": "On" }));
-    assert_eq!(bmc.power_state_lately(&found.system).await.unwrap(), redfish::PowerState::Off);
+    assert_eq!(bmc.power_state_cached(&found.system).await.unwrap(), redfish::PowerState::Off);
     let off = redfish::ResetType::ForceOff;
     fake.on(
         Method::POST,

@@ -149,7 +149,7 @@ async fn a_wrong_password_is_held_back_before_the_account_is_locked() {
     }
     assert_eq!(fake.sent(Method::POST, SESSIONS).len(), 2);
     let error = bmc.slot(SLOT).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Unauthorized { denial: Denial::HeldBack, .. }));
+    assert!(matches!(error.kind, ErrorKind::Unauthorized { denial: Denial::TooManyRejections, .. }));
     tokio::time::advance(std::time::Duration::from_secs(601)).await;
     bmc.slot(SLOT).await.unwrap_err();
     assert_eq!(fake.sent(Method::POST, SESSIONS).len(), 3);

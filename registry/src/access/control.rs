@@ -72,7 +72,7 @@ impl AccessControl {
     pub(super) fn judge(&self, subject: &Subject, access: Access<'_>) -> Result<(), Denied> {
         let policy = self.policy();
         let allowed = match access.repository {
-            None => *subject != Subject::Anonymous || policy.welcomes_anonymous(),
+            None => *subject != Subject::Anonymous || policy.allows_anonymous(),
             Some(repository) => {
                 let request = Request { repository, action: access.action, tag: None };
                 let decision = decide(&policy, subject, &request);

@@ -156,7 +156,7 @@ impl Subject {
 
 impl Policy {
     /// What an htpasswd file without any rules means: everybody in it may do everything, nobody else anything.
-    pub fn known_users_do_everything() -> Self {
+    pub fn full_access_for_users() -> Self {
         Policy { authenticated: Rights::ALL, ..Policy::default() }
     }
 
@@ -166,7 +166,7 @@ impl Policy {
     }
 
     /// Whether there may be anything for those who did not log in.
-    pub fn welcomes_anonymous(&self) -> bool {
+    pub fn allows_anonymous(&self) -> bool {
         let speaks = |subjects: &[Who]| subjects.contains(&Who::Anonymous);
         self.anonymous_read
             || self.anonymous_write

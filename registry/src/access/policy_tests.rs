@@ -159,9 +159,9 @@ fn the_switches_hold_where_no_rule_fits() {
         assert_eq!(allowed(&policy, &user("bob"), &repository), known, "{policy:?}");
         assert_eq!(allowed(&policy, &user("bob"), &listed), [false; 4], "{policy:?}");
         assert_eq!(allowed(&policy, &user("ann"), &listed), [true, false, false, false]);
-        assert_eq!(policy.welcomes_anonymous(), read || write);
+        assert_eq!(policy.allows_anonymous(), read || write);
     }
-    let everything = Policy::known_users_do_everything();
+    let everything = Policy::full_access_for_users();
     assert_eq!(allowed(&everything, &user("bob"), &repository), [true; 4]);
     assert_eq!(allowed(&everything, &Subject::Anonymous, &repository), [false; 4]);
 }
@@ -303,7 +303,7 @@ proptest! {
         let request = Request { repository: &repository, action, tag: tag.as_ref() };
         if decide(&policy, &Subject::Anonymous, &request).allowed {
             prop_assert!(decide(&policy, &subject, &request).allowed);
-            prop_assert!(policy.welcomes_anonymous());
+            prop_assert!(policy.allows_anonymous());
         }
     }
 

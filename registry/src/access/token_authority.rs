@@ -146,7 +146,7 @@ impl TokenAuthority {
         let nothing_asked = asked.is_empty();
         let allowed: Vec<Scope> = asked.iter().filter_map(|scope| scope.limited_to(may)).collect();
         if *subject == Subject::Anonymous {
-            let welcome = self.control.policy().welcomes_anonymous();
+            let welcome = self.control.policy().allows_anonymous();
             if !welcome || (allowed.is_empty() && !nothing_asked) {
                 return Err(Denied::Unauthorized);
             }

@@ -36,16 +36,16 @@ const FORM_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the two forms of asking need.
 #[derive(Clone)]
-struct Desk {
+struct TokenEndpoint {
     authority: Arc<TokenAuthority>,
     audit: Arc<dyn Audit>,
 }
 
 pub(super) fn router(authority: Arc<TokenAuthority>, audit: Arc<dyn Audit>) -> Router {
-    Router::new().route(PATH, get(by_query).post(by_form)).with_state(Desk { authority, audit })
+    Router::new().route(PATH, get(by_query).post(by_form)).with_state(TokenEndpoint { authority, audit })
 }
 
-impl Desk {
+impl TokenEndpoint {
     /// Tells of credentials that were refused.
     fn tell(&self, subject: &Result<Subject, Denied>, caller: Caller<'_>) {
         let Err(denied) = subject else { return };
@@ -64,7 +64,7 @@ impl Desk {
     }
 }
 
-async fn by_query(State(desk): State<Desk>, request: Request) -> Response {
+async fn by_query(State(desk): State<TokenEndpoint>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let asked = parts.uri.query();
     let subject = desk.authority.control.subject(caller(&parts)).await;
@@ -72,7 +72,7 @@ async fn by_query(State(desk): State<Desk>, request: Request) -> Response {
     answer(&desk.authority, asked, subject).unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn by_form(State(desk): State<Desk>, request: Request) -> Response {
+async fn by_form(State(desk): State<TokenEndpoint>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let authority = &desk.authority;
     let form = async {

@@ -9,9 +9,9 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 
+use super::blob_stream::stream;
 use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
-use super::pieces::stream;
 use super::range::{Selection, select};
 use super::{Api, CONTENT_DIGEST, empty, insert, text};
 use crate::access::Audited;
@@ -68,7 +68,7 @@ impl Api {
 
     /// The blob, without a change of threads where the kernel has everything at hand.
     async fn open_blob(&self, repository: &RepositoryName, digest: &Digest) -> Result<BlobFile, Error> {
-        if let Some(blob) = self.registry.store.blob_at_hand(repository, digest) {
+        if let Some(blob) = self.registry.store.blob_cached(repository, digest) {
             return Ok(blob);
         }
         let (name, wanted) = (repository.clone(), digest.clone());

@@ -34,9 +34,9 @@ impl Api {
                 .await?
         };
         let mut shown: Vec<&RepositoryName> = Vec::new();
-        let looked_at: Vec<&RepositoryName> = after.iter().take(LOOKED_AT).collect();
+        let next_check: Vec<&RepositoryName> = after.iter().take(LOOKED_AT).collect();
         // One more than wanted: a link must not tell of repositories that would not be shown.
-        let mut rest = looked_at.as_slice();
+        let mut rest = next_check.as_slice();
         while shown.len() <= limit && !rest.is_empty() {
             let (asked_about, later) = rest.split_at(rest.len().min(limit + 1 - shown.len()));
             shown.extend(self.authorizer.readable(caller(parts), asked_about).await);

@@ -21,6 +21,7 @@
 //!
 //! Specification: distribution-spec "API" (end-1 to end-14).
 
+mod blob_stream;
 mod blobs;
 mod body;
 mod catalog;
@@ -28,7 +29,6 @@ mod conditional;
 pub(crate) mod error;
 mod manifests;
 pub(crate) mod path;
-mod pieces;
 pub(crate) mod query;
 pub(crate) mod range;
 mod referrers;
@@ -47,9 +47,9 @@ use axum::routing::any;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
+use self::blob_stream::Buffers;
 use self::error::{ApiError, Code};
 use self::path::Endpoint;
-use self::pieces::Buffers;
 use crate::Registry;
 use crate::access::{Access, Action, Audit, AuditEvent, Audited, Authorizer, Caller, Denied};
 use crate::name::RepositoryName;
@@ -188,8 +188,8 @@ impl Api {
         denied: Denied,
     ) -> ApiError {
         let caller = caller(parts);
-        let only_knocks = repository.is_none() && caller.authorization.is_none();
-        if !only_knocks {
+        let is_version_check = repository.is_none() && caller.authorization.is_none();
+        if !is_version_check {
             self.record(parts, repository, Audited::Denied(action, denied), |_| {}).await;
         }
         match denied {

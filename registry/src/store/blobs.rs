@@ -72,19 +72,19 @@ impl BlobFile {
     }
 
     /// Reads what is in memory from `offset` on, without waiting for the disk; how much that is, possibly nothing.
-    pub(crate) fn read_at_hand(&self, buffer: &mut [u8], offset: u64) -> usize {
+    pub(crate) fn read_cached(&self, buffer: &mut [u8], offset: u64) -> usize {
         let mut buffers = [IoSliceMut::new(buffer)];
         rustix::io::preadv2(&*self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0)
     }
 
     /// As the function of this name.
-    pub(crate) fn expect_reading(&self, offset: u64) {
-        expect_reading(&self.file, offset);
+    pub(crate) fn read_ahead(&self, offset: u64) {
+        read_ahead(&self.file, offset);
     }
 }
 
 /// Asks for what a reader that has come to `offset` is going to want, so that it need not wait for that.
-pub(crate) fn expect_reading(file: &File, offset: u64) {
+pub(crate) fn read_ahead(file: &File, offset: u64) {
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(READ_AHEAD), Advice::WillNeed);
 }
 
@@ -101,16 +101,16 @@ impl Store {
             return Err(Error::BlobUnknown);
         }
         let blob = self.blob(digest)?;
-        if self.still_there(&record, digest)? { Ok(blob) } else { Err(Error::BlobUnknown) }
+        if self.refresh_if_present(&record, digest)? { Ok(blob) } else { Err(Error::BlobUnknown) }
     }
 
     /// As [`Store::blob_in`], where that needs neither the disk nor a lock; in every other case `None`, also for what is not
     /// there. Never blocks.
-    pub(crate) fn blob_at_hand(&self, name: &RepositoryName, digest: &Digest) -> Option<BlobFile> {
+    pub(crate) fn blob_cached(&self, name: &RepositoryName, digest: &Digest) -> Option<BlobFile> {
         let record = self.layer_record(name, digest);
-        disk::open_at_hand(&record, OFlags::PATH)?;
+        disk::open_cached(&record, OFlags::PATH)?;
         let content = self.content(digest);
-        let blob = BlobFile::of(disk::open_at_hand(&content, OFlags::RDONLY)?, &content, digest).ok()?;
+        let blob = BlobFile::of(disk::open_cached(&content, OFlags::RDONLY)?, &content, digest).ok()?;
         self.touches.fresh(&record).then_some(blob)
     }
 
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Makes `record`, which was just seen, young again; whether it was not collected in between.
-    pub(super) fn still_there(&self, record: &Path, digest: &Digest) -> Result<bool, Error> {
+    pub(super) fn refresh_if_present(&self, record: &Path, digest: &Digest) -> Result<bool, Error> {
         if self.touches.fresh(record) {
             return Ok(true);
         }

@@ -77,7 +77,7 @@ struct Entry {
 type Entries = HashMap<(RepositoryName, Reference), Entry>;
 
 #[derive(Default)]
-struct Halves {
+struct TwoGenerations {
     young: Entries,
     old: Entries,
     young_bytes: usize,
@@ -86,7 +86,7 @@ struct Halves {
 /// What is remembered.
 #[derive(Default)]
 pub(super) struct Cache {
-    halves: Mutex<Halves>,
+    halves: Mutex<TwoGenerations>,
     /// Changes of the pool that repositories do not know of.
     pub(super) pool: Changes,
     /// A mutant for tests: answers from memory whatever has changed.
@@ -104,7 +104,7 @@ impl Cache {
     }
 }
 
-impl Halves {
+impl TwoGenerations {
     fn get(&mut self, key: &(RepositoryName, Reference)) -> Option<Entry> {
         if let Some(entry) = self.young.get(key) {
             return Some(entry.clone());
@@ -367,7 +367,7 @@ mod tests {
                 bytes: vec![0; size].into(),
             },
         };
-        let mut halves = Halves::default();
+        let mut halves = TwoGenerations::default();
         halves.insert(favourite.clone(), entry(100));
         for number in 1..2000 {
             halves.insert((name(number), favourite.1.clone()), entry(MANIFEST_MAX - number));

@@ -37,9 +37,9 @@ use crate::error::Error;
 use crate::name::RepositoryName;
 
 /// Records removed under one lock of a repository.
-const HANDFUL: usize = 32;
+const RECORDS_PER_LOCK: usize = 32;
 /// Digests gathered before they are removed.
-const GATHERED: usize = 1024;
+const DIGESTS_PER_PASS: usize = 1024;
 const SLICES: u8 = 16;
 
 /// How to collect garbage.
@@ -172,7 +172,7 @@ impl Run<'_> {
             if self.old(&self.store.layer_record(name, &digest), limit)? {
                 layers.push(digest);
             }
-            if layers.len() == GATHERED {
+            if layers.len() == DIGESTS_PER_PASS {
                 self.remove(name, LAYERS, &std::mem::take(&mut layers), limit)?;
             }
         }
@@ -190,7 +190,7 @@ impl Run<'_> {
     ) -> Result<(), Error> {
         let Some(references) = self.store.references(name) else { return Ok(()) };
         let mut removed = 0;
-        for handful in digests.chunks(HANDFUL) {
+        for handful in digests.chunks(RECORDS_PER_LOCK) {
             let _exclusive = references.exclusive();
             for digest in handful {
                 let record = match kind {
@@ -260,7 +260,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.put_back(slice, &referred)
+        self.reinsert(slice, &referred)
     }
 
     /// Renames one content into the trash, unless somebody came to refer to it.
@@ -289,7 +289,7 @@ impl Run<'_> {
     }
 
     /// Puts back what an interrupted run left in the trash and a repository refers to.
-    fn put_back(&self, slice: u8, referred: &HashSet<Key>) -> Result<(), Error> {
+    fn reinsert(&self, slice: u8, referred: &HashSet<Key>) -> Result<(), Error> {
         for file in disk::names(&self.store.trash())? {
             let file = file?;
             let Some(digest) = in_trash(&file).filter(|digest| Key::of(digest).nibble() == slice) else {

@@ -296,7 +296,7 @@ impl Pretended for File {
 }
 
 /// Opens a file if the kernel can say without the disk where it is.
-pub(super) fn open_at_hand(path: &Path, flags: OFlags) -> Option<File> {
+pub(super) fn open_cached(path: &Path, flags: OFlags) -> Option<File> {
     let opened = rustix::fs::openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
     opened.ok().map(File::from)
 }

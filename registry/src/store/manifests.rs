@@ -60,7 +60,7 @@ impl Store {
         let path = self.manifest_record(name, &digest);
         let record = read_record(&path)?.ok_or(Error::ManifestUnknown)?;
         let bytes = self.document(&digest, record.size)?.ok_or(Error::ManifestUnknown)?;
-        if !self.still_there(&path, &digest)? {
+        if !self.refresh_if_present(&path, &digest)? {
             return Err(Error::ManifestUnknown);
         }
         let manifest = Manifest { digest, media_type: record.media_type, bytes: bytes.into() };

@@ -89,7 +89,7 @@ use uuid::Uuid;
 
 pub use self::archive::Imported;
 pub use self::blobs::BlobFile;
-pub(crate) use self::blobs::expect_reading;
+pub(crate) use self::blobs::read_ahead;
 pub use self::collect::{GcOptions, GcReport};
 pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;

@@ -27,7 +27,7 @@ use super::manifests::read_bounded;
 use super::{REFERRERS, Store, content_path, disk};
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{Referral, understand};
+use crate::manifest::{SubjectReference, understand};
 use crate::name::{Reference, RepositoryName};
 
 /// Records looked at for one page.
@@ -165,7 +165,7 @@ impl Store {
     pub(super) fn put_referrer(
         &self,
         name: &RepositoryName,
-        referral: &Referral,
+        referral: &SubjectReference,
         descriptor: &Descriptor,
     ) -> Result<(), Error> {
         let directory = self.referrers_directory(name, &referral.subject);

@@ -57,7 +57,7 @@ impl Kernel for System {
                 _ => return,
             }
         }
-        crate::store::expect_reading(file, offset + length as u64);
+        crate::store::read_ahead(file, offset + length as u64);
     }
 
     #[cfg(target_os = "linux")]

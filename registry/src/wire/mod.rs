@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  body of an answer            hyper                            Wire                          socket
-//!  stand_in(file, 0, 2 Mi) -> queues the slice, uncopied    ->   the slice is a stand-in:  ->  sendfile(file, 0, 2 Mi)
+//!  placeholder(file, 0, 2 Mi) -> queues the slice, uncopied    ->   the slice is a stand-in:  ->  sendfile(file, 0, 2 Mi)
 //!        |                    counts what was taken         <-   as much as was taken      <-
 //!        |                                                        ^
 //!        `--- the part itself: file, offset, length --- owed -----'     one queue for each connection
@@ -65,7 +65,7 @@ enum WireError {
 
 /// A part of a file that was promised and is not sent yet.
 #[derive(Debug)]
-struct Owed {
+struct PendingFileRange {
     file: Arc<File>,
     /// Of the next byte to send.
     offset: u64,
@@ -77,20 +77,20 @@ struct Owed {
 
 /// Promises parts of files to one connection. Travels with each of its requests as an extension.
 #[derive(Clone, Debug, Default)]
-pub struct FileSender(Arc<Mutex<VecDeque<Owed>>>);
+pub struct FileSender(Arc<Mutex<VecDeque<PendingFileRange>>>);
 
 impl FileSender {
     /// Stands for the bytes of `file` from `offset` on: `length` of them, or as many as go at once. For the body of the
     /// answer to the request that this came with, to be handed over as it is and at once. `None` when too many are on
     /// their way, which is no state a server gets into by itself: read the file then.
-    pub fn stand_in(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
+    pub fn placeholder(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
         let length = usize::try_from(length).unwrap_or(LONGEST).min(LONGEST);
         let mut owed = self.lock();
         if owed.len() == OPEN {
             return None;
         }
         if length > 0 {
-            owed.push_back(Owed { file: Arc::clone(file), offset, sent: 0, left: length });
+            owed.push_back(PendingFileRange { file: Arc::clone(file), offset, sent: 0, left: length });
         }
         Some(Bytes::from_static(&REGION.as_flattened()[..length]))
     }
@@ -114,7 +114,7 @@ impl FileSender {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Owed>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<PendingFileRange>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -72,7 +72,7 @@ fn answer<B>(request: &http::Request<B>, file: &Arc<File>, sender: &FileSender) 
     let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
     let (file, sender) = (file.clone(), sender.clone());
     let pieces = stream::unfold((first, count), move |(at, left)| {
-        let piece = (left > 0).then(|| sender.stand_in(&file, at, left).unwrap());
+        let piece = (left > 0).then(|| sender.placeholder(&file, at, left).unwrap());
         async move {
             piece.map(|piece| {
                 (Ok::<_, Infallible>(piece.clone()), (at + piece.len() as u64, left - piece.len() as u64))
@@ -375,7 +375,7 @@ async fn a_server_that_copies_stand_ins_sends_nothing_of_them() {
 #[tokio::test]
 async fn whatever_else_is_done_with_stand_ins_breaks_the_connection() {
     let file = file_of(&content());
-    let foreign = FileSender::default().stand_in(&file, 0, 10).unwrap();
+    let foreign = FileSender::default().placeholder(&file, 0, 10).unwrap();
     type Misuse = fn(Bytes, Bytes, Bytes) -> Vec<Bytes>;
     let misuses: [(&str, Misuse); 9] = [
         ("copied", |one, two, _| vec![Bytes::copy_from_slice(&one), two]),
@@ -393,7 +393,8 @@ async fn whatever_else_is_done_with_stand_ins_breaks_the_connection() {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut wire = Wire::new(listener.accept().await.unwrap().0);
         let sender = wire.file_sender().unwrap();
-        let (one, two) = (sender.stand_in(&file, 0, 10).unwrap(), sender.stand_in(&file, 10, 20).unwrap());
+        let (one, two) =
+            (sender.placeholder(&file, 0, 10).unwrap(), sender.placeholder(&file, 10, 20).unwrap());
         let offered = misuse(one, two, foreign.clone());
         let slices: Vec<_> = offered.iter().map(|bytes| IoSlice::new(bytes)).collect();
         assert!(wire.write_vectored(&slices).await.is_err(), "{what}");
@@ -407,9 +408,9 @@ async fn whatever_else_is_done_with_stand_ins_breaks_the_connection() {
 #[test]
 fn promises_have_a_bound() {
     let (sender, file) = (FileSender::default(), file_of(b"file"));
-    assert_eq!(sender.stand_in(&file, 0, 0).unwrap(), "");
+    assert_eq!(sender.placeholder(&file, 0, 0).unwrap(), "");
     for _ in 0..OPEN {
-        assert_eq!(sender.stand_in(&file, 0, u64::MAX).unwrap().len(), LONGEST);
+        assert_eq!(sender.placeholder(&file, 0, u64::MAX).unwrap().len(), LONGEST);
     }
-    assert_eq!(sender.stand_in(&file, 0, 1), None);
+    assert_eq!(sender.placeholder(&file, 0, 1), None);
 }

@@ -132,8 +132,7 @@ impl Probe {
         } else {
             let client = Client::new(connection)?;
             let query = [("capture", self.capture.is_some().to_string())];
-            let mut card =
-                client.get_patiently(&["servers", &self.target.target, "probe"], &query).await?.body;
+            let mut card = client.get_slow(&["servers", &self.target.target, "probe"], &query).await?.body;
             let capture = card.as_object_mut().and_then(|card| card.remove("capture"));
             (card, capture)
         };
@@ -160,7 +159,7 @@ impl Doctor {
         } else {
             let client = Client::new(connection)?;
             let query = [("write", self.write.to_string())];
-            client.post_patiently(&["servers", &self.target.target, "doctor"], &query).await?.body
+            client.post_slow(&["servers", &self.target.target, "doctor"], &query).await?.body
         };
         if output.json {
             output.document(&report)?;

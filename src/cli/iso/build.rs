@@ -91,8 +91,9 @@ enum ProfileArg {
 
 impl Build {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
-        let said =
-            |error: &dyn std::error::Error| CliError::failed(plain(&engine::model::chain(error).to_string()));
+        let said = |error: &dyn std::error::Error| {
+            CliError::failed(plain(&engine::model::error_chain(error).to_string()))
+        };
         let options = self.options()?;
         let tree = Tree::from_directory(&self.directory).map_err(|error| said(&error))?;
         for finding in check_names(&tree) {

@@ -3,7 +3,7 @@
 mod build;
 mod check;
 mod extract;
-mod look;
+mod inspect;
 mod splice;
 mod write;
 

@@ -145,7 +145,7 @@ async fn one_chunk(
 ) -> Result<Vec<Value>, ApiError> {
     let now = api.now();
     let serials = chunk.iter().filter_map(|(_, row)| row.server_serial.as_deref()?.parse().ok()).collect();
-    let standing = api.store().standing_of(serials).await?;
+    let standing = api.store().resources_of(serials).await?;
     let (site, batch, name) = (api.site.clone(), batch.clone(), principal.name.clone());
     let chance = Arc::clone(api.engine.chance());
     // Validating hundreds of recipes is work: off the threads that answer others.

@@ -32,17 +32,17 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What an operator can ask of the registry.
 #[async_trait]
-pub trait ImageCare: Send + Sync {
+pub trait RegistryAdmin: Send + Sync {
     /// How it stands.
-    async fn status(&self) -> Result<ImagesStatus, CareError>;
+    async fn status(&self) -> Result<RegistryStatus, RegistryAdminError>;
     /// Refuses pushes and deletes with a reason, also after a restart, or ends that.
-    async fn set_read_only(&self, reason: Option<String>, by: &str) -> Result<(), CareError>;
+    async fn set_read_only(&self, reason: Option<String>, by: &str) -> Result<(), RegistryAdminError>;
     /// Removes what no image needs. The report, or nothing when it takes longer than [`PATIENCE`].
-    async fn collect(&self, order: Collect, by: &str) -> Result<Option<Value>, CareError>;
+    async fn collect(&self, order: Collect, by: &str) -> Result<Option<Value>, RegistryAdminError>;
     /// Removes the tags the rules do not keep, in the same way.
-    async fn retain(&self, dry_run: bool, by: &str) -> Result<Option<Value>, CareError>;
+    async fn retain(&self, dry_run: bool, by: &str) -> Result<Option<Value>, RegistryAdminError>;
     /// Begins to verify everything, unless that goes on already; whether it began.
-    async fn scrub(&self, by: &str) -> Result<bool, CareError>;
+    async fn scrub(&self, by: &str) -> Result<bool, RegistryAdminError>;
 }
 
 /// How garbage is to be collected.
@@ -58,7 +58,7 @@ pub struct Collect {
 
 /// How the registry stands.
 #[derive(Clone, Debug, Serialize)]
-pub struct ImagesStatus {
+pub struct RegistryStatus {
     /// Why nothing may be changed, while that is so.
     pub read_only: Option<String>,
     /// Whether there is room for pushes.
@@ -72,9 +72,9 @@ pub struct ImagesStatus {
     /// Limits and what is taken of them.
     pub quotas: Vec<QuotaStatus>,
     /// Garbage collection.
-    pub gc: WorkStatus,
+    pub gc: PeriodicStatus,
     /// Retention.
-    pub retention: WorkStatus,
+    pub retention: PeriodicStatus,
     /// Verifying everything.
     pub scrub: ScrubStatus,
 }
@@ -94,7 +94,7 @@ pub struct QuotaStatus {
 
 /// Work that is done from time to time.
 #[derive(Clone, Debug, Serialize)]
-pub struct WorkStatus {
+pub struct PeriodicStatus {
     /// Whether it goes on now.
     pub running: bool,
     /// The report of the last one that changed something.
@@ -118,7 +118,7 @@ pub struct ScrubStatus {
 
 /// Why something could not be done.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum CareError {
+pub enum RegistryAdminError {
     /// It would change something, and nothing may be changed.
     #[error("the registry is read-only: {0}")]
     ReadOnly(String),
@@ -130,18 +130,20 @@ pub enum CareError {
     Failed(String),
 }
 
-impl From<CareError> for ApiError {
-    fn from(error: CareError) -> Self {
+impl From<RegistryAdminError> for ApiError {
+    fn from(error: RegistryAdminError) -> Self {
         let message = error.to_string();
         match error {
-            CareError::ReadOnly(_) => Self::conflict("registry.read_only", message),
-            CareError::Fixed(_) => Self::conflict("registry.fixed", message),
-            CareError::Failed(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "registry.failed", message),
+            RegistryAdminError::ReadOnly(_) => Self::conflict("registry.read_only", message),
+            RegistryAdminError::Fixed(_) => Self::conflict("registry.fixed", message),
+            RegistryAdminError::Failed(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "registry.failed", message)
+            }
         }
     }
 }
 
-fn care(api: &Api) -> Result<&Arc<dyn ImageCare>, ApiError> {
+fn care(api: &Api) -> Result<&Arc<dyn RegistryAdmin>, ApiError> {
     api.images.as_ref().ok_or_else(|| {
         ApiError::not_found("no_registry", "there is no registry here; ENABLE_REGISTRY=true makes one")
     })

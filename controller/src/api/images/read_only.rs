@@ -7,14 +7,14 @@ use super::super::Api;
 use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer};
 use super::super::jobs::reason;
-use super::{ImagesStatus, care};
+use super::{RegistryStatus, care};
 
 /// Nothing changes from now on, with a reason that clients are told.
 pub(in crate::api) async fn begin(
     State(api): State<Api>,
     Writer(principal): Writer,
     body: Body,
-) -> Result<Json<ImagesStatus>, ApiError> {
+) -> Result<Json<RegistryStatus>, ApiError> {
     let care = care(&api)?;
     let reason = reason(&body)?;
     if reason.trim().is_empty() {
@@ -29,7 +29,7 @@ pub(in crate::api) async fn begin(
 pub(in crate::api) async fn end(
     State(api): State<Api>,
     Writer(principal): Writer,
-) -> Result<Json<ImagesStatus>, ApiError> {
+) -> Result<Json<RegistryStatus>, ApiError> {
     let care = care(&api)?;
     care.set_read_only(None, &principal.name).await?;
     Ok(Json(care.status().await?))

@@ -15,7 +15,7 @@ use super::super::error::{ApiError, Detail};
 use super::super::extract::{Body, Writer, unknown_server};
 use crate::auth::Principal;
 use engine::model::{JobStatus, RunId, Serial, Time};
-use engine::store::ServerStanding;
+use engine::store::ServerResources;
 use engine::{Created, Creation};
 use provision::{JobOrder, OrderError, step_names};
 
@@ -50,11 +50,11 @@ pub(in crate::api) async fn create(
     uri: Uri,
     body: Body,
 ) -> Result<Response, ApiError> {
-    let rehearse = dry_run(uri.query())?;
+    let dry_run = dry_run(uri.query())?;
     let key = idempotency_key(&headers)?;
     let request: JobRequest = body.read()?;
     let order = request.order(key)?;
-    if rehearse {
+    if dry_run {
         return super::dry_run::answer(&api, &principal, order).await;
     }
     submit(&api, &principal, order).await.map(|(_new, response)| response)
@@ -87,8 +87,8 @@ pub(in crate::api) async fn earlier(api: &Api, order: &JobOrder) -> Result<Optio
 }
 
 /// Says in the order what is known of its server.
-pub(in crate::api) fn placed(order: JobOrder, standing: Option<&ServerStanding>) -> JobOrder {
-    let ServerStanding { site, shared_bmc } = standing.cloned().unwrap_or_default();
+pub(in crate::api) fn placed(order: JobOrder, standing: Option<&ServerResources>) -> JobOrder {
+    let ServerResources { site, shared_bmc } = standing.cloned().unwrap_or_default();
     JobOrder { site, shared_bmc, ..order }
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn submit(
     let (created, lints) = match earlier(api, &order).await? {
         Some(earlier) => (earlier, Vec::new()),
         None => {
-            let standing = api.store().standing_of(vec![serial.clone()]).await?;
+            let standing = api.store().resources_of(vec![serial.clone()]).await?;
             let order = placed(order, standing.get(&serial));
             let ready = api.site.accept(order, asked, &principal.name, now).map_err(refused)?;
             (api.engine.create(Creation { run: ready.run }).await?, ready.lints)

@@ -10,7 +10,7 @@ use super::create::{earlier, made, placed, refused};
 use crate::auth::Principal;
 use engine::Created;
 use engine::model::{Gate, RunId};
-use provision::{JobOrder, Rehearsal};
+use provision::{DryRun, JobOrder};
 
 /// Answers with the plan of an order. What would refuse it only now (another job of the server, a key that is taken) is part
 /// of the answer; what is wrong with the order itself is refused as always.
@@ -32,13 +32,13 @@ pub(super) async fn answer(api: &Api, principal: &Principal, order: JobOrder) ->
         // It was accepted when it was new; its deadline may have passed since.
         order.deadline = order.deadline.filter(|deadline| *deadline > now);
     }
-    let standing = api.store().standing_of(vec![serial.clone()]).await?;
+    let standing = api.store().resources_of(vec![serial.clone()]).await?;
     let order = placed(order, standing.get(&serial));
     let kind = api.engine.kinds().get(provision::KIND).cloned();
     let kind =
         kind.ok_or_else(|| ApiError::not_found("unknown_kind", "this controller provisions nothing"))?;
-    let rehearsal = api.site.rehearse(&*kind, order, &server, &principal.name, now).await.map_err(refused)?;
-    let Rehearsal { run, steps, slot_plan, task_image, maintenance_image, os_image_held, lints, obstacles } =
+    let rehearsal = api.site.dry_run(&*kind, order, &server, &principal.name, now).await.map_err(refused)?;
+    let DryRun { run, steps, slot_plan, task_image, maintenance_image, os_image_held, lints, blocked_by } =
         rehearsal;
     let mut gates = Vec::new();
     gates.extend(api.store().drained().await?.map(Gate::Drain));
@@ -68,7 +68,7 @@ pub(super) async fn answer(api: &Api, principal: &Principal, order: JobOrder) ->
         "os_image_held": os_image_held,
         "gates": gates,
         "limits": limits,
-        "obstacles": obstacles,
+        "blocked_by": blocked_by,
         "warnings": warnings,
     });
     Ok(axum::Json(body).into_response())

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{JobId, Reader, unknown_job};
-use super::view::{self, StoryView};
+use super::view::{self, JobDetailView};
 use engine::model::RunId;
-use engine::store::{JobStory, Page};
+use engine::store::{JobDetail, Page};
 
 /// The latest events shown with a job; the rest is a page of its own.
 const EVENTS: u32 = 200;
@@ -39,8 +39,9 @@ pub(in crate::api) async fn show(
 
 /// The job as it is in the database now.
 async fn tell(api: &Api, id: RunId) -> Result<Page, ApiError> {
-    let JobStory { job, steps, events } = api.store().job_story(id, EVENTS).await?.ok_or_else(unknown_job)?;
-    let body = serde_json::to_vec(&StoryView::of(&job, &steps, &events))
+    let JobDetail { job, steps, events } =
+        api.store().job_detail(id, EVENTS).await?.ok_or_else(unknown_job)?;
+    let body = serde_json::to_vec(&JobDetailView::of(&job, &steps, &events))
         .map_err(|error| ApiError::unwritable(&error))?;
     Ok(Page { revision: job.run.revision, body: Bytes::from(body) })
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use engine::model::{
-    BatchId, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepPhase, StepStory,
+    BatchId, Failure, Hold, Job, JobStatus, JsonText, Outcome, Phase, RunId, Serial, StepPhase, StepSummary,
     Time, Wait,
 };
 use provision;
@@ -72,7 +72,7 @@ impl<'a> JobView<'a> {
 
 /// The same with its steps and its latest events.
 #[derive(Serialize)]
-pub(super) struct StoryView<'a> {
+pub(super) struct JobDetailView<'a> {
     #[serde(flatten)]
     job: JobView<'a>,
     slot_plan: Option<Value>,
@@ -90,9 +90,9 @@ struct StepView<'a> {
     ended_at: Option<Time>,
 }
 
-impl<'a> StoryView<'a> {
-    pub(super) fn of(job: &'a Job, steps: &'a [StepStory], events: &'a [JsonText]) -> Self {
-        let shown = |step: &'a StepStory| StepView {
+impl<'a> JobDetailView<'a> {
+    pub(super) fn of(job: &'a Job, steps: &'a [StepSummary], events: &'a [JsonText]) -> Self {
+        let shown = |step: &'a StepSummary| StepView {
             step: &step.name,
             phase: step.phase,
             attempt: step.attempt,
@@ -110,9 +110,9 @@ impl<'a> StoryView<'a> {
 }
 
 /// How an installation that nobody reports was taken as finished: `observed` with the sign, or `assumed`.
-fn completion(steps: &[StepStory]) -> Option<Value> {
+fn completion(steps: &[StepSummary]) -> Option<Value> {
     // Most evidence says nothing about it, and is not read for that.
-    let may_say = |step: &&StepStory| step.evidence.as_str().contains("\"completion\"");
+    let may_say = |step: &&StepSummary| step.evidence.as_str().contains("\"completion\"");
     let mut evidence = steps.iter().rev().filter(may_say).map(|step| step.evidence.value());
     let said = evidence.find(|evidence| evidence["completion"].is_string())?;
     Some(json!({ "by": said["completion"], "sign": said.get("sign"), "at": said["at"] }))

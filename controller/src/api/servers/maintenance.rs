@@ -14,7 +14,7 @@ use super::super::extract::{Body, SerialPath, Writer, unknown_server};
 use super::super::jobs::reason;
 use super::view;
 use engine::model::{Closed, Serial};
-use engine::store::MaintainedServer;
+use engine::store::MaintenanceChange;
 
 /// Keeps jobs from beginning on the server.
 pub(in crate::api) async fn begin_maintenance(
@@ -34,7 +34,7 @@ pub(in crate::api) async fn end_maintenance(
     SerialPath(serial): SerialPath,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let answer = change(&api, serial, None, &principal.name).await;
-    api.engine.nudge();
+    api.engine.wake();
     answer
 }
 
@@ -44,9 +44,9 @@ async fn change(
     closed: Option<Closed>,
     by: &str,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    match api.store().maintain(&serial, closed, by, api.now()).await? {
-        MaintainedServer::Changed(server) => Ok((StatusCode::ACCEPTED, Json(view::server(&server)))),
-        MaintainedServer::Unchanged(server) => Ok((StatusCode::OK, Json(view::server(&server)))),
-        MaintainedServer::Unknown => Err(unknown_server(serial.as_str())),
+    match api.store().set_maintenance(&serial, closed, by, api.now()).await? {
+        MaintenanceChange::Changed(server) => Ok((StatusCode::ACCEPTED, Json(view::server(&server)))),
+        MaintenanceChange::Unchanged(server) => Ok((StatusCode::OK, Json(view::server(&server)))),
+        MaintenanceChange::Unknown => Err(unknown_server(serial.as_str())),
     }
 }

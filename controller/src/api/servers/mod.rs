@@ -1,5 +1,6 @@
 //! Servers: the map from serial numbers to BMCs.
 
+mod bmc_error;
 mod change;
 mod create;
 mod delete;
@@ -8,7 +9,6 @@ mod list;
 mod maintenance;
 mod probe;
 mod show;
-mod trouble;
 mod update;
 mod view;
 

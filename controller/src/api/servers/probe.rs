@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{SerialPath, Writer, unknown_server};
-use super::trouble;
+use super::bmc_error;
 
 /// How a probe is asked for.
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub(in crate::api) async fn probe(
 ) -> Result<Json<Value>, ApiError> {
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
     let probed =
-        api.site.probe(&server, asked.capture, api.now()).await.map_err(|why| trouble::error(&why))?;
+        api.site.probe(&server, asked.capture, api.now()).await.map_err(|why| bmc_error::error(&why))?;
     let mut card = probed.card;
     if let Some(capture) = probed.capture {
         card["capture"] = capture;

@@ -7,14 +7,14 @@ use serde_json::json;
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::Writer;
-use super::{HookId, unknown};
+use super::{WebhookPath, unknown};
 use engine::model::NewEvent;
 
 /// Forgets a webhook with all it had yet to deliver.
 pub(in crate::api) async fn delete(
     State(api): State<Api>,
     Writer(principal): Writer,
-    HookId(id): HookId,
+    WebhookPath(id): WebhookPath,
 ) -> Result<StatusCode, ApiError> {
     let event = NewEvent::info("webhook.deleted", format!("webhook {id} was removed"))
         .by(&principal.name)

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::Reader;
-use super::{HookId, find, view};
+use super::{WebhookPath, find, view};
 
 /// All webhooks; there are few.
 pub(in crate::api) async fn list(State(api): State<Api>, _reader: Reader) -> Result<Json<Value>, ApiError> {
@@ -22,11 +22,11 @@ pub(in crate::api) async fn list(State(api): State<Api>, _reader: Reader) -> Res
 pub(in crate::api) async fn show(
     State(api): State<Api>,
     _reader: Reader,
-    HookId(id): HookId,
+    WebhookPath(id): WebhookPath,
 ) -> Result<Json<Value>, ApiError> {
     let webhook = find(&api, id).await?;
     let mut shown = view::webhook(&webhook, api.store().webhook_counts(id).await?);
-    let late: Vec<Value> = api.store().late_streams(id).await?.iter().map(view::late).collect();
+    let late: Vec<Value> = api.store().retry_streams(id).await?.iter().map(view::late).collect();
     shown["late_jobs"] = json!(late);
     Ok(Json(shown))
 }

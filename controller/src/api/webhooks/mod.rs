@@ -1,7 +1,7 @@
 //! Outgoing webhooks: who is told of events. What the maintenance OS reports comes in elsewhere.
 
 mod create;
-mod dead;
+mod dead_letters;
 mod delete;
 mod list;
 mod switch;
@@ -11,7 +11,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
 pub(super) use create::create;
-pub(super) use dead::{dead, retry};
+pub(super) use dead_letters::{dead, retry};
 pub(super) use delete::delete;
 pub(super) use list::{list, show};
 pub(super) use switch::{disable, enable};
@@ -21,9 +21,9 @@ use super::error::ApiError;
 use engine::model::{Webhook, WebhookId};
 
 /// A webhook's id out of the path; one that cannot be an id is a webhook that is not there.
-pub(super) struct HookId(WebhookId);
+pub(super) struct WebhookPath(WebhookId);
 
-impl FromRequestParts<Api> for HookId {
+impl FromRequestParts<Api> for WebhookPath {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let text =

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::{Body, Writer};
-use super::{HookId, find, unknown, view};
+use super::{WebhookPath, find, unknown, view};
 use crate::auth::Principal;
 use engine::model::{NewEvent, WebhookId};
 
@@ -23,7 +23,7 @@ struct Request {
 pub(in crate::api) async fn disable(
     State(api): State<Api>,
     Writer(principal): Writer,
-    HookId(id): HookId,
+    WebhookPath(id): WebhookPath,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
     let request: Request = body.read()?;
@@ -39,7 +39,7 @@ pub(in crate::api) async fn disable(
 pub(in crate::api) async fn enable(
     State(api): State<Api>,
     Writer(principal): Writer,
-    HookId(id): HookId,
+    WebhookPath(id): WebhookPath,
 ) -> Result<Json<Value>, ApiError> {
     switch(&api, &principal, id, None).await
 }
@@ -55,7 +55,7 @@ async fn switch(
         None => ("webhook.enabled", format!("webhook {id} was enabled")),
     };
     let event = NewEvent::info(kind, message).by(&principal.name).with(json!({ "webhook_id": id }));
-    if !api.store().switch_webhook(id, disabled, event, api.now()).await? {
+    if !api.store().set_webhook_disabled(id, disabled, event, api.now()).await? {
         return Err(unknown());
     }
     let webhook = find(api, id).await?;

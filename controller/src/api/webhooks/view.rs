@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use engine::model::{DeadLetter, LateStream, Webhook};
+use engine::model::{DeadLetter, RetryStream, Webhook};
 use engine::store::WebhookCounts;
 
 /// A webhook and how far it got.
@@ -26,7 +26,7 @@ pub(super) fn webhook(webhook: &Webhook, counts: WebhookCounts) -> Value {
 }
 
 /// A job whose next event was not taken yet.
-pub(super) fn late(late: &LateStream) -> Value {
+pub(super) fn late(late: &RetryStream) -> Value {
     json!({
         "job_id": named(&late.stream), "seq": late.seq, "attempts": late.attempts, "since": late.since,
         "next_at": late.next_at, "error": late.error,

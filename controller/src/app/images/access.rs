@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 use super::super::{StartError, setting};
 use crate::auth::{AuthFailure, AuthMode, Authenticator, Grants, JOB_USERNAME, Method, Principal, Role};
 use crate::config::{Settings, read_rules};
-use engine::model::{Clock, RunId, chain};
+use engine::model::{Clock, RunId, error_chain};
 use engine::store::Store;
 use secrets::Key;
 
@@ -40,7 +40,7 @@ const FILE_GROUP: &str = "htpasswd";
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What access is decided with.
-pub(in crate::app) struct Entrance<'a> {
+pub(in crate::app) struct RegistryAccess<'a> {
     pub(in crate::app) settings: &'a Settings,
     pub(in crate::app) auth: Arc<Authenticator>,
     pub(in crate::app) store: Store,
@@ -50,14 +50,14 @@ pub(in crate::app) struct Entrance<'a> {
 }
 
 /// The registry's router, and what keeps its rules up to date.
-pub(in crate::app) struct Doors {
+pub(in crate::app) struct GuardedRegistry {
     pub(in crate::app) router: axum::Router,
     pub(in crate::app) rules: Option<Rules>,
 }
 
-impl Entrance<'_> {
+impl RegistryAccess<'_> {
     /// Puts access before the registry.
-    pub(in crate::app) async fn open(self, registry: &Registry) -> Result<Doors, StartError> {
+    pub(in crate::app) async fn open(self, registry: &Registry) -> Result<GuardedRegistry, StartError> {
         let settings = self.settings;
         let file = match &settings.registry_htpasswd_file {
             Some(path) => Some(
@@ -78,7 +78,7 @@ impl Entrance<'_> {
         if settings.auth_mode == AuthMode::None {
             // Everybody may do everything: there is nothing to log in for.
             let router = registry.audited_router(Arc::new(control), self.audit);
-            return Ok(Doors { router, rules: None });
+            return Ok(GuardedRegistry { router, rules: None });
         }
         let options = TokenOptions {
             realm: realm(settings),
@@ -91,7 +91,7 @@ impl Entrance<'_> {
             .audited_router(Arc::clone(&authority) as _, Arc::clone(&self.audit))
             .merge(authority.audited_token_router(self.audit));
         let rules = rules.map(|rules| Rules { authority: Some(authority), ..rules });
-        Ok(Doors { router, rules })
+        Ok(GuardedRegistry { router, rules })
     }
 }
 
@@ -157,7 +157,7 @@ impl registry::Authenticator for Users {
             Ok(true) => Ok(subject),
             Ok(false) => Err(Denied::Unauthorized),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "whether a job may still pull could not be looked up");
+                tracing::warn!(error = %error_chain(&error), "whether a job may still pull could not be looked up");
                 Err(Denied::Unavailable)
             }
         }

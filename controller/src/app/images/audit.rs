@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::telemetry::Metrics;
-use engine::model::{Clock, NewEvent, chain};
+use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::Store;
 
 /// Events that wait to be written.
@@ -86,7 +86,7 @@ pub(in crate::app) async fn write(
             return;
         }
         if let Err(error) = store.append(None, None, stories(&batch), clock.now()).await {
-            tracing::error!(error = %chain(&error), events = got, "what happened in the registry is in this log only");
+            tracing::error!(error = %error_chain(&error), events = got, "what happened in the registry is in this log only");
         }
         batch.clear();
         // Dropped at the end of the process, when what is left is written at once.

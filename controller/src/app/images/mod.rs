@@ -9,16 +9,16 @@
 
 mod access;
 mod audit;
-mod care;
+mod maintenance;
 
 use registry::{Config, Registry, Reserve};
 
 use super::{StartError, lock, make_folder, setting};
 use crate::config::Settings;
 
-pub(super) use access::Entrance;
+pub(super) use access::RegistryAccess;
 pub(super) use audit::{Recorder, write as write_audit};
-pub(super) use care::{Care, Caretaker};
+pub(super) use maintenance::{Care, RegistryMaintenance};
 
 /// Opens the registry of a data directory.
 pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {

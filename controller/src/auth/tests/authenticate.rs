@@ -369,10 +369,10 @@ mod brakes {
             async move { ask(authenticator, &value, 0).await.unwrap_err() }
         });
         let answers = futures_util::future::join_all(guesses).await;
-        let looked_at = answers.iter().filter(|answer| **answer == AuthFailure::Invalid).count();
+        let next_check = answers.iter().filter(|answer| **answer == AuthFailure::Invalid).count();
         let limited =
             answers.iter().filter(|answer| matches!(answer, AuthFailure::RateLimited { .. })).count();
-        assert_eq!((looked_at, limited), (3, 37));
+        assert_eq!((next_check, limited), (3, 37));
     }
 
     #[test]

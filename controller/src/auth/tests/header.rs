@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
 use super::*;
-use crate::auth::header::{Presented, parse};
+use crate::auth::header::{PresentedCredentials, parse};
 
 fn basic_of(value: &str) -> Option<(String, String)> {
     match parse(value)? {
-        Presented::Basic { name, password } => Some((name, password.expose_secret().to_owned())),
-        Presented::Bearer(_) => None,
+        PresentedCredentials::Basic { name, password } => Some((name, password.expose_secret().to_owned())),
+        PresentedCredentials::Bearer(_) => None,
     }
 }
 
@@ -26,7 +26,7 @@ fn name_and_password_are_divided_at_the_first_colon() {
 #[test]
 fn bearer_tokens_are_taken_whole() {
     for value in ["Bearer abc.DEF-1_~+/=", "BEARER  abc.DEF-1_~+/=  "] {
-        let Some(Presented::Bearer(token)) = parse(value) else { panic!("{value}") };
+        let Some(PresentedCredentials::Bearer(token)) = parse(value) else { panic!("{value}") };
         assert_eq!(token.expose_secret(), "abc.DEF-1_~+/=");
     }
 }

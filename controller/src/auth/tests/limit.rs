@@ -70,7 +70,7 @@ fn a_full_map_forgets_who_owes_least() {
     limiter.record_failure(host(9), at(1));
     assert_eq!(limiter.remembered(), 4);
     for number in 1..4 {
-        assert!(limiter.check(host(number), at(1)).is_err(), "host {number} owes more than host 0 did");
+        assert!(limiter.check(host(number), at(1)).is_err(), "host {number} is_pending more than host 0 did");
     }
 }
 

@@ -4,8 +4,8 @@ mod authenticate;
 mod header;
 mod jwt;
 mod limit;
+mod report;
 mod roles;
-mod webhook;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::model::{Batch, BatchId, Turns};
+use crate::model::{Batch, BatchId, Fairness};
 use crate::store::Lanes;
 use crate::store::claim::Claimer;
 
@@ -111,7 +111,7 @@ fn cost(kit: &Kit, second: u64) -> u64 {
     connection.progress_handler(100, Some(counted)).unwrap();
     let claimer = Claimer { owner: "w".to_owned(), now: at(second), ttl: TTL, grace: GRACE };
     let queues = ["default".to_owned()];
-    let claimed = claimer.claim(&connection, &queues, Lanes::All, 1, &mut Turns::default()).unwrap();
+    let claimed = claimer.claim(&connection, &queues, Lanes::All, 1, &mut Fairness::default()).unwrap();
     assert_eq!(claimed.len(), 1);
     steps.load(Ordering::Relaxed)
 }

@@ -125,7 +125,7 @@ async fn what_is_observed_of_a_server_never_changes_its_revision() {
     let mut change = Change::of(claimed.run.clone());
     change.effects = vec![
         Effect::ServerObserved { serial: serial("A"), observed: json!({ "model": "X" }) },
-        Effect::ServerDebt { serial: serial("A"), debt: Some(json!({ "job_id": id })) },
+        Effect::CleanupPending { serial: serial("A"), debt: Some(json!({ "job_id": id })) },
     ];
     kit.commit(change, &claimed.run, at(2)).await;
     let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();

@@ -48,7 +48,7 @@ async fn a_lease_is_stolen_only_after_its_end_and_the_grace() {
     assert!(kit.claim("b", at(1 + 69)).await.is_empty());
     let mut stolen = kit.claim("b", at(1 + 70)).await;
     let stolen = stolen.remove(0);
-    assert_eq!((stolen.snapshot.run.epoch, stolen.stolen_from.as_deref()), (2, Some("a")));
+    assert_eq!((stolen.snapshot.run.epoch, stolen.previous_owner.as_deref()), (2, Some("a")));
     let told = kit.store.last_events(stolen.snapshot.run.id, 1).await.unwrap();
     assert_eq!(told[0].kind, "lease.taken-over");
 }

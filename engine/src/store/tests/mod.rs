@@ -2,9 +2,9 @@
 
 mod admission;
 mod creation;
+mod job_cache;
 mod leases;
 mod lines;
-mod pages;
 mod records;
 mod webhooks;
 mod writing;

@@ -217,7 +217,7 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
     let mut change = Change::of(run.clone());
     change.effects = vec![
         Effect::GrantIssued(Box::new(grant.clone())),
-        Effect::PullGranted { token_hash: "p".to_owned(), repository: "os/linux".to_owned() },
+        Effect::PullGrantIssued { token_hash: "p".to_owned(), repository: "os/linux".to_owned() },
         Effect::TaskImage { sha256: "d".to_owned(), path: None },
     ];
     kit.commit(change, &run, at(1)).await;
@@ -252,12 +252,12 @@ async fn a_job_tells_its_events_as_the_log_does() {
         .of_step("one", 2);
     kit.store.append(Some(id), Some(serial("A")), vec![plain, full], at(1)).await.unwrap();
     let log = kit.store.last_events(id, 9).await.unwrap();
-    let story = kit.store.job_story(id, 9).await.unwrap().unwrap();
+    let story = kit.store.job_detail(id, 9).await.unwrap().unwrap();
     let log: Vec<String> = log.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
     let told: Vec<&str> = story.events.iter().map(JsonText::as_str).collect();
     assert_eq!(told.len(), 3);
     assert_eq!(told, log);
-    let latest = kit.store.job_story(id, 1).await.unwrap().unwrap().events;
+    let latest = kit.store.job_detail(id, 1).await.unwrap().unwrap().events;
     assert_eq!(latest, story.events[2..]);
 }
 

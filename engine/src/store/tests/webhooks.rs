@@ -1,7 +1,7 @@
 //! Outgoing webhooks: what is kept for them, and what one round writes.
 
 use super::*;
-use crate::model::{DeadLetter, LateStream, Webhook, WebhookFilter, WebhookId};
+use crate::model::{DeadLetter, RetryStream, Webhook, WebhookFilter, WebhookId};
 use crate::store::WebhookProgress;
 
 async fn hook(kit: &Kit) -> WebhookId {
@@ -38,7 +38,7 @@ fn dead(seq: i64) -> DeadLetter {
 }
 
 async fn settle(kit: &Kit, id: WebhookId, progress: WebhookProgress) {
-    kit.store.settle_webhook(id, progress, at(2)).await.unwrap();
+    kit.store.commit_webhook_progress(id, progress, at(2)).await.unwrap();
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn what_is_not_delivered_yet_is_not_forgotten_unless_the_webhook_is_disabl
     assert_eq!(forget().await, 0);
     settle(&kit, id, WebhookProgress { cursor: Some(last - 1), ..WebhookProgress::default() }).await;
     assert_eq!(forget().await, 3, "all but the last; the creation of the webhook is among them");
-    let late = LateStream {
+    let late = RetryStream {
         stream: String::new(),
         seq: last,
         attempts: 1,
@@ -66,9 +66,9 @@ async fn what_is_not_delivered_yet_is_not_forgotten_unless_the_webhook_is_disabl
         WebhookProgress { cursor: Some(last), late: vec![late.clone()], ..WebhookProgress::default() };
     settle(&kit, id, progress).await;
     assert_eq!(forget().await, 0, "late");
-    assert_eq!(kit.store.late_streams(id).await.unwrap(), [late]);
+    assert_eq!(kit.store.retry_streams(id).await.unwrap(), [late]);
     let event = NewEvent::info("webhook.disabled", "x");
-    assert!(kit.store.switch_webhook(id, Some("moving".to_owned()), event, at(3)).await.unwrap());
+    assert!(kit.store.set_webhook_disabled(id, Some("moving".to_owned()), event, at(3)).await.unwrap());
     assert_eq!(forget().await, 2);
 }
 
@@ -77,7 +77,7 @@ async fn what_is_not_delivered_yet_is_not_forgotten_unless_the_webhook_is_disabl
 async fn who_has_caught_up_forgets_nothing_that_another_courier_wrote_meanwhile() {
     let kit = Kit::new();
     let id = hook(&kit).await;
-    let late = |seq: i64, attempts: u32, next_at: Time| LateStream {
+    let late = |seq: i64, attempts: u32, next_at: Time| RetryStream {
         stream: "job".to_owned(),
         seq,
         attempts,
@@ -85,7 +85,7 @@ async fn who_has_caught_up_forgets_nothing_that_another_courier_wrote_meanwhile(
         next_at,
         error: "x".to_owned(),
     };
-    let caught_up = |was: LateStream, to: i64| WebhookProgress {
+    let caught_up = |was: RetryStream, to: i64| WebhookProgress {
         caught_up: vec![was],
         caught_up_to: to,
         ..WebhookProgress::default()
@@ -97,13 +97,13 @@ async fn who_has_caught_up_forgets_nothing_that_another_courier_wrote_meanwhile(
     // The other one got further and failed there.
     settle(&kit, id, WebhookProgress { late: vec![second.clone()], ..WebhookProgress::default() }).await;
     settle(&kit, id, caught_up(first.clone(), 6)).await;
-    assert_eq!(kit.store.late_streams(id).await.unwrap(), [second]);
+    assert_eq!(kit.store.retry_streams(id).await.unwrap(), [second]);
     // The other one read on to 20 and left the events of this job to the one that is late.
     settle(&kit, id, WebhookProgress { cursor: Some(20), ..progress }).await;
     settle(&kit, id, caught_up(first.clone(), 6)).await;
-    assert_eq!(kit.store.late_streams(id).await.unwrap(), [late(7, 0, at(2))]);
+    assert_eq!(kit.store.retry_streams(id).await.unwrap(), [late(7, 0, at(2))]);
     settle(&kit, id, caught_up(late(7, 0, at(2)), 20)).await;
-    assert_eq!(kit.store.late_streams(id).await.unwrap(), []);
+    assert_eq!(kit.store.retry_streams(id).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -125,19 +125,19 @@ async fn a_round_is_written_whole_and_dead_letters_are_bounded() {
     let id = hook(&kit).await;
     let failed = WebhookProgress { error: Some("it answered 500".to_owned()), ..WebhookProgress::default() };
     settle(&kit, id, failed.clone()).await;
-    kit.store.settle_webhook(id, failed.clone(), at(40)).await.unwrap();
+    kit.store.commit_webhook_progress(id, failed.clone(), at(40)).await.unwrap();
     let webhook = kit.store.webhook(id).await.unwrap().unwrap();
     assert_eq!(webhook.failing_since, Some(at(2)), "the first failure since the last success");
     let progress = WebhookProgress { dead: (1..=1010).map(dead).collect(), ..failed };
-    kit.store.settle_webhook(id, progress, at(50)).await.unwrap();
+    kit.store.commit_webhook_progress(id, progress, at(50)).await.unwrap();
     let webhook = kit.store.webhook(id).await.unwrap().unwrap();
     assert_eq!(webhook.failing_since, None, "nothing is left that fails");
     let letters = kit.store.dead_letters(id, false, 5000).await.unwrap();
     assert_eq!((letters.len(), letters[0].seq), (1000, 11), "the oldest go");
     assert!(kit.store.dead_letters(id, true, 9).await.unwrap().is_empty());
-    let again = NewEvent::info("webhook.retried", "x");
-    assert_eq!(kit.store.raise_dead(id, Some(1), again.clone(), at(3)).await.unwrap(), 0);
-    assert_eq!(kit.store.raise_dead(id, Some(20), again, at(3)).await.unwrap(), 1);
+    let again = NewEvent::info("webhook.redelivered", "x");
+    assert_eq!(kit.store.redeliver(id, Some(1), again.clone(), at(3)).await.unwrap(), 0);
+    assert_eq!(kit.store.redeliver(id, Some(20), again, at(3)).await.unwrap(), 1);
     let raised = kit.store.dead_letters(id, true, 9).await.unwrap();
     assert_eq!(raised.iter().map(|dead| dead.seq).collect::<Vec<_>>(), [20]);
     let progress = WebhookProgress { raised: vec![20], delivered: 1, ..WebhookProgress::default() };

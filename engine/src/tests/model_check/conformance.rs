@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::rules::{Action, ENDED, FINISH, GRACE, Mutant, PAUSE, Row, Stage, State, TTL, Worker};
 use crate::decide::{self, Circumstances, Next};
-use crate::kind::{Kind, StepPolicy, StepReport, Verdict};
 use crate::model::{Change, Failure, Lease, Phase, Run, RunId, Snapshot, StepPhase, StepRecord, Time};
 use crate::store::{Committed, TakeOver};
 use crate::tests::kit::{Kit, new_run};
+use crate::workflow::{Kind, StepPolicy, StepReport, Verdict};
 use crate::{Verb, verbs};
 
 const TICK: Duration = Duration::from_secs(10);
@@ -138,7 +138,7 @@ impl Real {
         };
         let announced = match decide::next(&snapshot) {
             Next::Run(at) => snapshot.record(at).is_some_and(|record| record.phase == StepPhase::Intent),
-            Next::Undo(_) | Next::StageOver => false,
+            Next::Undo(_) | Next::StageCompleted => false,
         };
         let owner = run.lease.as_ref().map(|lease| OWNERS.iter().position(|name| *name == lease.owner));
         let now = self.kit.now();

@@ -1,7 +1,7 @@
 //! What a twin is and how it behaves: data only, so that a vendor is a value and not a branch.
 //!
 //! ```text
-//!   TwinConfig ─┬─ who it is       serial, sku, credentials, Identity
+//!   SimBmcConfig ─┬─ who it is       serial, sku, credentials, Identity
 //!               ├─ what it has     slots (SlotConfig), where they are shown (SlotTree), ServicePolicy
 //!               ├─ the host        PowerPolicy, BootPolicy
 //!               ├─ its media       MediaPolicy (UrlRules, InsertRules, ReadStyle)
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The defaults describe a strict but capable BMC: two CD slots and a USB slot, all rules of DESIGN L1 enforced. What
-//! a vendor does otherwise is a file in `redfish/twins/` ([`TwinConfig::vendor`]).
+//! a vendor does otherwise is a file in `redfish/twins/` ([`SimBmcConfig::vendor`]).
 
 mod host;
 mod media;
@@ -38,7 +38,7 @@ pub use service::{
 
 /// One twin.
 #[derive(Clone, Debug)]
-pub struct TwinConfig {
+pub struct SimBmcConfig {
     /// `SerialNumber` of the system.
     pub serial: String,
     /// `SKU` of the system (the service tag of some vendors); not shown when `None`.
@@ -83,7 +83,7 @@ pub struct TwinConfig {
     pub faults: Vec<Fault>,
 }
 
-impl TwinConfig {
+impl SimBmcConfig {
     /// A strict standard BMC, switched off.
     pub fn new(serial: impl Into<String>, username: impl Into<String>, password: impl Into<String>) -> Self {
         let serial = serial.into();

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::kit::{Map, SERIAL, ask, config, media_server, message_id, rig, soon, text};
 use crate::{
-    AlreadyThere, BootSearch, BootSource, Change, Graceful, Happening, MediaKind, OverrideEnabled, Power,
-    Twin,
+    AlreadyThere, BootSearch, BootSource, Change, Graceful, JournalItem, MediaKind, OverrideEnabled, Power,
+    SimBmc,
 };
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn an_eject_under_the_system_that_booted_it_is_recorded() {
     map.reset(&twin, "On").await;
     map.eject(&twin, 0).await;
     assert_eq!(twin.ejected_while_running(), 1);
-    let hurt = Happening::Change(Change::EjectedWhileRunning { slot: "CD1".to_owned() });
+    let hurt = JournalItem::Change(Change::EjectedWhileRunning { slot: "CD1".to_owned() });
     assert!(twin.journal().iter().any(|entry| entry.what == hurt));
 
     map.insert(&twin, 0, &format!("{base}/boot.iso")).await;
@@ -85,7 +85,7 @@ async fn an_eject_under_the_system_that_booted_it_is_recorded() {
     assert_eq!(twin.ejected_while_running(), 1, "after power-off it hurts nobody");
 }
 
-async fn refusal(twin: &Twin, map: &Map, kind: &str) -> (u16, String) {
+async fn refusal(twin: &SimBmc, map: &Map, kind: &str) -> (u16, String) {
     let (status, body) = map.reset(twin, kind).await;
     let id = if status == StatusCode::NO_CONTENT { "" } else { message_id(&body) };
     (status.as_u16(), id.to_owned())

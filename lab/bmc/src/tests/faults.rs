@@ -12,7 +12,7 @@ use super::{
     },
     protocol::client,
 };
-use crate::{Effect, Fault, Operation, Power, ResetType, Severed, TwinServer, When};
+use crate::{ConnectionCut, Effect, Fault, Operation, Power, ResetType, SimBmcServer, When};
 
 #[tokio::test]
 async fn a_fault_strikes_as_often_as_it_says_and_is_gone() {
@@ -67,7 +67,7 @@ async fn a_command_can_be_carried_out_and_never_be_answered() {
 
     twin.inject(Fault::once(When::Reset, Effect::ApplyButDrop));
     let off = twin.handle(request(Method::POST, &map.reset, Some(json!({ "ResetType": "ForceOff" }))));
-    assert_eq!(off.await.unwrap_err(), Severed::Closed);
+    assert_eq!(off.await.unwrap_err(), ConnectionCut::Closed);
     assert_eq!(twin.snapshot().power, Power::Off);
 }
 
@@ -91,10 +91,10 @@ async fn delay_hang_and_drop_without_an_action() {
     assert_eq!(send(&twin, root()).await.status(), StatusCode::OK);
     assert_eq!(started.elapsed().as_secs(), 7);
     twin.inject(Fault::once(When::Read, Effect::Hang));
-    assert_eq!(twin.handle(root()).await.unwrap_err(), Severed::Closed);
+    assert_eq!(twin.handle(root()).await.unwrap_err(), ConnectionCut::Closed);
     assert_eq!(started.elapsed().as_secs(), 607);
     twin.inject(Fault::once(When::Read, Effect::Drop));
-    assert_eq!(twin.handle(root()).await.unwrap_err(), Severed::Closed);
+    assert_eq!(twin.handle(root()).await.unwrap_err(), ConnectionCut::Closed);
     assert_eq!(send(&twin, root()).await.status(), StatusCode::OK);
 }
 
@@ -132,7 +132,7 @@ async fn rate_limits_wrong_serials_and_strange_bodies() {
 }
 
 async fn login_over(
-    server: &TwinServer,
+    server: &SimBmcServer,
     client: &reqwest::Client,
 ) -> Result<reqwest::Response, reqwest::Error> {
     let url = format!("{}/redfish/v1/SessionService/Sessions", server.url());

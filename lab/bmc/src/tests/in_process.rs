@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 use super::kit::{Map, config, iso, request};
 use crate::{
     BootSource, Effect, Fault, InProcess, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost,
-    ReadStyle, Twin, TwinConfig, When,
+    ReadStyle, SimBmc, SimBmcConfig, When,
 };
 use redfish::{Request, Transport, TransportErrorKind};
 
@@ -33,8 +33,8 @@ impl MediaReader for Memory {
     }
 }
 
-fn twin(config: TwinConfig) -> Twin {
-    Twin::new(config, Arc::new(NullHost), Arc::new(Memory(Bytes::from(iso("MAINT", true, 300)))))
+fn twin(config: SimBmcConfig) -> SimBmc {
+    SimBmc::new(config, Arc::new(NullHost), Arc::new(Memory(Bytes::from(iso("MAINT", true, 300)))))
 }
 
 fn read(path: &str) -> Request {

@@ -11,14 +11,14 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc};
 
-use crate::{BootContext, Host, HttpMediaReader, Operation, Twin, TwinConfig};
+use crate::{BootContext, Host, HttpMediaReader, Operation, SimBmc, SimBmcConfig};
 
 pub(super) const SERIAL: &str = "7CK4LW3";
 pub(super) const USER: &str = "root";
 pub(super) const PASSWORD: &str = "correct horse";
 
-pub(super) fn config() -> TwinConfig {
-    TwinConfig::new(SERIAL, USER, PASSWORD)
+pub(super) fn config() -> SimBmcConfig {
+    SimBmcConfig::new(SERIAL, USER, PASSWORD)
 }
 
 /// A host that tells the test about each boot.
@@ -37,26 +37,31 @@ impl Host for Recorder {
 }
 
 pub(super) struct Rig {
-    pub(super) twin: Twin,
+    pub(super) twin: SimBmc,
     pub(super) boots: mpsc::UnboundedReceiver<BootContext>,
     pub(super) power_offs: Arc<Mutex<u32>>,
 }
 
-pub(super) fn rig(config: TwinConfig) -> Rig {
+pub(super) fn rig(config: SimBmcConfig) -> Rig {
     let (sender, boots) = mpsc::unbounded_channel();
     let power_offs = Arc::new(Mutex::new(0));
     let host = Arc::new(Recorder(sender, Arc::clone(&power_offs)));
-    Rig { twin: Twin::new(config, host, Arc::new(HttpMediaReader::new().unwrap())), boots, power_offs }
+    Rig { twin: SimBmc::new(config, host, Arc::new(HttpMediaReader::new().unwrap())), boots, power_offs }
 }
 
 /// A request with Basic credentials, in process.
-pub(super) async fn ask(twin: &Twin, method: Method, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+pub(super) async fn ask(
+    twin: &SimBmc,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> (StatusCode, Value) {
     let answer = send(twin, request(method, path, body)).await;
     let json = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
     (answer.status(), json)
 }
 
-pub(super) async fn send(twin: &Twin, request: Request<Bytes>) -> Response<Bytes> {
+pub(super) async fn send(twin: &SimBmc, request: Request<Bytes>) -> Response<Bytes> {
     twin.handle(request).await.expect("an answer")
 }
 
@@ -94,7 +99,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) async fn of(twin: &Twin) -> Self {
+    pub(super) async fn of(twin: &SimBmc) -> Self {
         let get = async |path: &str| {
             let (status, body) = ask(twin, Method::GET, path, None).await;
             assert_eq!(status, StatusCode::OK, "{path}");
@@ -116,7 +121,7 @@ impl Map {
 
     pub(super) async fn act(
         &self,
-        twin: &Twin,
+        twin: &SimBmc,
         slot: usize,
         action: &str,
         body: Option<Value>,
@@ -126,30 +131,30 @@ impl Map {
         ask(twin, Method::POST, &target, body).await
     }
 
-    pub(super) async fn insert(&self, twin: &Twin, slot: usize, url: &str) -> (StatusCode, Value) {
+    pub(super) async fn insert(&self, twin: &SimBmc, slot: usize, url: &str) -> (StatusCode, Value) {
         self.act(twin, slot, "InsertMedia", Some(json!({ "Image": url }))).await
     }
 
-    pub(super) async fn eject(&self, twin: &Twin, slot: usize) -> (StatusCode, Value) {
+    pub(super) async fn eject(&self, twin: &SimBmc, slot: usize) -> (StatusCode, Value) {
         self.act(twin, slot, "EjectMedia", Some(json!({}))).await
     }
 
-    pub(super) async fn reset(&self, twin: &Twin, kind: &str) -> (StatusCode, Value) {
+    pub(super) async fn reset(&self, twin: &SimBmc, kind: &str) -> (StatusCode, Value) {
         ask(twin, Method::POST, &self.reset, Some(json!({ "ResetType": kind }))).await
     }
 
-    pub(super) async fn boot_once(&self, twin: &Twin, target: &str) -> (StatusCode, Value) {
+    pub(super) async fn boot_once(&self, twin: &SimBmc, target: &str) -> (StatusCode, Value) {
         let boot = json!({ "BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": "Once" });
         ask(twin, Method::PATCH, &self.system, Some(json!({ "Boot": boot }))).await
     }
 }
 
-pub(super) fn operations(twin: &Twin) -> Vec<(Operation, Option<u16>)> {
+pub(super) fn operations(twin: &SimBmc) -> Vec<(Operation, Option<u16>)> {
     let entries = twin.mutations().into_iter();
     entries
         .map(|entry| match entry.what {
-            crate::Happening::Request { operation, status, .. } => (operation, status),
-            crate::Happening::Change(change) => panic!("{change:?}"),
+            crate::JournalItem::Request { operation, status, .. } => (operation, status),
+            crate::JournalItem::Change(change) => panic!("{change:?}"),
         })
         .collect()
 }

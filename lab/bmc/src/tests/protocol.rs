@@ -4,7 +4,7 @@ use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::kit::{Map, ask, config, message_id, request, rig, send, soon, text};
-use crate::{IfMatch, SlotTree, Twin};
+use crate::{IfMatch, SimBmc, SlotTree};
 
 /// Every link of every resource answers, whatever the layout.
 #[tokio::test]
@@ -44,7 +44,7 @@ fn links(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-async fn refused(twin: &Twin, method: Method, path: &str, body: Option<Value>) -> (u16, String) {
+async fn refused(twin: &SimBmc, method: Method, path: &str, body: Option<Value>) -> (u16, String) {
     let (status, body) = ask(twin, method, path, body).await;
     (status.as_u16(), message_id(&body).rsplit('.').next().unwrap().to_owned())
 }
@@ -188,8 +188,8 @@ async fn ten_thousand_twins_share_one_reader_and_own_no_task() {
     let host = std::sync::Arc::new(crate::NullHost);
     let mut twins = Vec::new();
     for number in 0..10_000 {
-        let config = crate::TwinConfig::new(format!("S{number}"), "root", "secret");
-        let twin = Twin::new(config, host.clone(), reader.clone());
+        let config = crate::SimBmcConfig::new(format!("S{number}"), "root", "secret");
+        let twin = SimBmc::new(config, host.clone(), reader.clone());
         let root = send(&twin, http::Request::get("/redfish/v1/").body(bytes::Bytes::new()).unwrap()).await;
         assert_eq!(root.status(), StatusCode::OK);
         twins.push(twin);

@@ -6,17 +6,17 @@ use http::{Method, StatusCode, header};
 use serde_json::json;
 
 use super::kit::{PASSWORD, SERIAL, USER, ask, basic, config, message_id, request, rig, send, text};
-use crate::{AlreadyThere, Twin};
+use crate::{AlreadyThere, SimBmc};
 
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 
-async fn login(twin: &Twin, password: &str) -> http::Response<bytes::Bytes> {
+async fn login(twin: &SimBmc, password: &str) -> http::Response<bytes::Bytes> {
     let mut login = request(Method::POST, SESSIONS, Some(json!({ "UserName": USER, "Password": password })));
     login.headers_mut().remove(header::AUTHORIZATION);
     send(twin, login).await
 }
 
-async fn with_token(twin: &Twin, method: Method, path: &str, token: &str) -> StatusCode {
+async fn with_token(twin: &SimBmc, method: Method, path: &str, token: &str) -> StatusCode {
     let mut request = request(method, path, None);
     request.headers_mut().remove(header::AUTHORIZATION);
     request.headers_mut().insert("x-auth-token", token.parse().unwrap());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, ErrorShape, Fault, Power, ResetType, Severed, StateIs, When};
+use lab_bmc::{ConnectionCut, Effect, ErrorShape, Fault, FaultCondition, Power, ResetType, When};
 use serde_json::{Value, json};
 
 use crate::kit::{Answer, Bmc, IMAGE, ask, once};
@@ -90,7 +90,7 @@ async fn a_read_lies_for_a_while_and_only_about_what_is_there() {
     tokio::time::sleep(Duration::from_secs(45)).await;
     assert_eq!(bmc.get(&bmc.system).await.text("/PowerState"), "Off");
     let stuck = Effect::Lie(json!({ "PowerState": "PoweringOff" }));
-    bmc.twin.inject(Fault::always(When::Read, stuck).only_if(StateIs::Power(Power::Off)));
+    bmc.twin.inject(Fault::always(When::Read, stuck).only_if(FaultCondition::Power(Power::Off)));
     assert_eq!(bmc.get(&bmc.system).await.text("/PowerState"), "PoweringOff");
     for members in [json!([]), Value::Null] {
         bmc.twin.clear_faults();
@@ -108,10 +108,10 @@ async fn the_bmc_restarts_in_the_middle_of_a_job_and_has_lost_everything_but_the
     bmc.power("On").await;
     bmc.until(|now| now.generation == 1).await;
     let restart = Effect::BmcRestart(Duration::from_secs(120));
-    bmc.twin.inject(Fault::once(When::Read, restart).only_if(StateIs::AnyMedium));
+    bmc.twin.inject(Fault::once(When::Read, restart).only_if(FaultCondition::AnyMedium));
     let get = || ask(&bmc.twin, http::Method::GET, &bmc.system, None, &[]);
-    assert_eq!(get().await.unwrap_err(), Severed::Closed);
-    assert_eq!(get().await.unwrap_err(), Severed::Refused);
+    assert_eq!(get().await.unwrap_err(), ConnectionCut::Closed);
+    assert_eq!(get().await.unwrap_err(), ConnectionCut::Refused);
     tokio::time::sleep(Duration::from_secs(121)).await;
     assert_eq!(get().await.unwrap().text("/PowerState"), "On", "the host runs on");
     assert_eq!(bmc.get(&slots[0]).await.body["Inserted"], false);

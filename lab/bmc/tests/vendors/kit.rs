@@ -8,7 +8,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
 use lab_bmc::{
-    MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, Severed, Twin, TwinConfig, TwinSnapshot,
+    ConnectionCut, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, SimBmc, SimBmcConfig,
+    SimBmcSnapshot,
 };
 use serde_json::{Value, json};
 
@@ -53,8 +54,8 @@ impl MediaReader for Memory {
     }
 }
 
-pub(crate) fn config(vendor: &str) -> TwinConfig {
-    TwinConfig::vendor(vendor, SERIAL, USER, PASSWORD).unwrap()
+pub(crate) fn config(vendor: &str) -> SimBmcConfig {
+    SimBmcConfig::vendor(vendor, SERIAL, USER, PASSWORD).unwrap()
 }
 
 /// What came back.
@@ -86,7 +87,7 @@ impl Answer {
 
 /// A BMC and the paths that were found in it.
 pub(crate) struct Bmc {
-    pub(crate) twin: Twin,
+    pub(crate) twin: SimBmc,
     pub(crate) root: Answer,
     pub(crate) system: String,
     pub(crate) manager: String,
@@ -98,9 +99,9 @@ impl Bmc {
         Self::with(config(vendor)).await
     }
 
-    pub(crate) async fn with(config: TwinConfig) -> Self {
+    pub(crate) async fn with(config: SimBmcConfig) -> Self {
         let system_id = config.identity.system_id.clone();
-        let twin = Twin::new(config, Arc::new(NullHost), Memory::bootable());
+        let twin = SimBmc::new(config, Arc::new(NullHost), Memory::bootable());
         let mut bmc = Self {
             root: ask(&twin, Method::GET, "/redfish/v1/", None, &[]).await.unwrap(),
             twin,
@@ -165,7 +166,7 @@ impl Bmc {
     }
 
     /// Waits in virtual time.
-    pub(crate) async fn until(&self, wanted: impl FnMut(&TwinSnapshot) -> bool) -> TwinSnapshot {
+    pub(crate) async fn until(&self, wanted: impl FnMut(&SimBmcSnapshot) -> bool) -> SimBmcSnapshot {
         tokio::time::timeout(Duration::from_secs(600), self.twin.wait_for(wanted)).await.expect("in time")
     }
 
@@ -188,12 +189,12 @@ pub(crate) fn once(target: &str, mode: Option<&str>) -> Value {
 }
 
 pub(crate) async fn ask(
-    twin: &Twin,
+    twin: &SimBmc,
     method: Method,
     path: &str,
     body: Option<Value>,
     headers: &[(&'static str, &str)],
-) -> Result<Answer, Severed> {
+) -> Result<Answer, ConnectionCut> {
     let account = format!("Basic {}", STANDARD.encode(format!("{USER}:{PASSWORD}")));
     let mut request = Request::builder().method(method).uri(path).header(header::AUTHORIZATION, account);
     for (name, value) in headers {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_bmc::{NullHost, Twin};
+use lab_bmc::{NullHost, SimBmc};
 
 use crate::kit::{IMAGE, Memory, PASSWORD, USER, config};
 
@@ -32,7 +32,7 @@ async fn sushy_discovers_inserts_boots_and_ejects() {
         let mut config = config(vendor).in_time(0.02);
         // How the host is powered off is not what is proven here.
         config.power.quiet_after_reset = Duration::ZERO;
-        let twin = Twin::new(config, Arc::new(NullHost), Memory::bootable());
+        let twin = SimBmc::new(config, Arc::new(NullHost), Memory::bootable());
         let server = twin.serve_on_loopback().await.unwrap();
         let run = tokio::process::Command::new("python3")
             .args(["-B", script, &server.url(), USER, PASSWORD, IMAGE])

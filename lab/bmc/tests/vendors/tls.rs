@@ -3,20 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, NullHost, Twin, TwinServer, When};
+use lab_bmc::{Effect, Fault, NullHost, SimBmc, SimBmcServer, When};
 use redfish::{
     Endpoint, HttpOptions, HttpTransport, Request, TlsMode, Transport, TransportError, TransportErrorKind,
 };
 
 use crate::kit::{Memory, config};
 
-async fn served(vendor: &str) -> (Twin, TwinServer) {
-    let twin = Twin::new(config(vendor), Arc::new(NullHost), Memory::bootable());
+async fn served(vendor: &str) -> (SimBmc, SimBmcServer) {
+    let twin = SimBmc::new(config(vendor), Arc::new(NullHost), Memory::bootable());
     let server = twin.serve_tls_on_loopback().await.unwrap();
     (twin, server)
 }
 
-fn transport(server: &TwinServer, tls: &TlsMode) -> HttpTransport {
+fn transport(server: &SimBmcServer, tls: &TlsMode) -> HttpTransport {
     let endpoint: Endpoint = server.url().parse().unwrap();
     HttpTransport::new(&endpoint, tls, HttpOptions::default()).unwrap()
 }
@@ -87,7 +87,7 @@ async fn nobody_listens_while_the_bmc_restarts() {
 
 #[tokio::test]
 async fn a_connection_is_reset_before_and_in_the_middle_of_an_answer() {
-    let twin = Twin::new(config("generic"), Arc::new(NullHost), Memory::bootable());
+    let twin = SimBmc::new(config("generic"), Arc::new(NullHost), Memory::bootable());
     let server = twin.serve_on_loopback().await.unwrap();
     let transport = transport(&server, &TlsMode::Insecure);
     for effect in [Effect::Reset, Effect::CutBody(20), Effect::Drop] {

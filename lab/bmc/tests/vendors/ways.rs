@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
-use lab_bmc::{MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, Twin, VENDORS};
+use lab_bmc::{MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, SimBmc, VENDORS};
 use serde_json::json;
 
 use crate::kit::{Bmc, IMAGE, Memory, PASSWORD, USER, ask, config};
@@ -24,7 +24,7 @@ impl MediaReader for Noted {
 /// The requests for media with which a vendor looks at the image it is given in its first slot that takes one.
 async fn reads(vendor: &str, path: &str, method: Method, body: serde_json::Value) -> Vec<MediaRequest> {
     let noted = Arc::new(Noted(Memory::bootable(), Mutex::default()));
-    let twin = Twin::new(config(vendor), Arc::new(NullHost), Arc::clone(&noted) as Arc<dyn MediaReader>);
+    let twin = SimBmc::new(config(vendor), Arc::new(NullHost), Arc::clone(&noted) as Arc<dyn MediaReader>);
     let done = ask(&twin, method, path, Some(body), &[]).await.unwrap();
     assert!(done.status < 300, "{vendor}: {done:?}");
     noted.1.lock().unwrap().clone()
@@ -54,7 +54,7 @@ async fn each_vendor_reads_images_in_its_own_way() {
 async fn supermicro_x11_reads_in_http_1_0() {
     let noted = Arc::new(Noted(Memory::bootable(), Mutex::default()));
     let reader = Arc::clone(&noted) as Arc<dyn MediaReader>;
-    let twin = Twin::new(config("smc-x11-cfgcd"), Arc::new(NullHost), reader);
+    let twin = SimBmc::new(config("smc-x11-cfgcd"), Arc::new(NullHost), reader);
     let cfg = "/redfish/v1/Managers/1/VM1/CfgCD";
     let image = json!({ "Host": "http://192.0.2.1", "Path": "/tabc/boot.iso" });
     ask(&twin, Method::PATCH, cfg, Some(image), &[]).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_missing_licence_and_a_password_to_be_changed_are_403_with_their_own_m
     let bmc = Bmc::of("openbmc").await;
     let mut fresh = config("openbmc");
     fresh.session.password_change_required = true;
-    let twin = Twin::new(fresh, Arc::new(NullHost), Memory::bootable());
+    let twin = SimBmc::new(fresh, Arc::new(NullHost), Memory::bootable());
     let refused = ask(&twin, Method::GET, &bmc.system, None, &[]).await.unwrap();
     assert!(refused.status == 403 && refused.says("PasswordChangeRequired"));
     assert_eq!(ask(&twin, Method::GET, "/redfish/v1/", None, &[]).await.unwrap().status, 200);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lab_bmc::{Power, TwinSnapshot};
+use lab_bmc::{Power, SimBmcSnapshot};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -90,7 +90,7 @@ async fn boot_number(server: &SimulatedServer, generation: u64) -> BootResult {
     tokio::time::timeout(PATIENCE, boot).await.unwrap().unwrap().result
 }
 
-async fn until(server: &SimulatedServer, wanted: impl FnMut(&TwinSnapshot) -> bool) {
+async fn until(server: &SimulatedServer, wanted: impl FnMut(&SimBmcSnapshot) -> bool) {
     tokio::time::timeout(PATIENCE, server.twin.wait_for(wanted)).await.unwrap();
 }
 

@@ -16,14 +16,14 @@ pub(super) struct JobDocument {
     pub(super) webhook_url: String,
     pub(super) webhook_token: String,
     #[serde(default)]
-    pub(super) registry: Option<RegistryAccess>,
+    pub(super) registry: Option<PullAccess>,
     pub(super) recipe_schema_id: String,
     pub(super) created_at: Timestamp,
 }
 
 /// Where and how to pull.
 #[derive(Clone, Deserialize)]
-pub(super) struct RegistryAccess {
+pub(super) struct PullAccess {
     pub(super) url: String,
     #[serde(default)]
     pub(super) username: Option<String>,

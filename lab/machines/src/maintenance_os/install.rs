@@ -15,7 +15,7 @@ use super::{
     Tools,
     behaviour::{InstallerBehaviour, unit},
     dispatcher::Task,
-    documents::RegistryAccess,
+    documents::PullAccess,
     media::chain,
     report::Reporter,
 };
@@ -58,7 +58,7 @@ impl Installer<'_> {
     pub(super) async fn install(
         &self,
         task: &Task,
-        registry: Option<&RegistryAccess>,
+        registry: Option<&PullAccess>,
     ) -> Result<Installed, UnitFailure> {
         let (disk, file) = self.unit(unit::PARTITION, 10, self.partition(task)).await?;
         let image = self.unit(unit::IMAGE_LINUX, 30, self.image(task, registry, &disk)).await?;
@@ -125,7 +125,7 @@ impl Installer<'_> {
     async fn image(
         &self,
         task: &Task,
-        registry: Option<&RegistryAccess>,
+        registry: Option<&PullAccess>,
         disk: &Arc<DiskImage>,
     ) -> Result<PulledImage, String> {
         let root = disk.root().map_err(|source| source.to_string())?;
@@ -225,11 +225,7 @@ impl Installer<'_> {
     }
 
     /// The registry `job.json` names; without one, the host of `oci_url`, anonymously.
-    fn registry(
-        &self,
-        task: &Task,
-        access: Option<&RegistryAccess>,
-    ) -> Result<RegistryClient, RegistryError> {
+    fn registry(&self, task: &Task, access: Option<&PullAccess>) -> Result<RegistryClient, RegistryError> {
         let Some(access) = access else {
             let host = task.image.host.as_deref().unwrap_or_default();
             return RegistryClient::new(

@@ -4,7 +4,7 @@
 //! power on ──► boot medium ──► task volume ──► recipe ──► partition ──► image ──► bootloader ──► report
 //!                 │                │             │            └───────────┴───────────┘             │
 //!             NotBootable       Refused        failed: provision-dispatcher      failed: the unit   ▼
-//!            (hangs, silent)   (silent)                                                       InstallReport
+//!            (hangs, silent)   (silent)                                                       InstallResult
 //!
 //! power off, at any time: everything stops, nothing more is written or sent (PowerLost)
 //! ```
@@ -156,7 +156,7 @@ pub enum Outcome {
 
 /// What a run has to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstallReport {
+pub struct InstallResult {
     /// The job, when one was found.
     pub job_id: Option<String>,
     /// How it ended.
@@ -195,7 +195,7 @@ impl MaintenanceOs {
     }
 
     /// Runs from power-on to the report, or until the power goes off.
-    pub async fn run(&self, boot: MediaBoot) -> InstallReport {
+    pub async fn run(&self, boot: MediaBoot) -> InstallResult {
         let console = self.console.of(&self.machine.serial, boot.generation);
         let tracker = TaskTracker::new();
         let mut job_id = None;
@@ -214,7 +214,7 @@ impl MaintenanceOs {
         // What still runs on the blocking pool notices the cancelled token; nothing may outlive this boot.
         tracker.close();
         tracker.wait().await;
-        InstallReport { job_id, outcome: attempt.outcome, delivery }
+        InstallResult { job_id, outcome: attempt.outcome, delivery }
     }
 
     async fn attempt(

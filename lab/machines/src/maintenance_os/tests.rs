@@ -43,12 +43,12 @@ impl Bench {
     }
 
     /// Boots with the maintenance ISO in CD1 and the given media in the other drives.
-    async fn boot(&self, others: &[String]) -> InstallReport {
+    async fn boot(&self, others: &[String]) -> InstallResult {
         let boot = self.site.maintenance();
         self.boot_from(boot, others).await
     }
 
-    async fn boot_from(&self, boot: String, others: &[String]) -> InstallReport {
+    async fn boot_from(&self, boot: String, others: &[String]) -> InstallResult {
         let mut media = vec![Medium { slot: "CD1".into(), url: boot }];
         for (index, url) in others.iter().enumerate() {
             media.push(Medium { slot: format!("CD{}", index + 2), url: url.clone() });
@@ -59,7 +59,7 @@ impl Bench {
     }
 
     /// The usual boot: own task in the second drive.
-    async fn boot_task(&self, recipe: &Value, more: &[(&str, &str)]) -> InstallReport {
+    async fn boot_task(&self, recipe: &Value, more: &[(&str, &str)]) -> InstallResult {
         let task = self.site.task("task.iso", &self.site.job(SERIAL), recipe, more);
         self.boot(&[task]).await
     }
@@ -81,7 +81,7 @@ impl Bench {
 }
 
 #[track_caller]
-fn failed_with(report: &InstallReport, unit: &str, wanted: &str) {
+fn failed_with(report: &InstallResult, unit: &str, wanted: &str) {
     let Outcome::Failed { failed_step, reason } = &report.outcome else { panic!("{report:?}") };
     assert_eq!(failed_step, unit);
     assert!(reason.contains(wanted), "{reason}");

@@ -12,7 +12,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::stills::{self, Stills};
+use super::stalls::{self, Stalls};
 use lab_machines::http::api_client;
 
 /// The API of a controller.
@@ -106,19 +106,19 @@ impl Latencies {
     }
 
     /// What the machine's own stills made of it: nothing, when there were none.
-    pub(super) fn beside(&self, stills: &Stills) -> String {
+    pub(super) fn beside(&self, stalls: &Stalls) -> String {
         let from = self.0.iter().map(|(since, _)| *since).min();
         let to = self.0.iter().map(|(since, waited)| *since + *waited).max();
         let (Some(from), Some(to)) = (from, to) else { return String::new() };
-        let stills = stills.during(from, to);
-        if stills.is_empty() {
+        let stalls = stalls.during(from, to);
+        if stalls.is_empty() {
             return String::new();
         }
         let held_up = |(since, waited): &&(Instant, Duration)| {
-            stills.iter().any(|still| still.held_up(*since, *waited))
+            stalls.iter().any(|still| still.held_up(*since, *waited))
         };
         let (held, others): (Vec<_>, Vec<_>) = self.0.iter().partition(held_up);
-        let still = format!("the machine stood still for {} ms", stills::total(&stills).as_millis());
+        let still = format!("the machine stood still for {} ms", stalls::total(&stalls).as_millis());
         match others.is_empty() {
             true => still,
             false => {
@@ -129,7 +129,7 @@ impl Latencies {
 }
 
 /// Does something for every item, at a fixed rate or as fast as it goes, in at most `lanes` at a time.
-pub(super) async fn paced<T, F>(
+pub(super) async fn at_rate<T, F>(
     items: Vec<T>,
     rate: Option<f64>,
     lanes: usize,

@@ -8,12 +8,12 @@
 //!
 //! Hosts do nothing, since the controller is measured and not they: this process sends their reports. Nothing is judged;
 //! every line shows what is aimed at beside what was found (DESIGN section 14), and waiting times also what the machine's own
-//! stills made of them ([`stills`]).
+//! stills made of them ([`stalls`]).
 
 mod client;
 mod processes;
 mod stages;
-mod stills;
+mod stalls;
 
 use std::io::Write;
 use std::path::Path;
@@ -28,7 +28,7 @@ use client::Latencies;
 use controller::telemetry;
 use processes::{Fleet, Place};
 use stages::Run;
-use stills::Stills;
+use stalls::Stalls;
 
 /// Callers that commit at once.
 const CALLERS: u32 = 64;
@@ -48,7 +48,7 @@ pub(super) struct Options {
 pub(super) async fn run(options: Options, json: bool) -> anyhow::Result<()> {
     telemetry::init("warn", controller::config::LogFormat::Text)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
-    let figures = Figures { json, stills: Stills::watch() };
+    let figures = Figures { json, stalls: Stalls::watch() };
     let iso = write_maintenance_iso(&folder.path().join("maintenance.iso"))?;
     disk(&figures, folder.path()).await?;
 
@@ -63,7 +63,7 @@ pub(super) async fn run(options: Options, json: bool) -> anyhow::Result<()> {
 /// Where figures go.
 struct Figures {
     json: bool,
-    stills: Stills,
+    stalls: Stalls,
 }
 
 impl Figures {
@@ -74,7 +74,7 @@ impl Figures {
 
     /// Waiting times, and what is aimed at; and whether the machine itself made anybody wait.
     fn waits(&self, what: &str, waits: &mut Latencies, aim: &str) -> anyhow::Result<()> {
-        self.line(what, &waits.shown(), aim, &waits.beside(&self.stills))
+        self.line(what, &waits.shown(), aim, &waits.beside(&self.stalls))
     }
 
     fn line(&self, what: &str, found: &str, aim: &str, beside: &str) -> anyhow::Result<()> {

@@ -12,7 +12,7 @@ use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use super::client::{Api, Latencies, paced};
+use super::client::{Api, Latencies, at_rate};
 use super::processes::{Bmc, Controller, Fleet, Place};
 use super::{Figures, Options, milliseconds};
 
@@ -96,7 +96,7 @@ impl Run<'_> {
 
     async fn register(&self) -> anyhow::Result<()> {
         let began = Instant::now();
-        let mut waits = paced(self.fleet.bmcs.iter().collect(), None, LANES, |bmc| async move {
+        let mut waits = at_rate(self.fleet.bmcs.iter().collect(), None, LANES, |bmc| async move {
             let body = json!({
                 "serial": bmc.serial, "bmc_address": bmc.address, "bmc_username": "admin",
                 "bmc_password": self.password.expose_secret(),
@@ -174,7 +174,7 @@ impl Run<'_> {
         let began = Instant::now();
         let sample = SAMPLE.min(self.options.servers);
         let jobs = Mutex::new(Vec::new());
-        paced(self.bmcs().iter().take(sample).collect(), None, LANES, |bmc| async {
+        at_rate(self.bmcs().iter().take(sample).collect(), None, LANES, |bmc| async {
             let job = self.create(&bmc.serial).await?;
             jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((bmc.serial.clone(), job));
             Ok(())
@@ -182,7 +182,7 @@ impl Run<'_> {
         .await?;
         self.started(&mut log, sample).await?;
         let jobs = jobs.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        paced(jobs, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
+        at_rate(jobs, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
         self.until("complete", complete + sample).await?;
         let (controller, _) = self.used(before)?;
         let found = format!(
@@ -197,7 +197,7 @@ impl Run<'_> {
     async fn queue(&self) -> anyhow::Result<Vec<(String, String)>> {
         self.drain(true).await?;
         let jobs = Mutex::new(Vec::with_capacity(self.options.servers));
-        let mut waits = paced(self.bmcs().iter().collect(), Some(500.0), 256, |bmc| async {
+        let mut waits = at_rate(self.bmcs().iter().collect(), Some(500.0), 256, |bmc| async {
             let job = self.create(&bmc.serial).await?;
             jobs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((bmc.serial.clone(), job));
             Ok(())
@@ -251,7 +251,7 @@ impl Run<'_> {
         let found = format!("answers after {back}; {taken}");
         self.figures.show("killed and started", &found, "all re-owned: 1 s")?;
         let (count, run) = (jobs.len(), &*self);
-        paced(jobs, None, LANES, |(serial, job)| async move { run.report(&serial, &job).await }).await?;
+        at_rate(jobs, None, LANES, |(serial, job)| async move { run.report(&serial, &job).await }).await?;
         self.until("complete", complete + count).await?;
         self.quiet(log.after).await
     }
@@ -305,7 +305,7 @@ impl Run<'_> {
         let mut asked = jobs.iter().take(few).cycle();
         for (when, seconds) in [("at first", 1), ("then", 5)] {
             let some = asked.by_ref().take(READS * seconds).collect();
-            let mut waits = paced(some, Some(READS as f64), 64, |(_, job)| async move {
+            let mut waits = at_rate(some, Some(READS as f64), 64, |(_, job)| async move {
                 let page = self.api().request(Method::GET, &format!("/api/v1/jobs/{job}"));
                 self.api().bytes(page).await.map(drop)
             })
@@ -333,7 +333,7 @@ impl Run<'_> {
                 ready.send(()).await?;
                 while let Some(part) = answer.chunk().await? {
                     text.push_str(std::str::from_utf8(&part)?);
-                    if text.contains("\nevent: server.maintenance-over\n") {
+                    if text.contains("\nevent: server.maintenance-ended\n") {
                         return anyhow::Ok(Instant::now());
                     }
                     if !told && text.contains("\nevent: server.maintenance\n") {
@@ -379,7 +379,7 @@ impl Run<'_> {
     async fn reports(&self, mut jobs: Vec<(String, String)>, provisioning: Duration) -> anyhow::Result<()> {
         let complete = self.api().jobs_in("complete").await?;
         let rest = jobs.split_off(SAMPLE.min(jobs.len()));
-        let mut visible = paced(jobs, Some(50.0), LANES, |(serial, job)| async move {
+        let mut visible = at_rate(jobs, Some(50.0), LANES, |(serial, job)| async move {
             self.report(&serial, &job).await?;
             let began = Instant::now();
             loop {
@@ -398,7 +398,8 @@ impl Run<'_> {
         let before = self.cpu()?;
         let began = Instant::now();
         let mut waits =
-            paced(rest, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await }).await?;
+            at_rate(rest, None, LANES, |(serial, job)| async move { self.report(&serial, &job).await })
+                .await?;
         self.figures.waits("reports, all at once", &mut waits, "")?;
         self.until("complete", complete + self.options.servers).await?;
         let (controller, fleet) = self.used(before)?;
@@ -436,7 +437,7 @@ impl Run<'_> {
     async fn parked(&self) -> anyhow::Result<()> {
         let count = PARKED * self.options.servers;
         let serials: Vec<String> = (0..count).map(|number| format!("PARKED-{number}")).collect();
-        paced(serials.clone(), None, LANES, |serial| async move {
+        at_rate(serials.clone(), None, LANES, |serial| async move {
             // Nobody is there, and nobody is asked.
             let body = json!({
                 "serial": serial, "bmc_address": "https://192.0.2.1", "bmc_username": "admin",

@@ -9,7 +9,7 @@
 //! It uses the public API only, and the product does not know that this is a demo.
 
 mod api;
-mod cast;
+mod scenario;
 mod timeline;
 
 use std::io::Write;
@@ -24,7 +24,6 @@ use serde_json::{Value, json};
 use crate::DemoArgs;
 use crate::sim::{random_password, write_maintenance_iso};
 use api::DemoApi;
-use cast::{Cast, Ending};
 use controller::app::stop_signal;
 use controller::app::{self, Running};
 use controller::config::{Settings, Sources};
@@ -33,6 +32,7 @@ use engine::model::{SteadyClock, SystemClock};
 use lab_machines::{
     Farm, FarmConfig, InstallerBehaviour, ServerSpec, SimulatedServer, images, maintenance_os, oci,
 };
+use scenario::{Ending, Scenario};
 use timeline::Timeline;
 
 /// The recipe of the contract's appendix.
@@ -58,7 +58,7 @@ struct Candidate {
 /// Runs the demo. Returns whether every job and every machine ended as expected.
 pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     telemetry::init("warn", controller::config::LogFormat::Text)?;
-    let cast = Cast::of(args)?;
+    let cast = Scenario::of(args)?;
     let folder = tempfile::tempdir().context("make a temporary folder")?;
     let mut timeline = Timeline::new(json);
     timeline.title(&format!(
@@ -107,7 +107,7 @@ async fn start_controller(folder: &Path) -> anyhow::Result<Running> {
     app::start(settings, Arc::new(SteadyClock::new(SystemClock))).await.context("start the controller")
 }
 
-async fn start_farm(cast: &Cast, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {
+async fn start_farm(cast: &Scenario, folder: &Path, password: &SecretString) -> anyhow::Result<Farm> {
     let disks = folder.join("disks");
     std::fs::create_dir_all(&disks)?;
     let mut specs = Vec::with_capacity(cast.servers.len());
@@ -125,7 +125,7 @@ async fn start_farm(cast: &Cast, folder: &Path, password: &SecretString) -> anyh
 }
 
 async fn provision(
-    cast: &Cast,
+    cast: &Scenario,
     running: &Running,
     farm: &Farm,
     password: &SecretString,

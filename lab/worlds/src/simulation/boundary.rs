@@ -17,11 +17,11 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::dice::Dice;
+use super::rng::WorldRng;
 use super::world::{World, lock};
 use engine::model::{Clock, Snapshot};
-use engine::store::{Around, Before, Broken};
-use engine::{Kinds, Standing, explain};
+use engine::store::{Before, Broken, StoreHooks};
+use engine::{Blockers, WorkflowRegistry, explain};
 
 /// The process of this task is gone.
 struct Gone;
@@ -33,9 +33,9 @@ pub(super) struct Boundary {
     /// Ends with the controller.
     pub(super) death: CancellationToken,
     /// What explains the states it commits, while it lives: they know the network, and the network knows this edge.
-    kinds: Mutex<Option<Kinds>>,
+    kinds: Mutex<Option<WorkflowRegistry>>,
     world: Arc<World>,
-    dice: Dice,
+    rng: WorldRng,
     frozen: AtomicBool,
     /// Wakes in the order of arrival: a `watch` would choose one by chance.
     thaw: Notify,
@@ -49,7 +49,7 @@ impl Boundary {
             owner,
             death: CancellationToken::new(),
             kinds: Mutex::new(None),
-            dice: Dice::new(world.plan.seed, &format!("boundary {number}")),
+            rng: WorldRng::new(world.plan.seed, &format!("boundary {number}")),
             world: Arc::clone(world),
             frozen: AtomicBool::new(false),
             thaw: Notify::new(),
@@ -58,7 +58,7 @@ impl Boundary {
     }
 
     /// Explains, from now on, what the controller commits.
-    pub(super) fn explain_by(&self, kinds: Kinds) {
+    pub(super) fn explain_by(&self, kinds: WorkflowRegistry) {
         *lock(&self.kinds) = Some(kinds);
     }
 
@@ -69,7 +69,7 @@ impl Boundary {
     }
 
     /// Dies after so many further crossings.
-    pub(super) fn light_fuse(&self, crossings: u64) {
+    pub(super) fn crash_after(&self, crossings: u64) {
         self.fuse.store(i64::try_from(crossings).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
@@ -93,9 +93,9 @@ impl Boundary {
         }
         self.alive();
         if !self.world.is_calm() {
-            match self.dice.below(20) {
+            match self.rng.below(20) {
                 0 | 1 => tokio::task::yield_now().await,
-                2 => tokio::time::sleep(self.dice.time(Duration::ZERO, Duration::from_millis(40))).await,
+                2 => tokio::time::sleep(self.rng.time(Duration::ZERO, Duration::from_millis(40))).await,
                 _ => {}
             }
             self.thawed().await;
@@ -129,7 +129,7 @@ impl Boundary {
 }
 
 #[async_trait]
-impl Around for Boundary {
+impl StoreHooks for Boundary {
     async fn before(&self, _operation: &'static str, writes: bool) -> Before {
         self.cross().await;
         if writes { self.world.database() } else { Before::GoOn }
@@ -148,7 +148,7 @@ impl Around for Boundary {
     fn seen(&self, snapshot: &Snapshot) {
         let kinds = lock(&self.kinds);
         let Some(kinds) = kinds.as_ref() else { return };
-        let explanation = explain(snapshot, kinds, &Standing::default(), self.world.wall().now());
+        let explanation = explain(snapshot, kinds, &Blockers::default(), self.world.wall().now());
         self.world.judge.explained(snapshot.run.id, &explanation);
     }
 }

@@ -16,7 +16,7 @@ use lab_bmc::{BootContext, BootSource, Host};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::judge::Reported;
+use super::checker::Reported;
 use super::network::Asked;
 use super::world::World;
 use engine::model::{RunId, Serial};
@@ -34,7 +34,7 @@ const FIRST: u32 = 1;
 const SECOND: u32 = 2;
 
 /// All machines of a world.
-pub(super) struct Machines(pub(super) Weak<World>);
+pub(super) struct WorldMachines(pub(super) Weak<World>);
 
 /// What a machine needs of `job.json`.
 #[derive(Clone, Deserialize)]
@@ -45,7 +45,7 @@ struct Task {
     webhook_token: String,
 }
 
-impl Host for Machines {
+impl Host for WorldMachines {
     fn power_on(&self, boot: BootContext) {
         let Some(world) = self.0.upgrade() else { return };
         let from = match &boot.boots_from {
@@ -59,7 +59,7 @@ impl Host for Machines {
             Some(SECOND) => return,
             Some(_) => {
                 tokio::spawn(async move {
-                    let pause = world.machine_dice.seconds(60, 600);
+                    let pause = world.machine_rng.seconds(60, 600);
                     restart_after(&world, &boot, pause, SECOND).await;
                 });
                 return;
@@ -82,25 +82,25 @@ impl Host for Machines {
 }
 
 async fn install(world: &Arc<World>, boot: &BootContext) {
-    let dice = &world.machine_dice;
-    tokio::time::sleep(dice.seconds(5, 90)).await;
+    let rng = &world.machine_rng;
+    tokio::time::sleep(rng.seconds(5, 90)).await;
     let Some((task, reports)) = find_task(world, boot).await else { return };
-    if dice.in_thousand(world.plan.silent) {
+    if rng.in_thousand(world.plan.silent) {
         return world.note(&format!("{} hangs", boot.serial));
     }
     if !reports {
-        return restart_after(world, boot, dice.seconds(120, 1500), FIRST).await;
+        return restart_after(world, boot, rng.seconds(120, 1500), FIRST).await;
     }
-    let minutes = dice.below(25);
+    let minutes = rng.below(25);
     for done in 0..minutes {
-        tokio::time::sleep(dice.seconds(30, 90)).await;
-        if dice.below(8) == 0 {
+        tokio::time::sleep(rng.seconds(30, 90)).await;
+        if rng.below(8) == 0 {
             let report =
                 json!({ "status": "progress", "step": "install-linux", "percent": done * 100 / minutes });
             send(world, &task, report).await;
         }
     }
-    let (reported, report) = if dice.in_thousand(world.plan.failing) {
+    let (reported, report) = if rng.in_thousand(world.plan.failing) {
         (
             Reported::Failed,
             json!({ "status": "failed", "failed_step": "image-linux.service", "job_id": task.job_id }),
@@ -116,7 +116,7 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
     for _ in 0..REPORT_TRIES {
         // Lost on its way, or its answer is.
         let lost = world.trouble(150);
-        if !(lost && dice.below(2) == 0) {
+        if !(lost && rng.below(2) == 0) {
             let status = deliver(world, &task, report.clone(), reported).await;
             if !lost && status.is_some_and(|status| status < 500 && status != 429) {
                 return;
@@ -130,7 +130,7 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
 /// The network delivers the report once more, much later, whatever has become of the machine.
 fn repeat_later(world: &Arc<World>, task: &Task, report: Value, reported: Reported) {
     let (world, task) = (Arc::clone(world), task.clone());
-    let late = world.machine_dice.seconds(1, 3600);
+    let late = world.machine_rng.seconds(1, 3600);
     tokio::spawn(async move {
         tokio::time::sleep(late).await;
         deliver(&world, &task, report, reported).await;

@@ -26,17 +26,17 @@
 //! - After the trouble every job ends within its deadlines; what no job could clean up is known on its server.
 
 mod boundary;
+mod checker;
 mod clock;
 mod commits;
-mod controller;
-mod dice;
-mod judge;
+mod drain_actions;
+mod fault_injector;
 mod machine;
-mod mischief;
 mod network;
 mod operator;
-mod overseer;
 mod receiver;
+mod rng;
+mod supervisor;
 mod world;
 
 #[cfg(test)]
@@ -51,9 +51,9 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 pub use self::commits::commits;
-use self::dice::Dice;
+use self::rng::WorldRng;
 use self::world::World;
-use engine::model::{JsonText, Outcome, chain};
+use engine::model::{JsonText, Outcome, error_chain};
 use engine::store::{EventFilter, StoreError};
 
 /// How much goes wrong.
@@ -87,9 +87,9 @@ pub struct Plan {
     /// Workers of a controller.
     pub workers: usize,
     /// How many of a thousand jobs somebody meddles with.
-    pub meddled: u64,
+    pub operator_actions: u64,
     /// How many of a thousand meddlers wait for the moment in which a BMC is being changed.
-    pub spiteful: u64,
+    pub actions_during_bmc_change: u64,
     /// How many of a thousand machines never report.
     pub silent: u64,
     /// How many of a thousand installations fail.
@@ -103,15 +103,15 @@ pub struct Plan {
 impl Plan {
     /// The plan that belongs to a seed.
     pub fn of(seed: u64, level: Level) -> Self {
-        let dice = Dice::new(seed, "plan");
-        let level = match (level, dice.below(10)) {
+        let rng = WorldRng::new(seed, "plan");
+        let level = match (level, rng.below(10)) {
             (Level::Seeded, 0) => Level::None,
             (Level::Seeded, 1..=5) => Level::Some,
             (Level::Seeded, _) => Level::Many,
             (level, _) => level,
         };
-        let servers = usize::try_from(1 + dice.below(5)).unwrap_or(1);
-        let (jobs, chaos) = (1 + dice.below(3), dice.seconds(3600, 4 * 3600));
+        let servers = usize::try_from(1 + rng.below(5)).unwrap_or(1);
+        let (jobs, chaos) = (1 + rng.below(3), rng.seconds(3600, 4 * 3600));
         Self {
             seed,
             servers,
@@ -123,13 +123,13 @@ impl Plan {
                 Level::Many | Level::Seeded => Some(Duration::from_secs(300)),
                 Level::Storm => Some(Duration::from_secs(80)),
             },
-            workers: usize::try_from(1 + dice.below(6)).unwrap_or(1),
-            meddled: if level == Level::Storm { 700 } else { 300 },
-            spiteful: if level == Level::Storm { 500 } else { 0 },
+            workers: usize::try_from(1 + rng.below(6)).unwrap_or(1),
+            operator_actions: if level == Level::Storm { 700 } else { 300 },
+            actions_during_bmc_change: if level == Level::Storm { 500 } else { 0 },
             silent: 40,
             failing: 100,
             esxi: 120,
-            told: dice.below(6) == 0,
+            told: rng.below(6) == 0,
         }
     }
 
@@ -205,7 +205,7 @@ fn play(plan: &Plan, folder: &Path) -> Result<(Report, Weak<World>), WorldError>
         let mut file = std::fs::File::create(&image).map_err(failed)?;
         lab_machines::images::maintenance_iso()?
             .write_to(&mut file)
-            .map_err(|why| failed(std::io::Error::other(chain(&why).to_string())))?;
+            .map_err(|why| failed(std::io::Error::other(error_chain(&why).to_string())))?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

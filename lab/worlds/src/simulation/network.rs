@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use http::{Method, header};
-use lab_bmc::{InProcess, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, Twin};
+use lab_bmc::{InProcess, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, SimBmc};
 use redfish::{
     Endpoint, Fingerprint, Request, Response, TlsMode, Transport, TransportError, TransportErrorKind,
 };
@@ -23,7 +23,7 @@ use serde_json::Value;
 use tower::ServiceExt;
 
 use super::boundary::Boundary;
-use super::dice::Dice;
+use super::rng::WorldRng;
 use super::world::World;
 use engine::model::Serial;
 use provision::Network;
@@ -44,7 +44,7 @@ impl Network for BmcNetwork {
         let (serial, twin) = self.world.twin_at(&endpoint.host()).ok_or_else(nobody)?;
         Ok(Arc::new(Wire {
             boundary: Arc::clone(&self.boundary),
-            dice: Dice::new(self.world.plan.seed, &format!("wire {serial} {}", self.boundary.owner)),
+            rng: WorldRng::new(self.world.plan.seed, &format!("wire {serial} {}", self.boundary.owner)),
             world: Arc::clone(&self.world),
             serial,
             twin,
@@ -64,16 +64,16 @@ fn nobody(why: String) -> TransportError {
 struct Wire {
     boundary: Arc<Boundary>,
     world: Arc<World>,
-    dice: Dice,
+    rng: WorldRng,
     serial: Serial,
-    twin: Twin,
+    twin: SimBmc,
 }
 
 impl Wire {
     fn latency(&self) -> Duration {
-        match self.dice.below(200) {
-            0 if !self.world.is_calm() => self.dice.seconds(1, 12),
-            _ => self.dice.time(Duration::from_millis(1), Duration::from_millis(60)),
+        match self.rng.below(200) {
+            0 if !self.world.is_calm() => self.rng.seconds(1, 12),
+            _ => self.rng.time(Duration::from_millis(1), Duration::from_millis(60)),
         }
     }
 
@@ -158,7 +158,7 @@ impl World {
         self: &Arc<Self>,
         mut request: http::Request<Body>,
     ) -> Option<(http::response::Parts, bytes::Bytes)> {
-        tokio::time::sleep(self.dice.time(Duration::from_millis(1), Duration::from_millis(20))).await;
+        tokio::time::sleep(self.rng.time(Duration::from_millis(1), Duration::from_millis(20))).await;
         request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 9], 40_000))));
         let (router, boundary) = self.door()?;
         let answered = tokio::spawn(async move {

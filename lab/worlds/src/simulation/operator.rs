@@ -14,7 +14,7 @@ use engine::model::{RunId, Serial};
 const RECIPE: &str = include_str!("../../../../schemas/recipe-linux.example.json");
 
 /// Asks until somebody answers for good; `None` when the world is over before.
-pub(super) async fn insist(
+pub(super) async fn request_until_answered(
     world: &Arc<World>,
     method: &Method,
     path: &str,
@@ -40,7 +40,7 @@ pub(super) async fn register(world: &Arc<World>, serial: &Serial, address: &str)
         "serial": serial, "bmc_address": address, "bmc_username": super::world::BMC_USER,
         "bmc_password": super::world::BMC_PASSWORD, "tls": "insecure",
     });
-    let answer = insist(world, &Method::POST, "/api/v1/servers", None, &body).await;
+    let answer = request_until_answered(world, &Method::POST, "/api/v1/servers", None, &body).await;
     if !answer.as_ref().is_some_and(|answer| matches!(answer.status, 200 | 201)) {
         world.judge.violation(format!("{serial} cannot be registered: {answer:?}"));
     }
@@ -49,7 +49,7 @@ pub(super) async fn register(world: &Arc<World>, serial: &Serial, address: &str)
 /// Wants to be told of all events.
 pub(super) async fn subscribe(world: &Arc<World>) {
     let body = json!({ "url": super::receiver::URL, "secret": super::receiver::SECRET });
-    let answer = insist(world, &Method::POST, "/api/v1/webhooks", None, &body).await;
+    let answer = request_until_answered(world, &Method::POST, "/api/v1/webhooks", None, &body).await;
     if answer.as_ref().is_none_or(|answer| answer.status != 201) {
         world.judge.violation(format!("a webhook was not made: {answer:?}"));
     }
@@ -61,14 +61,14 @@ pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
     let recipe: Value = serde_json::from_str(RECIPE).unwrap_or(Value::Null);
     for number in 0..jobs {
         let share = world.plan.chaos / jobs.max(1);
-        tokio::time::sleep(world.dice.time(Duration::from_secs(1), share)).await;
+        tokio::time::sleep(world.rng.time(Duration::from_secs(1), share)).await;
         let key = format!("{serial}-{number}");
-        let recipe = match world.dice.in_thousand(world.plan.esxi) {
+        let recipe = match world.rng.in_thousand(world.plan.esxi) {
             true => json!({ "task_target": "install-esxi.target", "ks_cfg": "vmaccepteula\nreboot\n" }),
             false => recipe.clone(),
         };
-        let body = json!({ "server_serial": serial, "recipe": recipe, "priority": world.dice.below(3) });
-        let answer = insist(&world, &Method::POST, "/api/v1/jobs", Some(&key), &body).await;
+        let body = json!({ "server_serial": serial, "recipe": recipe, "priority": world.rng.below(3) });
+        let answer = request_until_answered(&world, &Method::POST, "/api/v1/jobs", Some(&key), &body).await;
         let job = match answer {
             Some(Answer { status: 200 | 202, body }) => {
                 body["job_id"].as_str().and_then(|id| id.parse().ok())
@@ -83,7 +83,7 @@ pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
         let Some(job) = job else { continue };
         world.judge.acknowledged(&key, job);
         world.note(&format!("job {job} for {serial}"));
-        if world.trouble(world.plan.meddled) {
+        if world.trouble(world.plan.operator_actions) {
             changes.push(tokio::spawn(meddle(Arc::clone(&world), job)));
         }
     }
@@ -95,29 +95,30 @@ pub(super) async fn order(world: Arc<World>, serial: Serial, jobs: u32) {
 
 /// Changes its mind about a job.
 async fn meddle(world: Arc<World>, job: RunId) {
-    tokio::time::sleep(world.dice.time(Duration::ZERO, Duration::from_secs(1500))).await;
-    if world.plan.spiteful > 0 && world.dice.in_thousand(world.plan.spiteful) {
+    tokio::time::sleep(world.rng.time(Duration::ZERO, Duration::from_secs(1500))).await;
+    if world.plan.actions_during_bmc_change > 0 && world.rng.in_thousand(world.plan.actions_during_bmc_change)
+    {
         let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.effects.notified()).await;
     }
     let path = |verb: &str| format!("/api/v1/jobs/{job}/{verb}");
     let body = json!({ "reason": "selftest" });
-    match world.dice.below(4) {
+    match world.rng.below(4) {
         0 => {
             verb(&world, &path("hold"), &body).await;
-            tokio::time::sleep(world.dice.seconds(10, 5400)).await;
+            tokio::time::sleep(world.rng.seconds(10, 5400)).await;
             verb(&world, &path("resume"), &body).await;
         }
         1 => {
             verb(&world, &path("hold"), &body).await;
-            tokio::time::sleep(world.dice.seconds(10, 600)).await;
+            tokio::time::sleep(world.rng.seconds(10, 600)).await;
             cancel(&world, job, &body).await;
         }
         _ => cancel(&world, job, &body).await,
     }
-    if world.dice.below(3) == 0 {
-        tokio::time::sleep(world.dice.seconds(60, 1800)).await;
+    if world.rng.below(3) == 0 {
+        tokio::time::sleep(world.rng.seconds(60, 1800)).await;
         let key = format!("retry-{job}");
-        let answer = insist(&world, &Method::POST, &path("retry"), Some(&key), &body).await;
+        let answer = request_until_answered(&world, &Method::POST, &path("retry"), Some(&key), &body).await;
         let made = answer.filter(|answer| matches!(answer.status, 200 | 202));
         if let Some(id) = made.and_then(|made| made.body["job_id"].as_str().and_then(|id| id.parse().ok())) {
             world.note(&format!("job {id} retries {job}"));
@@ -127,7 +128,7 @@ async fn meddle(world: Arc<World>, job: RunId) {
 }
 
 async fn verb(world: &Arc<World>, path: &str, body: &Value) -> Option<u16> {
-    let answer = insist(world, &Method::POST, path, None, body).await?;
+    let answer = request_until_answered(world, &Method::POST, path, None, body).await?;
     world.note(&format!("{path}: {}", answer.status));
     Some(answer.status)
 }

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::boundary::Boundary;
-use super::dice::Dice;
+use super::rng::WorldRng;
 use super::world::World;
 use controller::webhooks::{Carrier, Delivery};
 use engine::model::WebhookId;
@@ -31,16 +31,16 @@ pub(super) const SECRET: &str = "selftest-secret-of-the-receiver";
 const PAGE: u32 = 1000;
 
 /// The way of one controller to the receiver.
-pub(super) struct Mail {
+pub(super) struct ReceiverTransport {
     pub(super) boundary: Arc<Boundary>,
     pub(super) world: Arc<World>,
 }
 
 #[async_trait]
-impl Carrier for Mail {
+impl Carrier for ReceiverTransport {
     async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String> {
         self.boundary.cross().await;
-        let pause = self.world.receiver.dice.time(Duration::from_millis(1), Duration::from_millis(80));
+        let pause = self.world.receiver.rng.time(Duration::from_millis(1), Duration::from_millis(80));
         let answered = async {
             tokio::time::sleep(pause).await;
             self.world.receiver.answer(&self.world, delivery)
@@ -53,7 +53,7 @@ impl Carrier for Mail {
 
 /// Who is told.
 pub(super) struct Receiver {
-    dice: Dice,
+    rng: WorldRng,
     seen: Mutex<Seen>,
 }
 
@@ -69,7 +69,7 @@ struct Seen {
 
 impl Receiver {
     pub(super) fn new(seed: u64) -> Self {
-        Self { dice: Dice::new(seed, "receiver"), seen: Mutex::default() }
+        Self { rng: WorldRng::new(seed, "receiver"), seen: Mutex::default() }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -80,9 +80,9 @@ impl Receiver {
         let nobody = || Err("nobody is there".to_owned());
         if world.has_trouble() {
             let now = world.clock.passed();
-            match self.dice.below(300) {
+            match self.rng.below(300) {
                 0 => {
-                    let away = self.dice.seconds(30, 5400);
+                    let away = self.rng.seconds(30, 5400);
                     world.note(&format!("the receiver is away for {} s", away.as_secs()));
                     self.seen().gone_until = now + away;
                 }

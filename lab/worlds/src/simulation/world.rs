@@ -15,20 +15,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use lab_bmc::{
-    AlreadyThere, EjectEmpty, Graceful, Host, IfMatch, MediaReader, SlotConfig, Twin, TwinConfig, VENDORS,
+    AlreadyThere, EjectEmpty, Graceful, Host, IfMatch, MediaReader, SimBmc, SimBmcConfig, SlotConfig, VENDORS,
 };
 use tokio::sync::Notify;
 
 use super::boundary::Boundary;
+use super::checker::Judge;
 use super::clock::{Wall, WorldClock};
-use super::dice::{Dice, SeededChance};
-use super::judge::Judge;
-use super::machine::Machines;
+use super::machine::WorldMachines;
 use super::network::WorldMedia;
 use super::receiver::Receiver;
-use super::{Plan, controller, operator, overseer};
+use super::rng::{SeededIds, WorldRng};
+use super::{Plan, controller, drain_actions, operator};
 use engine::model::{RunId, Serial, Time};
-use engine::store::{Around, Before, Broken, EventFilter, Memory, Store, StoreError};
+use engine::store::{Before, Broken, EventFilter, Memory, Store, StoreError, StoreHooks};
 
 /// The account of every BMC.
 pub(super) const BMC_USER: &str = "selftest";
@@ -53,15 +53,15 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) folder: PathBuf,
     pub(super) clock: Arc<WorldClock>,
-    pub(super) chance: Arc<SeededChance>,
+    pub(super) chance: Arc<SeededIds>,
     pub(super) memory: Memory,
     pub(super) judge: Judge,
-    pub(super) dice: Dice,
-    pub(super) machine_dice: Dice,
+    pub(super) rng: WorldRng,
+    pub(super) machine_rng: WorldRng,
     pub(super) receiver: Receiver,
     /// Looks at the database without taking part.
     observer: OnceLock<Store>,
-    twins: OnceLock<BTreeMap<Serial, Twin>>,
+    twins: OnceLock<BTreeMap<Serial, SimBmc>>,
     calm: AtomicBool,
     database: Mutex<Before>,
     door: Mutex<Option<(Router, Arc<Boundary>)>>,
@@ -88,11 +88,11 @@ impl World {
         let seed = plan.seed;
         let world = Arc::new(Self {
             clock: WorldClock::new(start),
-            chance: Arc::new(SeededChance::new(seed)),
+            chance: Arc::new(SeededIds::new(seed)),
             memory: Memory::new()?,
             judge: Judge::default(),
-            dice: Dice::new(seed, "people"),
-            machine_dice: Dice::new(seed, "machines"),
+            rng: WorldRng::new(seed, "people"),
+            machine_rng: WorldRng::new(seed, "machines"),
             receiver: Receiver::new(seed),
             observer: OnceLock::new(),
             twins: OnceLock::new(),
@@ -110,14 +110,14 @@ impl World {
             folder,
         });
         let observer = Store::open_in_place(&world.memory, Arc::new(Observer), start)?;
-        let host: Arc<dyn Host> = Arc::new(Machines(Arc::downgrade(&world)));
+        let host: Arc<dyn Host> = Arc::new(WorldMachines(Arc::downgrade(&world)));
         let media: Arc<dyn MediaReader> = Arc::new(WorldMedia(Arc::downgrade(&world)));
-        let dice = Dice::new(seed, "twins");
+        let rng = WorldRng::new(seed, "twins");
         let twins = (0..world.plan.servers)
             .filter_map(|number| {
                 let serial: Serial = format!("SIM-{number:05}").parse().ok()?;
-                let config = twin(&serial, &dice, start);
-                Some((serial, Twin::new(config, Arc::clone(&host), Arc::clone(&media))))
+                let config = twin(&serial, &rng, start);
+                Some((serial, SimBmc::new(config, Arc::clone(&host), Arc::clone(&media))))
             })
             .collect();
         // Nobody else has the world yet.
@@ -135,7 +135,7 @@ impl World {
         self.observer.get().expect("a world has its observer")
     }
 
-    pub(super) fn twins(&self) -> impl Iterator<Item = (Serial, Twin)> + '_ {
+    pub(super) fn twins(&self) -> impl Iterator<Item = (Serial, SimBmc)> + '_ {
         self.twins.get().into_iter().flatten().map(|(serial, twin)| (serial.clone(), twin.clone()))
     }
 
@@ -145,15 +145,15 @@ impl World {
     }
 
     /// Who answers at an address.
-    pub(super) fn twin_at(&self, host: &str) -> Option<(Serial, Twin)> {
+    pub(super) fn twin_at(&self, host: &str) -> Option<(Serial, SimBmc)> {
         let mut parts = host.split('.').skip(2).map(str::parse::<usize>);
         let (high, low) = (parts.next()?.ok()?, parts.next()?.ok()?);
         self.twins().nth(high * 250 + low - 1)
     }
 
-    pub(super) fn any_twin(&self, dice: &Dice) -> Option<(Serial, Twin)> {
+    pub(super) fn any_twin(&self, rng: &WorldRng) -> Option<(Serial, SimBmc)> {
         let all: Vec<_> = self.twins().collect();
-        dice.pick(&all).cloned()
+        rng.pick(&all).cloned()
     }
 
     /// Whether all trouble is over.
@@ -175,7 +175,7 @@ impl World {
 
     /// Whether this one goes wrong, in so many of a thousand; nothing does when all is calm.
     pub(super) fn trouble(&self, in_thousand: u64) -> bool {
-        self.has_trouble() && self.dice.in_thousand(in_thousand)
+        self.has_trouble() && self.rng.in_thousand(in_thousand)
     }
 
     pub(super) fn database(&self) -> Before {
@@ -259,7 +259,7 @@ impl World {
 struct Observer;
 
 #[async_trait]
-impl Around for Observer {
+impl StoreHooks for Observer {
     async fn before(&self, _operation: &'static str, _writes: bool) -> Before {
         Before::GoOn
     }
@@ -269,45 +269,45 @@ impl Around for Observer {
 }
 
 /// A BMC of some make.
-fn twin(serial: &Serial, dice: &Dice, start: Time) -> TwinConfig {
-    let mut config = TwinConfig::new(serial.as_str(), BMC_USER, BMC_PASSWORD);
-    match dice.below(4) {
+fn twin(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
+    let mut config = SimBmcConfig::new(serial.as_str(), BMC_USER, BMC_PASSWORD);
+    match rng.below(4) {
         0 => config = config.with_single_cd(),
         1 => config = config.with_cd_and_usb(),
         2 => config.slots = vec![SlotConfig::cd("1"), SlotConfig::cd("2")],
         _ => {}
     }
     config.started_at = start.timestamp();
-    config.starts_on = dice.below(2) == 0;
-    config.power.post_time = dice.seconds(0, 90);
-    config.power.off_time = dice.seconds(0, 12);
-    config.power.graceful = match dice.below(4) {
+    config.starts_on = rng.below(2) == 0;
+    config.power.post_time = rng.seconds(0, 90);
+    config.power.off_time = rng.seconds(0, 12);
+    config.power.graceful = match rng.below(4) {
         0 => Graceful::IgnoredByHost,
-        _ => Graceful::After(dice.seconds(0, 70)),
+        _ => Graceful::After(rng.seconds(0, 70)),
     };
     let answers = [AlreadyThere::Conflict, AlreadyThere::BadRequest, AlreadyThere::NoOp];
-    config.power.already_there = dice.pick(&answers).copied().unwrap_or(AlreadyThere::Conflict);
-    config.media.eject_empty = if dice.below(2) == 0 { EjectEmpty::Succeeds } else { EjectEmpty::Refused };
-    if dice.below(4) == 0 {
+    config.power.already_there = rng.pick(&answers).copied().unwrap_or(AlreadyThere::Conflict);
+    config.media.eject_empty = if rng.below(2) == 0 { EjectEmpty::Succeeds } else { EjectEmpty::Refused };
+    if rng.below(4) == 0 {
         config.etag.if_match = IfMatch::Required;
     }
-    let vendor = dice.pick(VENDORS).filter(|_| dice.below(3) == 0);
+    let vendor = rng.pick(VENDORS).filter(|_| rng.below(3) == 0);
     if let Some(made) = vendor.and_then(|vendor| made_by(vendor.name, serial)) {
-        config = TwinConfig { starts_on: config.starts_on, started_at: config.started_at, ..made };
+        config = SimBmcConfig { starts_on: config.starts_on, started_at: config.started_at, ..made };
     }
     config.journal_capacity = 64;
     config
 }
 
 /// A vendor's BMC.
-fn made_by(vendor: &str, serial: &Serial) -> Option<TwinConfig> {
-    TwinConfig::vendor(vendor, serial.as_str(), BMC_USER, BMC_PASSWORD).ok()
+fn made_by(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
+    SimBmcConfig::vendor(vendor, serial.as_str(), BMC_USER, BMC_PASSWORD).ok()
 }
 
 /// Lets a world happen from its beginning to its end.
 pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
     let people = tokio::spawn(people(Arc::clone(world)));
-    let mut reign = controller::Reign::begin(world).await;
+    let mut reign = controller::Supervisor::begin(world).await;
     let chaos = tokio::time::sleep(world.plan.chaos);
     tokio::pin!(chaos);
     loop {
@@ -318,13 +318,13 @@ pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
         }
     }
     world.calm_down();
-    super::mischief::end(world.twins());
+    super::fault_injector::end(world.twins());
     reign.settle().await;
     // Whoever still orders or meddles does so in peace; nobody begins anew.
     let mut patience = world.plan.patience();
     loop {
         let over = people.is_finished();
-        let unfinished = world.observer().look_at_unfinished();
+        let unfinished = world.observer().peek_unfinished();
         if (over && unfinished.is_empty()) || patience.is_zero() {
             break;
         }
@@ -358,12 +358,12 @@ async fn people(world: Arc<World>) {
     if world.plan.told {
         operator::subscribe(&world).await;
     }
-    let mischief = tokio::spawn(super::mischief::make(Arc::clone(&world)));
-    let overseer = tokio::spawn(overseer::oversee(Arc::clone(&world)));
+    let fault_injector = tokio::spawn(super::fault_injector::make(Arc::clone(&world)));
+    let drain_actions = tokio::spawn(drain_actions::drain_and_undrain(Arc::clone(&world)));
     let orders: Vec<_> = world
         .twins()
         .map(|(serial, _)| {
-            let jobs = u32::try_from(1 + world.dice.below(world.plan.jobs.max(1))).unwrap_or(1);
+            let jobs = u32::try_from(1 + world.rng.below(world.plan.jobs.max(1))).unwrap_or(1);
             tokio::spawn(operator::order(Arc::clone(&world), serial, jobs))
         })
         .collect();
@@ -371,8 +371,8 @@ async fn people(world: Arc<World>) {
         let _over = order.await;
     }
     // Whoever keeps jobs from beginning lets them begin again.
-    let _over = overseer.await;
-    mischief.abort();
+    let _over = drain_actions.await;
+    fault_injector.abort();
 }
 
 /// What is true at the end.

@@ -1,0 +1,63 @@
+# shellcheck shell=bash
+# Sourced by `run` and `long`: steps, a folder `$work` that is removed at the end, and a table of the seconds of each step, which
+# is printed after a failure too.
+work=$(mktemp -d)
+began=$SECONDS
+undo=(true)
+step_name="" step_began=$SECONDS step_names=() step_seconds=()
+
+step() {
+    end_step
+    step_name=$1 step_began=$SECONDS
+    printf '\n=== %s (at %d s)\n' "$1" "$((SECONDS - began))"
+}
+
+end_step() {
+    [ -n "$step_name" ] || return 0
+    step_names+=("$step_name")
+    step_seconds+=("$((SECONDS - step_began))")
+    step_name=""
+}
+
+fail() {
+    printf 'FAILED: %s\n' "$1" >&2
+    exit 1
+}
+
+print_table() {
+    local total=$((SECONDS - began)) index seconds
+    printf '\nseconds  share  step\n'
+    for index in "${!step_names[@]}"; do
+        seconds=${step_seconds[index]}
+        printf '%7d %5d%%  %s\n' "$seconds" "$((100 * seconds / (total > 0 ? total : 1)))" "${step_names[index]}"
+    done
+    printf '%7d   100%%  all\n' "$total"
+}
+
+at_exit() {
+    local status=$? last=$step_name
+    trap - EXIT
+    end_step
+    print_table
+    [ "$status" -eq 0 ] || printf 'FAILED with %d in the step: %s\n' "$status" "${last:-none}"
+    jobs -p | xargs -r kill 2>/dev/null || true
+    "${undo[@]}"
+    rm -rf "$work"
+    exit "$status"
+}
+trap at_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# Installs Debian packages. Packages of servers do not start them: what needs a server starts its own on loopback.
+install_packages() {
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+        undo=(rm -f "$policy")
+    fi
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"; } >"$work/apt.log" 2>&1 ||
+        { tail -20 "$work/apt.log"; fail "install $*"; }
+}

@@ -1,0 +1,87 @@
+//! `POST /api/v1/status-webhook/{serial}`: the report of the maintenance OS (DESIGN section 13).
+//!
+//! Who may report: the job, by its own token; or a maintenance system that is not ours, by the shared secret. A report
+//! under a job's token speaks for that job only, so one of an old job never finishes a newer one (lock L12).
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+
+use super::Api;
+use super::error::{ApiError, Detail, too_many};
+use super::extract::{Peer, SerialPath, read_body};
+use crate::auth::{ReportAuth, verify_report_secret};
+use engine::model::{Job, Serial};
+use provision::{Report, ReportOutcome, parse_report};
+use secrets::token_hash;
+
+/// The largest report.
+const MAX_REPORT: usize = 64 * 1024;
+
+/// Takes a report; durable when it answers.
+pub(super) async fn report(
+    State(api): State<Api>,
+    Peer(peer): Peer,
+    SerialPath(serial): SerialPath,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Json<Value>, ApiError> {
+    let now = api.now().timestamp();
+    let presented = headers.get("x-webhook-secret").and_then(|value| value.to_str().ok());
+    let own = match presented {
+        Some(token) => api.store().job_of_token(&serial, &token_hash(token)).await?,
+        None => None,
+    };
+    let stored = own.as_ref().map(|job| job.webhook_token_hash.as_str());
+    let auth = verify_report_secret(presented, stored, &api.report_secrets);
+    if matches!(auth, ReportAuth::Missing | ReportAuth::Wrong) {
+        // Only wrong secrets are limited: one misled installer must not silence the machines behind the same address.
+        api.report_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
+        api.report_failures.record_failure(peer, now);
+        return Err(ApiError::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "X-Webhook-Secret must be the webhook_token of the job's job.json (or the configured shared secret)",
+        ));
+    }
+    let body = read_body(request, MAX_REPORT).await?;
+    let report = parse_report(&body).map_err(|why| {
+        ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), "report", why.to_string())])
+    })?;
+    let job = addressed(&api, &serial, own, &report).await?;
+    match report.deliver(&api.engine, &job).await? {
+        ReportOutcome::Accepted { powered_on } => {
+            powered_on.into_iter().for_each(|since| api.metrics.reported(api.now().since(since)));
+            Ok(Json(json!({ "ok": true })))
+        }
+        ReportOutcome::Duplicate => Ok(Json(json!({ "ok": true, "idempotent": true }))),
+        ReportOutcome::Contradiction { first } => Err(ApiError::conflict(
+            "conflict.report",
+            format!("this contradicts what is known of job {}: {first}", job.run.id),
+        )),
+        ReportOutcome::NotStarted => Err(no_job(&serial)),
+    }
+}
+
+/// The job a report speaks for.
+async fn addressed(api: &Api, serial: &Serial, own: Option<Job>, report: &Report) -> Result<Job, ApiError> {
+    let named = report.job_id().map(str::parse).transpose().map_err(|_| no_job(serial))?;
+    match (own, named) {
+        (Some(job), None) => Ok(job),
+        (Some(job), Some(id)) if job.run.id == id => Ok(job),
+        (Some(_), Some(_)) => Err(ApiError::conflict(
+            "conflict.job_id",
+            "the report names another job than the one whose token it carries",
+        )),
+        (None, Some(id)) => {
+            let job = api.store().job(id).await?;
+            job.filter(|job| job.server == *serial).ok_or_else(|| no_job(serial))
+        }
+        (None, None) => api.store().newest_job(serial).await?.ok_or_else(|| no_job(serial)),
+    }
+}
+
+fn no_job(serial: &Serial) -> ApiError {
+    ApiError::not_found("no_active_job", format!("no job of server {serial} awaits a report"))
+}

@@ -1,0 +1,80 @@
+//! API tokens that were looked up a moment ago: a client that asks a thousand times a second costs one look-up a second.
+//!
+//! ```text
+//!  looked up, found ──> believed for one second ──> looked up again        (unknown ones are never remembered)
+//! ```
+//!
+//! Invariants: a token taken out of the database is refused a second later at the latest; its own end is asked for every
+//! time; a clock set back makes nothing last longer; the map is bounded.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::store::TokenRecord;
+
+/// How long a look-up is believed.
+const BELIEVED: Duration = Duration::from_secs(1);
+/// Tokens remembered at most.
+const MOST: usize = 256;
+
+/// What was looked up when, by the hash of the token.
+#[derive(Debug, Default)]
+pub(super) struct TokenCache(Mutex<HashMap<String, (TokenRecord, Timestamp)>>);
+
+impl TokenCache {
+    /// The token with this hash, if it was looked up within the last second.
+    pub(super) fn get(&self, hash: &str, now: Timestamp) -> Option<TokenRecord> {
+        let recent = self.lock();
+        let (record, read_at) = recent.get(hash)?;
+        let age = Duration::try_from(now.duration_since(*read_at)).ok()?;
+        (age < BELIEVED).then(|| record.clone())
+    }
+
+    /// Remembers what was just looked up.
+    pub(super) fn put(&self, hash: String, record: TokenRecord, now: Timestamp) {
+        let mut recent = self.lock();
+        if recent.len() >= MOST && !recent.contains_key(&hash) {
+            recent.clear();
+        }
+        recent.insert(hash, (record, now));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (TokenRecord, Timestamp)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Role;
+    use super::*;
+
+    fn record() -> TokenRecord {
+        TokenRecord { id: "1".to_owned(), name: "ci".to_owned(), role: Role::Reader, expires_at: None }
+    }
+
+    #[test]
+    fn a_token_is_believed_for_a_second_and_not_before_it_was_read() {
+        let recent = TokenCache::default();
+        let read: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
+        recent.put("hash".to_owned(), record(), read);
+        let at = |ms| read + jiff::SignedDuration::from_millis(ms);
+        let known = |ms| recent.get("hash", at(ms)).is_some();
+        assert_eq!([known(0), known(999), known(1000), known(-1)], [true, true, false, false]);
+        assert!(recent.get("another", read).is_none());
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_remembered() {
+        let recent = TokenCache::default();
+        let now: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
+        for token in 0..3 * MOST {
+            recent.put(token.to_string(), record(), now);
+        }
+        assert!(recent.lock().len() <= MOST);
+        assert!(recent.get(&(3 * MOST - 1).to_string(), now).is_some());
+    }
+}

@@ -1,0 +1,136 @@
+//! What goes wrong in a world, and when: chosen by the seed, ended before the judge looks at what is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use lab_bmc::{Effect, Fault, ResetType, SimBmc, When};
+
+use super::rng::WorldRng;
+use super::world::{Trouble, World};
+use engine::model::Serial;
+use engine::store::Before;
+
+/// What a BMC begins at all it has carried out within the time a reset is waited for. One that carries out an old "off"
+/// after it has shown the host off, and on again, cannot be seen through by anybody (seed 727).
+const CARRIED_OUT: Duration = Duration::from_secs(58);
+
+/// Makes trouble until the world is calm.
+pub(super) async fn make(world: Arc<World>) {
+    let rng = WorldRng::new(world.plan.seed, "fault_injector");
+    let Some(pause) = world.plan.pause else { return };
+    loop {
+        tokio::time::sleep(rng.time(Duration::from_secs(1), pause * 2)).await;
+        if world.is_calm() {
+            return;
+        }
+        let what = rng.below(20);
+        if what < 5 && rng.below(3) > 0 {
+            // The moment a BMC is being changed is the worst one for a controller to be gone.
+            let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.effects.notified()).await;
+            if world.is_calm() {
+                return;
+            }
+        }
+        match what {
+            0 => world.controller_trouble(Trouble::Fuse(rng.below(400))),
+            1 | 2 => world.controller_trouble(Trouble::Crash),
+            3 | 4 => world.controller_trouble(Trouble::Freeze(rng.seconds(5, 1500))),
+            5 | 6 => {
+                let seconds = i64::try_from(rng.below(7200)).unwrap_or(0) - 3600;
+                world.note(&format!("the clock is set by {seconds} s"));
+                world.clock.set(SignedDuration::from_secs(seconds));
+            }
+            7 | 8 => {
+                let how = if rng.below(2) == 0 { Before::Full } else { Before::Locked };
+                world.note(&format!("the database is {how:?}"));
+                world.set_database(how);
+                tokio::time::sleep(rng.seconds(1, 240)).await;
+                world.set_database(Before::GoOn);
+            }
+            9 | 10 => unreachable_for_a_while(&world, &rng),
+            11 => {
+                if let Some((serial, twin)) = world.any_twin(&rng) {
+                    world.note(&format!("the BMC of {serial} restarts"));
+                    world.judge.excuse(&serial);
+                    world.sessions_lost(&serial);
+                    twin.reset_bmc();
+                }
+            }
+            _ => {
+                if let Some((serial, twin)) = world.any_twin(&rng) {
+                    let fault = fault(&rng);
+                    world.note(&format!("{serial}: {fault:?}"));
+                    if matches!(fault.when, When::Logout | When::Login | When::Anything) {
+                        world.sessions_lost(&serial);
+                    }
+                    twin.inject(fault);
+                }
+            }
+        }
+    }
+}
+
+fn unreachable_for_a_while(world: &Arc<World>, rng: &WorldRng) {
+    let Some((serial, twin)) = world.any_twin(rng) else { return };
+    let time = rng.seconds(5, 2400);
+    world.note(&format!("{serial} is unreachable for {} s", time.as_secs()));
+    world.sessions_lost(&serial);
+    twin.set_reachable(false);
+    tokio::spawn(async move {
+        tokio::time::sleep(time).await;
+        twin.set_reachable(true);
+    });
+}
+
+/// Something a BMC does wrong, a few times.
+fn fault(rng: &WorldRng) -> Fault {
+    let when = [
+        When::Anything,
+        When::Read,
+        When::Mutation,
+        When::Mutation,
+        When::Login,
+        When::Logout,
+        When::Insert,
+        When::Eject,
+        When::Reset,
+        When::ResetTo(ResetType::On),
+        When::ResetTo(ResetType::ForceOff),
+        When::PatchBoot,
+    ];
+    let when = rng.pick(&when).cloned().unwrap_or(When::Anything);
+    let status = |status| Effect::Status {
+        status,
+        message_id: "Base.1.18.GeneralError".to_owned(),
+        message: "selftest".to_owned(),
+    };
+    let effects = [
+        status(500),
+        status(503),
+        status(400),
+        status(409),
+        Effect::RateLimit { retry_after_seconds: Some(rng.below(30)) },
+        Effect::Hang,
+        Effect::Drop,
+        Effect::Delay(rng.seconds(1, 100).min(CARRIED_OUT)),
+        Effect::AcceptButIgnore,
+        Effect::ApplyButTimeout,
+        Effect::ApplyButTimeout,
+        Effect::ApplyButDrop,
+        Effect::ApplyButDrop,
+        Effect::Truncate(usize::try_from(rng.below(200)).unwrap_or(0)),
+    ];
+    let effect = rng.pick(&effects).cloned().unwrap_or(Effect::Drop);
+    let times = u32::try_from(1 + rng.below(4)).unwrap_or(1);
+    let skip = u32::try_from(rng.below(6)).unwrap_or(0);
+    Fault::once(when, effect).times(times).after(skip)
+}
+
+/// The end of all trouble with BMCs.
+pub(super) fn end(twins: impl Iterator<Item = (Serial, SimBmc)>) {
+    for (_, twin) in twins {
+        twin.clear_faults();
+        twin.set_reachable(true);
+    }
+}

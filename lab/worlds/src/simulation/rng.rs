@@ -1,0 +1,95 @@
+//! All chance of a world, from one seed.
+//!
+//! ```text
+//!   seed + name of a stream --> Dice: the same numbers in the same order, always
+//! ```
+//!
+//! Every part of a world rolls dice of its own, so that a change in what one part asks does not change what all others get.
+//! The generator is SplitMix64 (Steele, Lea, Flood 2014): one add, three multiplications, no state worth naming.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use engine::model::{Chance, Time};
+
+/// Dice that several tasks of one thread share.
+pub(super) struct WorldRng(Mutex<u64>);
+
+impl WorldRng {
+    /// The stream of that name.
+    pub(super) fn new(seed: u64, stream: &str) -> Self {
+        // FNV-1a: streams of near names are far apart.
+        let named = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let rng = Self(Mutex::new(seed ^ named));
+        rng.roll();
+        rng
+    }
+
+    /// Any number.
+    pub(super) fn roll(&self) -> u64 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = *state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`; zero when there is none.
+    pub(super) fn below(&self, limit: u64) -> u64 {
+        self.roll().checked_rem(limit).unwrap_or(0)
+    }
+
+    /// True in so many of a thousand rolls.
+    pub(super) fn in_thousand(&self, times: u64) -> bool {
+        self.below(1000) < times
+    }
+
+    /// A length of time from `least` to `most`.
+    pub(super) fn time(&self, least: Duration, most: Duration) -> Duration {
+        let span = u64::try_from(most.saturating_sub(least).as_millis()).unwrap_or(u64::MAX - 1);
+        least + Duration::from_millis(self.below(span + 1))
+    }
+
+    /// A whole number of seconds.
+    pub(super) fn seconds(&self, least: u64, most: u64) -> Duration {
+        self.time(Duration::from_secs(least), Duration::from_secs(most))
+    }
+
+    /// One of several; `None` of none.
+    pub(super) fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
+        from.get(usize::try_from(self.below(from.len() as u64)).unwrap_or(0))
+    }
+}
+
+/// Ids and jitter of the controllers of a world.
+pub(super) struct SeededIds {
+    rng: WorldRng,
+    count: Mutex<u16>,
+}
+
+impl SeededIds {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { rng: WorldRng::new(seed, "ids"), count: Mutex::new(0) }
+    }
+}
+
+impl Chance for SeededIds {
+    fn id(&self, now: Time) -> Uuid {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = count.wrapping_add(1);
+        let mut bytes = [0; 10];
+        bytes[..2].copy_from_slice(&count.to_be_bytes());
+        bytes[2..].copy_from_slice(&self.rng.roll().to_be_bytes());
+        let millis = u64::try_from(now.timestamp().as_millisecond()).unwrap_or(0);
+        uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
+    }
+
+    fn fraction(&self) -> f64 {
+        f64::from(u32::try_from(self.rng.below(1 << 32)).unwrap_or(0)) / f64::from(u32::MAX)
+    }
+}

@@ -1,0 +1,76 @@
+//! Signs that a host was restarted, as far as a BMC shows them.
+//!
+//! ```text
+//!   PowerState      On -> Off -> On     a cold restart; a warm one keeps On
+//!   LastResetTime   t1 -> t2            either, where the BMC has the property
+//!   BootProgress    LastState, and where it has it LastStateTime
+//! ```
+//!
+//! One read of the system; a property that is missing is absent, not an error. The times are the BMC's own and only good
+//! for being compared with each other. Specification: DSP0268 ComputerSystem.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bmc::Bmc;
+use crate::discovery::SystemInfo;
+use crate::error::{Operation, RedfishError};
+use crate::json::{self, Resource};
+use crate::power::PowerState;
+
+/// What a system shows of its life.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct HostStatus {
+    /// `PowerState`.
+    pub power: PowerState,
+    /// `LastResetTime`.
+    pub last_reset: Option<String>,
+    /// `BootProgress.LastState`.
+    pub boot_state: Option<String>,
+    /// `BootProgress.LastStateTime`.
+    pub boot_state_at: Option<String>,
+}
+
+impl HostStatus {
+    fn of(system: &Resource) -> Self {
+        let progress = json::member(&system.fields, "BootProgress");
+        let progress = |name: &str| progress.and_then(|fields| json::word(fields, name));
+        Self {
+            power: PowerState::of(system),
+            last_reset: json::word(&system.fields, "LastResetTime"),
+            boot_state: progress("LastState"),
+            boot_state_at: progress("LastStateTime"),
+        }
+    }
+}
+
+impl Bmc {
+    /// Reads what the system shows of its life.
+    pub async fn host_status(&self, system: &SystemInfo) -> Result<HostStatus, RedfishError> {
+        Ok(HostStatus::of(&self.core.read(Operation::PowerState, &system.uri).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signs(body: &str) -> HostStatus {
+        let fields = json::object(body.as_bytes()).unwrap();
+        HostStatus::of(&Resource::new("/redfish/v1/Systems/1", &http::HeaderMap::new(), fields))
+    }
+
+    #[test]
+    fn what_a_bmc_does_not_show_is_absent() {
+        let none = signs(r#"{"BootProgress": null, "LastResetTime": ""}"#);
+        assert_eq!(none.power, PowerState::Unknown);
+        assert_eq!((none.last_reset, none.boot_state, none.boot_state_at), (None, None, None));
+        let all = signs(
+            r#"{"PowerState": "On", "LastResetTime": "2026-11-20T08:00:00Z",
+                "BootProgress": {"LastState": "OSRunning", "LastStateTime": "2026-11-20T08:03:00Z"}}"#,
+        );
+        assert_eq!(all.power, PowerState::On);
+        assert_eq!(all.last_reset.as_deref(), Some("2026-11-20T08:00:00Z"));
+        assert_eq!(all.boot_state.as_deref(), Some("OSRunning"));
+        assert_eq!(all.boot_state_at.as_deref(), Some("2026-11-20T08:03:00Z"));
+    }
+}

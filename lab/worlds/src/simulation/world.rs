@@ -26,7 +26,7 @@ use super::machine::WorldMachines;
 use super::network::WorldMedia;
 use super::receiver::Receiver;
 use super::rng::{SeededIds, WorldRng};
-use super::{Plan, controller, drain_actions, operator};
+use super::{Plan, drain_actions, operator, supervisor};
 use engine::model::{RunId, Serial, Time};
 use engine::store::{Before, Broken, EventFilter, Memory, Store, StoreError, StoreHooks};
 
@@ -307,7 +307,7 @@ fn made_by(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
 /// Lets a world happen from its beginning to its end.
 pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
     let people = tokio::spawn(people(Arc::clone(world)));
-    let mut reign = controller::Supervisor::begin(world).await;
+    let mut reign = supervisor::Supervisor::begin(world).await;
     let chaos = tokio::time::sleep(world.plan.chaos);
     tokio::pin!(chaos);
     loop {

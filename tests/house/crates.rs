@@ -1,0 +1,108 @@
+//! Which crate may use which. The manifests are the rule; `docs/architecture.md` shows it, and both must agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::sources::{product_code, read, root, tracked};
+
+/// Words of vendors. What differs between vendors is data in profiles (decision D20).
+const VENDORS: [&str; 12] =
+    ["idrac", "dell", "ilo", "hpe", "lenovo", "supermicro", "openbmc", "smc", "xcc", "huawei", "fujitsu", "cisco"];
+
+/// Each package of the workspace with the packages of the workspace that its program code depends on.
+fn manifests() -> BTreeMap<String, BTreeSet<String>> {
+    let workspace = read(&root().join("Cargo.toml"));
+    let members = workspace.split("members = [").nth(1).unwrap().split(']').next().unwrap();
+    let folders = members.split(',').map(|folder| folder.trim().trim_matches('"')).filter(|folder| !folder.is_empty());
+    let mut texts: Vec<String> = folders.map(|folder| read(&root().join(folder).join("Cargo.toml"))).collect();
+    texts.push(workspace);
+    let name = |text: &str| text.split("[package]").nth(1).unwrap().split("name = \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let names: BTreeSet<String> = texts.iter().map(|text| name(text)).collect();
+    let uses = |text: &str| {
+        let section = text.split("\n[dependencies]\n").nth(1).unwrap_or_default();
+        let section = section.split("\n[").next().unwrap_or_default();
+        section
+            .lines()
+            .map(|line| line.split(['.', ' ', '=']).next().unwrap_or_default().to_owned())
+            .filter(|used| names.contains(used))
+            .collect()
+    };
+    texts.iter().map(|text| (name(text), uses(text))).collect()
+}
+
+/// The arrows as `docs/architecture.md` shows them: lines `name -> name name` in its first block of that form.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let text = read(&root().join("docs/architecture.md"));
+    let table = text.split("<!-- arrows -->").nth(1).expect("the arrows are marked in docs/architecture.md");
+    table
+        .lines()
+        .filter_map(|line| line.split_once("->"))
+        .map(|(from, to)| (from.trim().to_owned(), to.split_whitespace().map(str::to_owned).collect()))
+        .collect()
+}
+
+#[test]
+fn the_documented_arrows_are_those_of_the_manifests() {
+    let (written, real) = (documented(), manifests());
+    assert_eq!(written, real, "left: docs/architecture.md, right: the Cargo.toml files");
+}
+
+#[test]
+fn the_crates_for_iso_registry_and_redfish_know_nothing_of_the_rest() {
+    let manifests = manifests();
+    for name in ["iso9660", "registry", "redfish", "secrets", "recipe", "engine"] {
+        assert!(manifests[name].is_empty(), "{name} uses {:?}", manifests[name]);
+    }
+}
+
+#[test]
+fn workflows_never_use_each_other_and_only_the_program_uses_the_laboratory() {
+    for (package, used) in manifests() {
+        let laboratory = package.starts_with("lab-") || package == "shoal";
+        for other in used {
+            assert!(laboratory || !other.starts_with("lab-"), "{package} uses {other}");
+            assert!(!(package == "provision" && other == "controller"), "{package} uses {other}");
+        }
+    }
+}
+
+#[test]
+fn vendor_names_occur_in_profiles_and_tests_only() {
+    let mut read_files = 0;
+    for file in tracked(&["rs"]) {
+        let shown = file.strip_prefix(root()).unwrap().display().to_string();
+        // Simulated BMCs are vendors' BMCs; a recipe target and a profile file name a vendor's product.
+        let exempt = ["lab/", "tests/", "fuzz/", "redfish/src/profile", "iso9660/", "registry/"];
+        if exempt.iter().any(|folder| shown.starts_with(folder)) {
+            continue;
+        }
+        read_files += 1;
+        for word in vendor_words(&product_code(&file)) {
+            let known_target = shown.starts_with("recipe/") && word == "supermicro";
+            assert!(known_target, "{shown} names {word}");
+        }
+    }
+    assert!(read_files > 200, "only {read_files} files were read");
+}
+
+/// The vendors named in a piece of code, also inside an identifier such as `DellImport`.
+fn vendor_words(code: &str) -> Vec<&'static str> {
+    let mut parts = BTreeSet::new();
+    for word in code.split(|letter: char| !letter.is_alphanumeric()) {
+        let mut part = String::new();
+        for letter in word.chars() {
+            if letter.is_uppercase() && part.chars().last().is_some_and(char::is_lowercase) {
+                parts.insert(std::mem::take(&mut part).to_ascii_lowercase());
+            }
+            part.push(letter);
+        }
+        parts.insert(part.to_ascii_lowercase());
+        parts.insert(word.to_ascii_lowercase());
+    }
+    VENDORS.into_iter().filter(|vendor| parts.contains(*vendor)).collect()
+}
+
+#[test]
+fn a_vendor_inside_an_identifier_is_noticed() {
+    assert_eq!(vendor_words("BootVia::DellScp, oem_hpe, MediaMethod::SmcCfgCd"), ["dell", "hpe", "smc"]);
+    assert!(vendor_words("silo, pilot, Exchange").is_empty());
+}

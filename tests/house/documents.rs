@@ -1,0 +1,128 @@
+//! Links of the documents, and citations of code: each leads to a file, and to a heading, that exists.
+
+use std::path::Path;
+
+use crate::sources::{read, root, tracked};
+
+/// The targets of all markdown links of a text, without those to other hosts.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        for (at, _) in line.match_indices("](") {
+            let target = line[at + 2..].split([')', ' ']).next().unwrap_or_default();
+            let elsewhere = ["http://", "https://", "mailto:"].iter().any(|scheme| target.starts_with(scheme));
+            if !elsewhere && !target.is_empty() {
+                found.push(target.to_owned());
+            }
+        }
+    }
+    found
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    text.chars()
+        .filter_map(|letter| match letter {
+            ' ' => Some('-'),
+            '-' | '_' => Some(letter),
+            _ if letter.is_alphanumeric() => Some(letter),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Why a link of a document leads nowhere, if it does.
+fn broken(document: &Path, target: &str) -> Option<String> {
+    let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+    let path = if file.is_empty() { document.to_owned() } else { document.parent()?.join(file) };
+    if !path.exists() {
+        return Some(format!("{}: {target} does not exist", document.display()));
+    }
+    let known = heading.is_empty()
+        || path.extension().is_none_or(|end| end != "md")
+        || read(&path).lines().filter(|line| line.starts_with('#')).any(|line| anchor(line) == heading);
+    (!known).then(|| format!("{}: {target} names no heading", document.display()))
+}
+
+#[test]
+fn every_link_of_the_documents_leads_somewhere() {
+    let documents = tracked(&["md"]);
+    assert!(documents.len() > 30, "only {} documents were found", documents.len());
+    let wrong: Vec<String> = documents
+        .iter()
+        .flat_map(|document| links(&read(document)).into_iter().filter_map(|target| broken(document, &target)))
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_decision_that_is_cited_has_a_record() {
+    let records: Vec<String> = std::fs::read_dir(root().join("docs/decisions"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    let mut cited = 0;
+    for file in tracked(&["rs", "md", "sql"]) {
+        let text = read(&file);
+        for (at, _) in text.match_indices("decision D") {
+            let number: String = text[at + 10..].chars().take_while(|c| c.is_ascii_digit() || *c == 'a').collect();
+            let digits = number.trim_end_matches('a');
+            let Ok(value) = digits.parse::<u32>() else { continue };
+            let wanted = format!("{value:04}{}-", &number[digits.len()..]);
+            cited += 1;
+            assert!(
+                records.iter().any(|record| record.starts_with(&wanted)),
+                "{} cites decision D{number}, which has no record",
+                file.display()
+            );
+        }
+    }
+    assert!(cited > 20, "only {cited} citations were found");
+}
+
+#[test]
+fn no_file_cites_a_document_that_is_not_in_the_repository() {
+    let outside = ["DESIGN section", "DESIGN.md", "../shared", "notes/contracts", "(L7)", "lock L", "see DESIGN"];
+    for file in tracked(&["rs", "md", "sql", "toml"]) {
+        if file.ends_with("tests/house/documents.rs") || file.ends_with("docs/style.md") {
+            continue;
+        }
+        let text = read(&file);
+        for phrase in outside {
+            assert!(!text.contains(phrase), "{} cites {phrase:?}", file.display());
+        }
+    }
+}
+
+#[test]
+fn every_file_that_a_document_names_exists() {
+    for document in tracked(&["md"]) {
+        let text = read(&document);
+        for (at, _) in text.match_indices('`') {
+            let name = text[at + 1..].split('`').next().unwrap_or_default();
+            let is_path = name.contains('/') && name.ends_with(".rs") && !name.contains([' ', '*', '{', '<', '…']);
+            if is_path {
+                let beside = document.parent().unwrap().join(name);
+                assert!(root().join(name).exists() || beside.exists(), "{} names {name}", document.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_noticed() {
+    let document = root().join("docs/README.md");
+    assert_eq!(links("[a](b.md) and [c](https://d)\n```\n[e](f)\n```\n[g](#h)"), ["b.md", "#h"]);
+    assert!(broken(&document, "no-such-file.md").is_some());
+    assert!(broken(&document, "style.md#no-such-heading").is_some());
+    assert!(broken(&document, "style.md#refused-words-and-phrases").is_none());
+    assert_eq!(anchor("## What may begin, and when"), "what-may-begin-and-when");
+}

@@ -1,0 +1,81 @@
+//! The files of the repository, and code without its tests and comments.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the workspace.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file's text.
+pub fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+/// All files below the workspace with one of these extensions, without build output and fuzz corpora.
+pub fn tracked(extensions: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    collect(root(), extensions, &mut found);
+    found.sort();
+    found
+}
+
+fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let skipped = name.starts_with('.') || ["target", "corpus", "artifacts", "node_modules"].contains(&&*name);
+        if skipped {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, extensions, found);
+        } else if path.extension().is_some_and(|end| extensions.contains(&&*end.to_string_lossy())) {
+            found.push(path);
+        }
+    }
+}
+
+/// Product code: whole files without comments, and without the items marked `#[cfg(test)]`. Test files give nothing.
+pub fn product_code(path: &Path) -> String {
+    let relative = path.strip_prefix(root()).unwrap();
+    let name = path.file_name().unwrap().to_string_lossy();
+    let in_test_folder = relative.components().any(|part| ["tests", "benches"].contains(&&*part.as_os_str().to_string_lossy()));
+    if in_test_folder || ["tests.rs", "test_kit.rs"].contains(&&*name) {
+        return String::new();
+    }
+    without_tests_and_comments(&read(path))
+}
+
+/// Drops comment lines and every item that follows a `#[cfg(test)]` line. Formatted code closes an item with a brace at the
+/// item's own indentation.
+pub fn without_tests_and_comments(text: &str) -> String {
+    let mut kept = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("//") {
+            continue;
+        }
+        if trimmed != "#[cfg(test)]" {
+            kept.push(line);
+            continue;
+        }
+        let indentation = &line[..line.len() - trimmed.len()];
+        let closing = format!("{indentation}}}");
+        for item in lines.by_ref() {
+            let one_line = item.ends_with(';') && !item.contains('{');
+            if one_line || item == closing || item.starts_with(&format!("{closing};")) || item.ends_with("{}") {
+                break;
+            }
+        }
+    }
+    kept.join("\n")
+}
+
+#[test]
+fn what_follows_a_test_module_is_still_read() {
+    let text = "use a;\n#[cfg(test)]\nmod tests;\nuse b;\n#[cfg(test)]\nmod inner {\n    use c;\n}\nfn d() {}\n// e\n";
+    assert_eq!(without_tests_and_comments(text), "use a;\nuse b;\nfn d() {}");
+}

@@ -1,16 +1,17 @@
--- The first schema: seed 000's tables under their names, and the engine's own beside them.
--- Times are RFC 3339 UTC text with milliseconds, so that text order is time order.
+-- The first schema. Times are RFC 3339 UTC text with milliseconds, so that text order is time order.
+-- Columns of jobs, job_events, servers and settings that docs/seeds.md names keep those names.
 
 CREATE TABLE settings (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT;
 
-CREATE TABLE incarnations (
+-- One row per run of the program on this database.
+CREATE TABLE controller_instances (
     id            TEXT PRIMARY KEY,
     started_at    TEXT NOT NULL,
     heartbeat_at  TEXT NOT NULL,
-    ended_at      TEXT
+    ended_at      TEXT -- set at an orderly shutdown
 ) STRICT;
 
 CREATE TABLE users (
@@ -36,32 +37,38 @@ CREATE TABLE servers (
     bmc_username            TEXT NOT NULL,
     bmc_password            TEXT NOT NULL, -- a credential reference: sealed:, env:, file:
     vendor                  TEXT,
+    bmc_profile             TEXT, -- overrides the profile that detection selects
+    quirks                  TEXT, -- a JSON object of flags
     last_seen               TEXT,
     labels                  TEXT NOT NULL DEFAULT '{}',
     tls                     TEXT NOT NULL DEFAULT 'verify' CHECK (tls IN ('verify', 'pinned', 'insecure')),
     tls_fingerprint         TEXT,
     allow_unverified_serial INTEGER NOT NULL DEFAULT 0 CHECK (allow_unverified_serial IN (0, 1)),
     media_base_url          TEXT,
+    maintenance             TEXT, -- set: no job starts on the server; {"since", "by", "reason"}
     revision                INTEGER NOT NULL DEFAULT 1,
     created_at              TEXT NOT NULL,
     updated_at              TEXT NOT NULL
 ) STRICT;
 
--- What was seen of a server; never changes its revision.
+CREATE INDEX idx_servers_bmc ON servers (bmc_address);
+
+-- Observations of a server. A write here does not change the server's revision.
 CREATE TABLE server_observed (
-    serial   TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
-    observed TEXT,
-    debt     TEXT -- what a job's cleanup could not undo
+    serial          TEXT PRIMARY KEY REFERENCES servers (serial) ON DELETE CASCADE,
+    observed        TEXT,
+    learned         TEXT, -- learned behaviour of the BMC, with the firmware version it applies to
+    pending_cleanup TEXT  -- cleanup that a job could not do
 ) STRICT;
 
--- One hot, small row per run of the engine.
+-- One row per run: everything that changes often. Large texts are in run_inputs and run_steps.
 CREATE TABLE runs (
     id                  TEXT PRIMARY KEY,
-    kind                TEXT NOT NULL,
-    kind_version        INTEGER NOT NULL,
+    workflow            TEXT NOT NULL,
+    workflow_version    INTEGER NOT NULL,
     server              TEXT REFERENCES servers (serial) ON DELETE RESTRICT,
     parent              TEXT REFERENCES runs (id),
-    root                TEXT NOT NULL,
+    root                TEXT NOT NULL, -- the first run of the run tree
     phase               TEXT NOT NULL
         CHECK (phase IN ('queued', 'running', 'waiting', 'held', 'unwinding', 'finishing', 'ended')),
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
@@ -72,7 +79,17 @@ CREATE TABLE runs (
     failure             TEXT,
     queue               TEXT NOT NULL,
     priority            INTEGER NOT NULL,
-    next_run_at         TEXT, -- when due; of a leased run, when another may take over
+    -- The batch for fairness between batches; empty for a run without a batch.
+    batch               TEXT NOT NULL DEFAULT '',
+    -- Order of starting: creation time in milliseconds since 1970, less one minute per point of priority.
+    rank                INTEGER NOT NULL DEFAULT 0,
+    -- Order of claiming: 0 cancel requested, 1 started, 2 not started.
+    lane                INTEGER GENERATED ALWAYS AS (
+        CASE WHEN cancel_requested_at IS NOT NULL THEN 0
+             WHEN lease_epoch > 0 OR phase IN ('unwinding', 'finishing') THEN 1
+             ELSE 2 END
+    ) VIRTUAL,
+    next_run_at         TEXT, -- when due; for a leased run, when another worker may take it over
     deadline_at         TEXT NOT NULL,
     progress_at         TEXT NOT NULL,
     lease_owner         TEXT,
@@ -88,12 +105,20 @@ CREATE TABLE runs (
     CHECK (phase <> 'held' OR hold IS NOT NULL)
 ) STRICT;
 
-CREATE INDEX idx_runs_due ON runs (queue, priority, next_run_at) WHERE next_run_at IS NOT NULL;
+CREATE INDEX idx_runs_due ON runs (queue, lane, priority, next_run_at) WHERE next_run_at IS NOT NULL AND lane < 2;
+-- A run behind a closed gate or in a lock queue has next_run_at = deadline_at and is not in this index.
+CREATE INDEX idx_runs_unstarted ON runs (queue, batch, rank, id)
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at;
+CREATE INDEX idx_runs_overdue ON runs (queue, deadline_at)
+    WHERE phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL;
 CREATE INDEX idx_runs_leased ON runs (lease_owner) WHERE lease_owner IS NOT NULL;
 CREATE INDEX idx_runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+CREATE INDEX idx_runs_root ON runs (root);
 CREATE INDEX idx_runs_server ON runs (server, created_at) WHERE server IS NOT NULL;
+-- For retention.
+CREATE INDEX idx_runs_ended ON runs (updated_at) WHERE phase = 'ended' AND parent IS NULL;
 
--- The cold half: what a run was asked for and what it is going to do.
+-- Input and plan of a run. Read once per claim, seldom written.
 CREATE TABLE run_inputs (
     run   TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     input TEXT NOT NULL,
@@ -108,8 +133,9 @@ CREATE TABLE run_steps (
     key        TEXT NOT NULL,
     attempt    INTEGER NOT NULL,
     epoch      INTEGER NOT NULL,
-    phase      TEXT NOT NULL CHECK (phase IN ('intent', 'done', 'failed', 'skipped', 'undone')),
-    evidence   TEXT NOT NULL,
+    -- 'stuck': the undo failed and was given up; the step's effect may still exist.
+    phase      TEXT NOT NULL CHECK (phase IN ('intent', 'done', 'failed', 'skipped', 'undone', 'stuck')),
+    output     TEXT NOT NULL,
     started_at TEXT NOT NULL,
     ended_at   TEXT,
     PRIMARY KEY (run, stage, idx)
@@ -125,20 +151,37 @@ CREATE TABLE signals (
     PRIMARY KEY (run, name, key)
 ) STRICT, WITHOUT ROWID;
 
--- Exclusive locks, held or waited for by the root of a family of runs.
+-- Locks and permits: held by a run tree (held = 1), or queued for by it (held = 0). The tree is named by its root.
 CREATE TABLE locks (
-    resource TEXT NOT NULL,
-    root     TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
-    held     INTEGER NOT NULL CHECK (held IN (0, 1)),
-    priority INTEGER NOT NULL,
-    since    TEXT NOT NULL,
+    resource  TEXT NOT NULL,
+    root      TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+    held      INTEGER NOT NULL CHECK (held IN (0, 1)),
+    capacity  INTEGER NOT NULL DEFAULT 1 CHECK (capacity >= 1), -- run trees that may hold the resource at the same time
+    priority  INTEGER NOT NULL,
+    batch     TEXT NOT NULL DEFAULT '', -- as in runs
+    rank      INTEGER NOT NULL DEFAULT 0, -- as in runs, from the time of the request
+    since     TEXT NOT NULL,
+    requester TEXT, -- of a permit: the run that requested it and receives a signal with it
     PRIMARY KEY (resource, root)
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1;
+CREATE UNIQUE INDEX idx_locks_one_holder ON locks (resource) WHERE held = 1 AND capacity = 1;
+CREATE INDEX idx_locks_queue ON locks (resource, held, batch, rank, root);
 CREATE INDEX idx_locks_root ON locks (root);
 
--- Seed 000's record of a provision run. Status, failed_step and the lease columns are a projection of `runs`.
+-- Jobs that one request created together.
+CREATE TABLE batches (
+    id              TEXT PRIMARY KEY,
+    idempotency_key TEXT UNIQUE,
+    request_sha256  TEXT NOT NULL,
+    total           INTEGER NOT NULL,
+    max_parallel    INTEGER,
+    created_by      TEXT NOT NULL,
+    created_at      TEXT NOT NULL
+) STRICT;
+
+-- The public record of a provisioning run. Status, outcome, failed_step and the lease columns repeat the row of runs
+-- and are written in the same transaction.
 CREATE TABLE jobs (
     id                  TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     server_serial       TEXT NOT NULL REFERENCES servers (serial) ON DELETE RESTRICT,
@@ -158,7 +201,9 @@ CREATE TABLE jobs (
     task_iso_sha256     TEXT,
     webhook_token_hash  TEXT NOT NULL,
     outcome             TEXT CHECK (outcome IN ('succeeded', 'failed', 'cancelled')),
-    labels              TEXT NOT NULL DEFAULT '{}'
+    labels              TEXT NOT NULL DEFAULT '{}',
+    retry_of            TEXT REFERENCES jobs (id) ON DELETE SET NULL, -- the ended job that this one repeats
+    batch               TEXT REFERENCES batches (id) ON DELETE SET NULL
 ) STRICT;
 
 CREATE INDEX idx_jobs_status ON jobs (status);
@@ -166,8 +211,10 @@ CREATE INDEX idx_jobs_server ON jobs (server_serial);
 CREATE INDEX idx_jobs_created ON jobs (created_at, id);
 CREATE UNIQUE INDEX idx_jobs_one_active ON jobs (server_serial) WHERE status <> 'complete';
 CREATE UNIQUE INDEX idx_jobs_idempotency ON jobs (server_serial, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX idx_jobs_retry_of ON jobs (retry_of) WHERE retry_of IS NOT NULL;
+CREATE INDEX idx_jobs_batch ON jobs (batch, status) WHERE batch IS NOT NULL;
 
--- The one log. `seq` is the stream id that readers keep as their cursor.
+-- The event log. Readers keep seq as their cursor; AUTOINCREMENT never gives a number twice.
 CREATE TABLE events (
     seq     INTEGER PRIMARY KEY AUTOINCREMENT,
     time    TEXT NOT NULL,
@@ -183,19 +230,21 @@ CREATE TABLE events (
 ) STRICT;
 
 CREATE INDEX idx_events_run ON events (run, seq) WHERE run IS NOT NULL;
+CREATE INDEX idx_events_without_run ON events (time) WHERE run IS NULL;
 
--- Seed 000's view of the log.
+-- The events of jobs, with the columns that docs/seeds.md names.
 CREATE VIEW job_events AS
 SELECT events.seq AS id, events.run AS job_id, events.time, events.level, events.message, events.step
 FROM events JOIN jobs ON jobs.id = events.run;
 
 CREATE INDEX idx_job_events_job_time ON events (run, time) WHERE run IS NOT NULL;
 
+-- The right of a job to read one image. Only the hash of the token is stored.
 CREATE TABLE media_grants (
     token_hash    TEXT PRIMARY KEY,
     run           TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
     artifact      TEXT NOT NULL CHECK (artifact IN ('task', 'boot')),
-    frozen        TEXT, -- sealed inputs of a task image
+    inputs        TEXT, -- recorded inputs, sealed; the image is rebuilt from them
     sha256        TEXT NOT NULL,
     size          INTEGER NOT NULL,
     created_at    TEXT NOT NULL,
@@ -208,7 +257,7 @@ CREATE TABLE media_grants (
 
 CREATE INDEX idx_media_grants_run ON media_grants (run);
 
--- The right of a job's maintenance OS to pull its image; ends with the media grants.
+-- The right of a job to pull from one repository. It ends with the job's media grants.
 CREATE TABLE pull_grants (
     token_hash TEXT PRIMARY KEY,
     run        TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
@@ -219,8 +268,53 @@ CREATE TABLE pull_grants (
 
 CREATE INDEX idx_pull_grants_run ON pull_grants (run);
 
--- Redfish sessions that the next incarnation must close if this one cannot.
+-- Open Redfish sessions. After a crash the next controller instance closes them.
 CREATE TABLE bmc_sessions (
     server TEXT PRIMARY KEY,
     sealed TEXT NOT NULL
 ) STRICT;
+
+-- Outgoing webhooks: HTTP subscriptions to events.
+CREATE TABLE webhooks (
+    id            TEXT PRIMARY KEY,
+    url           TEXT NOT NULL,
+    secret        TEXT NOT NULL, -- a credential reference, sealed for this webhook
+    types         TEXT NOT NULL, -- JSON: event types, such as "job.created" or "report.*"; empty for all
+    labels        TEXT NOT NULL, -- JSON: labels a job must carry
+    created_by    TEXT NOT NULL,
+    created_at    TEXT NOT NULL,
+    disabled      TEXT,          -- set: nothing is sent; the reason
+    cursor        INTEGER NOT NULL, -- every event up to this seq is delivered, filtered out, retried or a dead letter
+    delivered     INTEGER NOT NULL DEFAULT 0,
+    failing_since TEXT,          -- the first failure since the last success
+    last_error    TEXT
+) STRICT;
+
+-- Retry streams: one row for each job whose next event is not delivered yet. Its later events wait behind that event.
+CREATE TABLE webhook_retries (
+    webhook  TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    stream   TEXT NOT NULL, -- the job; empty for events of no job
+    seq      INTEGER NOT NULL, -- the event to send next
+    attempts INTEGER NOT NULL,
+    since    TEXT NOT NULL,
+    next_at  TEXT NOT NULL,
+    error    TEXT NOT NULL,
+    PRIMARY KEY (webhook, stream)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idx_webhook_retries_due ON webhook_retries (webhook, next_at);
+
+-- Events whose delivery was given up. The body is stored because retention may delete the event.
+CREATE TABLE webhook_dead_letters (
+    webhook     TEXT NOT NULL REFERENCES webhooks (id) ON DELETE CASCADE,
+    seq         INTEGER NOT NULL,
+    stream      TEXT NOT NULL,
+    type        TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    attempts    INTEGER NOT NULL,
+    since       TEXT NOT NULL,
+    given_up_at TEXT NOT NULL,
+    error       TEXT NOT NULL,
+    redeliver   INTEGER NOT NULL DEFAULT 0, -- 1: an operator requested another delivery
+    PRIMARY KEY (webhook, seq)
+) STRICT, WITHOUT ROWID;

@@ -1,6 +1,6 @@
-//! The program; everything is in the library.
+//! The program `shoal`; its code is in the library of this package.
 
-/// Steps and answers are made of many small values; the C library takes a quarter of the processor's time to place them.
+/// Steps and responses allocate many small values; the allocator of the C library takes a quarter of the CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -140,7 +140,7 @@ async fn a_drained_controller_accepts_jobs_begins_none_and_goes_on_when_the_drai
     assert_eq!((&why["condition"], &why["reason"]), (&json!("gated"), &json!("drain")), "{why}");
     assert_eq!(admin.job(&waiting).await["status"], "queued");
     let status = admin.get("/api/v1/drain").await.expect(200);
-    assert_eq!((&status["queued"], &status["under_way"]), (&json!(1), &json!(0)), "{status}");
+    assert_eq!((&status["queued"], &status["running"]), (&json!(1), &json!(0)), "{status}");
     scene.anonymous().delete("/api/v1/drain").await.refused(401, "unauthorized");
     assert_eq!(admin.delete("/api/v1/drain").await.expect(200)["drained"], json!(false));
     assert_eq!(admin.complete(&waiting).await["outcome"], "succeeded", "{}", admin.story(&waiting).await);
@@ -168,7 +168,7 @@ async fn a_server_in_maintenance_begins_no_job_until_it_ends() {
     let why = admin.explain(&kept).await;
     assert_eq!((&why["condition"], &why["reason"]), (&json!("gated"), &json!("maintenance")), "{why}");
     assert!(why["summary"].as_str().unwrap().contains("new disks"), "{why}");
-    assert!(scene.twin("MAINT-1").mutations().is_empty());
+    assert!(scene.bmc("MAINT-1").mutations().is_empty());
     admin.post("/api/v1/servers/NOBODY/maintenance", &json!({})).await.refused(404, "unknown_server");
     assert_eq!(admin.delete(place).await.expect(202)["maintenance"], json!(null));
     assert_eq!(admin.complete(&kept).await["outcome"], "succeeded", "{}", admin.story(&kept).await);
@@ -212,7 +212,7 @@ async fn jobs_of_one_site_wait_for_each_other_and_say_so() {
     admin.awaits_report(&first).await;
     admin.awaits_report(&elsewhere).await;
     let why = admin.explain(&second).await;
-    assert_eq!(why["condition"], "in_line", "{why}");
+    assert_eq!(why["condition"], "blocked", "{why}");
     let said = why["summary"].as_str().unwrap();
     for part in ["site/north", "SITE_LIMIT", &first, "1 of 1"] {
         assert!(said.contains(part), "{part} is not in {said}");
@@ -240,7 +240,7 @@ async fn the_time_of_a_step_comes_from_the_settings_or_the_order_and_passing_it_
     scene.skip(Duration::from_secs(700));
     let failed = scene.complete_skipping(&usual).await;
     assert_eq!((&failed["outcome"], &failed["failure"]["class"]), (&json!("failed"), &json!("deadline")));
-    assert!(failed["failure"]["evidence"]["deadline"].is_string(), "{failed}");
+    assert!(failed["failure"]["detail"]["deadline"].is_string(), "{failed}");
     let events = admin.events(&usual).await;
     let overdue = events.iter().find(|event| event["type"] == "wait.overdue").expect("an event of its own");
     assert_eq!(overdue["data"]["reason"], "report", "{overdue}");

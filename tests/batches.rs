@@ -99,7 +99,7 @@ async fn a_row_that_waits_for_its_turn_says_so_and_the_rest_is_cancelled_in_one_
     let ids = jobs(&batch);
     scene.admin.awaits_report(&ids[0]).await;
     let why = scene.admin.explain(&ids[1]).await;
-    assert_eq!(why["condition"], "in_line");
+    assert_eq!(why["condition"], "blocked");
     assert!(why["summary"].as_str().unwrap().contains("batch/"), "{why}");
 
     let batch = batch["batch_id"].as_str().unwrap();
@@ -111,7 +111,7 @@ async fn a_row_that_waits_for_its_turn_says_so_and_the_rest_is_cancelled_in_one_
         assert_eq!(job["outcome"], "cancelled");
         assert!(job["failure"]["summary"].as_str().unwrap().contains("wrong image"));
     }
-    assert_eq!(scene.twin("REST-2").snapshot().requests, 0, "what never began was never touched");
+    assert_eq!(scene.bmc("REST-2").snapshot().requests, 0, "what never began was never touched");
     assert_eq!(scene.admin.job(&ids[0]).await["outcome"], Value::Null, "the one at work goes on");
     let all = scene.admin.post(&cancel, &json!({ "all": true })).await.expect(202);
     assert_eq!(all["cancelled_now"], 1, "{all}");
@@ -131,7 +131,7 @@ async fn a_batch_handed_in_again_under_its_key_makes_nothing_twice() {
     let first = order(&scene.admin, &body, Some("wave-1")).await.expect(202);
     let second = order(&scene.admin, &body, Some("wave-1")).await.expect(200);
     assert_eq!((jobs(&first), &first["batch_id"]), (jobs(&second), &second["batch_id"]));
-    assert_eq!(second["rows"][0]["result"], "there_already");
+    assert_eq!(second["rows"][0]["result"], "exists");
     let other = json!({ "recipe": recipe(), "rows": rows(&["KEY-1"]) });
     order(&scene.admin, &other, Some("wave-1")).await.refused(422, "idempotency_key_reused");
     scene.end().await;

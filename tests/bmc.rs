@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, Graceful, Power, ResetType, SimBmcSnapshot, SlotConfig, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Graceful, Power, ResetType, SimBmcSnapshot, SlotConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_USER, Scene, honest, silent, with_twin};
+use crate::kit::{BMC_USER, Scene, honest, silent, with_bmc};
 
 fn failure(job: &Value) -> (&str, &str) {
     assert_eq!(job["outcome"], "failed", "{job:#}");
@@ -16,8 +16,8 @@ fn empty(machine: &SimBmcSnapshot) -> bool {
     machine.slots.iter().all(|slot| slot.image.is_none())
 }
 
-fn no(status: u16) -> Effect {
-    Effect::Status {
+fn no(status: u16) -> FaultEffect {
+    FaultEffect::Status {
         status,
         message_id: "Contoso.1.0.ImageRefused".to_owned(),
         message: "The image is not one this slot takes.".to_owned(),
@@ -27,12 +27,12 @@ fn no(status: u16) -> Effect {
 /// Runs one job against a server that has this fault, skipping pauses; answers the job and the machine.
 async fn with_fault(serial: &str, fault: Fault) -> (Scene, Value, SimBmcSnapshot) {
     // What never answers is cut soon, so that the controller sees a broken connection and not a wait of minutes.
-    let spec = with_twin(honest(serial), |twin| twin.hang_limit = Duration::from_millis(200));
+    let spec = with_bmc(honest(serial), |bmc| bmc.hang_limit = Duration::from_millis(200));
     let scene = Scene::start(vec![spec]).await;
-    scene.twin(serial).inject(fault);
+    scene.bmc(serial).inject(fault);
     let id = scene.admin.create_job(serial).await;
     let job = scene.complete_skipping(&id).await;
-    let machine = scene.twin(serial).snapshot();
+    let machine = scene.bmc(serial).snapshot();
     (scene, job, machine)
 }
 
@@ -45,7 +45,7 @@ async fn gets_over(serial: &str, fault: Fault) {
     assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{story}");
     assert!(empty(&machine) && machine.power == Power::On, "{story}");
     assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
-    assert!(scene.twin(serial).faults().is_empty(), "the fault has struck");
+    assert!(scene.bmc(serial).faults().is_empty(), "the fault has struck");
     scene.end().await;
 }
 
@@ -59,22 +59,22 @@ async fn nothing_is_changed_on_the_bmc_of_another_machine() {
     assert_eq!(failure(&job), ("redfish.discover", "input"));
     assert!(job["failure"]["summary"].as_str().unwrap().contains("THEIRS-1"), "{job:#}");
     assert_eq!(job["cleanup"]["state"], "done");
-    let twin = scene.twin("THEIRS-1");
-    assert_eq!(twin.mutations(), []);
-    assert_eq!(twin.snapshot().open_sessions, 0);
+    let bmc = scene.bmc("THEIRS-1");
+    assert_eq!(bmc.mutations(), []);
+    assert_eq!(bmc.snapshot().open_sessions, 0);
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_shows_no_serial_is_used_only_when_an_operator_says_so() {
     let scene = Scene::start(vec![honest("MUTE-1")]).await;
-    let twin = scene.twin("MUTE-1");
-    twin.inject(Fault::always(When::Read, Effect::WrongSerial(String::new())));
+    let bmc = scene.bmc("MUTE-1");
+    bmc.inject(Fault::always(FaultTrigger::Read, FaultEffect::WrongSerial(String::new())));
     let id = scene.admin.create_job("MUTE-1").await;
     let job = scene.admin.complete(&id).await;
     assert_eq!(failure(&job), ("redfish.discover", "input"));
     assert!(job["failure"]["next_action"].as_str().unwrap().contains("allow-unverified-serial"), "{job:#}");
-    assert_eq!(twin.mutations(), []);
+    assert_eq!(bmc.mutations(), []);
 
     let allow = json!({ "allow_unverified_serial": true });
     scene.admin.patch("/api/v1/servers/MUTE-1", &allow).await.expect(200);
@@ -95,7 +95,7 @@ async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
         settings.redfish_timeout = Duration::from_secs(1);
     })
     .await;
-    scene.twin("AWAY-1").set_reachable(false);
+    scene.bmc("AWAY-1").set_reachable(false);
     let id = scene.admin.create_job("AWAY-1").await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(failure(&job), ("redfish.discover", "bmc_unreachable"));
@@ -105,7 +105,7 @@ async fn a_bmc_that_does_not_answer_is_tried_as_often_as_the_settings_say() {
     assert_eq!(job["cleanup"]["state"], "done", "nothing was done, so nothing is left to undo");
 
     // Reachable again, the next job does it.
-    scene.twin("AWAY-1").set_reachable(true);
+    scene.bmc("AWAY-1").set_reachable(true);
     let id = scene.admin.create_job("AWAY-1").await;
     assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded");
     scene.end().await;
@@ -118,7 +118,7 @@ async fn a_wrong_bmc_password_is_found_out_without_locking_the_account() {
     let id = scene.admin.create_job("PASS-1").await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(failure(&job), ("redfish.discover", "input"));
-    assert_eq!(scene.twin("PASS-1").mutations(), []);
+    assert_eq!(scene.bmc("PASS-1").mutations(), []);
 
     let right = json!({ "bmc_username": BMC_USER, "bmc_password": crate::kit::BMC_PASSWORD });
     scene.admin.patch("/api/v1/servers/PASS-1", &right).await.expect(200);
@@ -129,12 +129,12 @@ async fn a_wrong_bmc_password_is_found_out_without_locking_the_account() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_with_a_single_slot_boots_the_maintenance_image_with_the_task_in_it() {
-    let spec = with_twin(honest("ONE-1"), |twin| *twin = twin.clone().with_single_cd());
+    let spec = with_bmc(honest("ONE-1"), |bmc| *bmc = bmc.clone().with_single_cd());
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("ONE-1").await;
     let job = scene.admin.complete(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-    let machine = scene.twin("ONE-1").snapshot();
+    let machine = scene.bmc("ONE-1").snapshot();
     assert_eq!((machine.power, machine.boots_from_media, machine.ejected_while_running), (Power::On, 1, 0));
     assert!(
         machine.slots.iter().all(|slot| slot.image.is_none()),
@@ -152,22 +152,22 @@ async fn a_bmc_with_a_single_slot_boots_the_maintenance_image_with_the_task_in_i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_whose_only_slot_takes_no_cd_is_left_alone() {
-    let spec = with_twin(honest("NOCD-1"), |twin| twin.slots = vec![SlotConfig::usb("USB")]);
+    let spec = with_bmc(honest("NOCD-1"), |bmc| bmc.slots = vec![SlotConfig::usb("USB")]);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("NOCD-1").await;
     let job = scene.admin.complete(&id).await;
     assert_eq!(failure(&job), ("redfish.discover", "unsupported"));
-    assert_eq!(scene.twin("NOCD-1").mutations(), []);
+    assert_eq!(scene.bmc("NOCD-1").mutations(), []);
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_spliced_image_is_served_as_the_maintenance_image_with_a_task_directory_and_ends_with_its_job() {
-    let spec = with_twin(silent("ONE-2"), |twin| *twin = twin.clone().with_single_cd());
+    let spec = with_bmc(silent("ONE-2"), |bmc| *bmc = bmc.clone().with_single_cd());
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("ONE-2").await;
     scene.admin.awaits_report(&id).await;
-    let slots = scene.twin("ONE-2").snapshot().slots;
+    let slots = scene.bmc("ONE-2").snapshot().slots;
     let urls: Vec<String> =
         slots.iter().filter_map(|slot| slot.image.clone()).map(|url| url.as_str().to_owned()).collect();
     let [url] = urls.as_slice() else { panic!("{urls:?}") };
@@ -194,7 +194,7 @@ async fn a_spliced_image_is_served_as_the_maintenance_image_with_a_task_director
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cd_and_a_usb_slot_do_as_well() {
-    let spec = with_twin(honest("USB-1"), |twin| *twin = twin.clone().with_cd_and_usb());
+    let spec = with_bmc(honest("USB-1"), |bmc| *bmc = bmc.clone().with_cd_and_usb());
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("USB-1").await;
     assert_eq!(scene.admin.complete(&id).await["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
@@ -203,7 +203,7 @@ async fn a_cd_and_a_usb_slot_do_as_well() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_refused_by_one_slot_goes_into_the_next() {
-    let fault = Fault::always(When::InsertInto("CD2".to_owned()), no(400));
+    let fault = Fault::always(FaultTrigger::InsertInto("CD2".to_owned()), no(400));
     let (scene, job, machine) = with_fault("NEXT-1", fault).await;
     let id = job["job_id"].as_str().unwrap();
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(id).await);
@@ -214,7 +214,7 @@ async fn an_image_refused_by_one_slot_goes_into_the_next() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
-    let (scene, job, machine) = with_fault("NONE-1", Fault::always(When::Insert, no(400))).await;
+    let (scene, job, machine) = with_fault("NONE-1", Fault::always(FaultTrigger::Insert, no(400))).await;
     assert_eq!(failure(&job), ("redfish.mount.maintenance", "bmc_refused"));
     assert!(job["failure"]["summary"].as_str().unwrap().contains("ImageRefused"), "{job:#}");
     assert_eq!(job["cleanup"]["state"], "done");
@@ -225,7 +225,7 @@ async fn a_bmc_that_refuses_every_mount_fails_the_job_and_is_cleaned_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_takes_one_image_and_then_none_fails_the_job_and_the_boot_image_comes_out_again() {
-    let fault = Fault::always(When::Insert, no(400)).after(1);
+    let fault = Fault::always(FaultTrigger::Insert, no(400)).after(1);
     let (scene, job, machine) = with_fault("TASK-1", fault).await;
     // Under the next plan it is the boot image that is refused.
     assert_eq!(failure(&job), ("redfish.mount.maintenance", "bmc_refused"));
@@ -235,77 +235,83 @@ async fn a_bmc_that_takes_one_image_and_then_none_fails_the_job_and_the_boot_ima
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_insert_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-1", Fault::once(When::InsertInto("CD1".to_owned()), Effect::AcceptButIgnore)).await;
+    gets_over("LIE-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), FaultEffect::AcceptButIgnore))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_power_on_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-2", Fault::once(When::ResetTo(ResetType::On), Effect::AcceptButIgnore)).await;
+    gets_over("LIE-2", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::AcceptButIgnore)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_boot_override_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-3", Fault::once(When::PatchBoot, Effect::AcceptButIgnore)).await;
+    gets_over("LIE-3", Fault::once(FaultTrigger::PatchBoot, FaultEffect::AcceptButIgnore)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eject_that_is_accepted_and_forgotten_is_done_again() {
-    gets_over("LIE-4", Fault::once(When::Eject, Effect::AcceptButIgnore)).await;
+    gets_over("LIE-4", Fault::once(FaultTrigger::Eject, FaultEffect::AcceptButIgnore)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_insert_whose_answer_is_lost_is_not_repeated() {
-    gets_over("LOST-1", Fault::once(When::InsertInto("CD1".to_owned()), Effect::ApplyButTimeout)).await;
+    gets_over(
+        "LOST-1",
+        Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), FaultEffect::ApplyButTimeout),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_power_on_whose_answer_is_lost_boots_the_host_once() {
-    gets_over("LOST-2", Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButTimeout)).await;
-    gets_over("LOST-3", Fault::once(When::ResetTo(ResetType::On), Effect::ApplyButDrop)).await;
+    gets_over("LOST-2", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButTimeout))
+        .await;
+    gets_over("LOST-3", Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::ApplyButDrop)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_power_on_that_fails_or_gets_lost_in_cleanup_is_done_again() {
     // The first one starts the maintenance OS, the second one what it has installed.
-    let second = |effect| Fault::once(When::ResetTo(ResetType::On), effect).after(1);
-    gets_over("AGAIN-1", second(Effect::AcceptButIgnore)).await;
+    let second = |effect| Fault::once(FaultTrigger::ResetTo(ResetType::On), effect).after(1);
+    gets_over("AGAIN-1", second(FaultEffect::AcceptButIgnore)).await;
     gets_over("AGAIN-2", second(no(503))).await;
-    gets_over("AGAIN-3", second(Effect::Drop)).await;
-    gets_over("AGAIN-4", second(Effect::ApplyButDrop)).await;
+    gets_over("AGAIN-3", second(FaultEffect::Drop)).await;
+    gets_over("AGAIN-4", second(FaultEffect::ApplyButDrop)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_is_not_ready_for_an_image_is_asked_again() {
-    let not_ready = Effect::Status {
+    let not_ready = FaultEffect::Status {
         status: 400,
         message_id: "IDRAC.2.8.SYS518".to_owned(),
         message: "Virtual Media is not ready.".to_owned(),
     };
-    gets_over("READY-1", Fault::once(When::InsertInto("CD1".to_owned()), not_ready)).await;
+    gets_over("READY-1", Fault::once(FaultTrigger::InsertInto("CD1".to_owned()), not_ready)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_asks_for_patience_gets_it() {
-    let busy = Effect::RateLimit { retry_after_seconds: Some(1) };
-    gets_over("BUSY-1", Fault::once(When::Mutation, busy.clone())).await;
-    gets_over("BUSY-2", Fault::once(When::Read, busy)).await;
+    let busy = FaultEffect::RateLimit { retry_after_seconds: Some(1) };
+    gets_over("BUSY-1", Fault::once(FaultTrigger::Mutation, busy.clone())).await;
+    gets_over("BUSY-2", Fault::once(FaultTrigger::Read, busy)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_breaks_now_and_then_is_tried_again() {
-    gets_over("WEAK-1", Fault::once(When::PatchBoot, no(503))).await;
-    gets_over("WEAK-2", Fault::once(When::InsertInto("CD2".to_owned()), Effect::Drop)).await;
-    gets_over("WEAK-3", Fault::once(When::Read, Effect::Truncate(20)).after(3)).await;
+    gets_over("WEAK-1", Fault::once(FaultTrigger::PatchBoot, no(503))).await;
+    gets_over("WEAK-2", Fault::once(FaultTrigger::InsertInto("CD2".to_owned()), FaultEffect::Drop)).await;
+    gets_over("WEAK-3", Fault::once(FaultTrigger::Read, FaultEffect::Truncate(20)).after(3)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_os_that_ignores_the_shutdown_is_switched_off_before_media_are_taken_out() {
-    let spec = with_twin(honest("DEAF-1"), |twin| twin.power.graceful = Graceful::IgnoredByHost);
+    let spec = with_bmc(honest("DEAF-1"), |bmc| bmc.power.graceful = Graceful::IgnoredByHost);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("DEAF-1").await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-    let machine = scene.twin("DEAF-1").snapshot();
+    let machine = scene.bmc("DEAF-1").snapshot();
     assert_eq!((machine.ejected_while_running, machine.boots_from_media, machine.power), (0, 1, Power::On));
     scene.end().await;
 }
@@ -313,7 +319,7 @@ async fn an_os_that_ignores_the_shutdown_is_switched_off_before_media_are_taken_
 /// A regression: an "off" that was not true any more was believed, and media were taken from under a running system.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_whose_bmc_shows_its_power_late_is_not_taken_for_off_while_it_runs() {
-    let spec = with_twin(silent("LATE-1"), |twin| twin.power.state_lag = Duration::from_secs(3));
+    let spec = with_bmc(silent("LATE-1"), |bmc| bmc.power.state_lag = Duration::from_secs(3));
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("LATE-1").await;
     scene.admin.awaits_report(&id).await;
@@ -321,7 +327,7 @@ async fn a_host_whose_bmc_shows_its_power_late_is_not_taken_for_off_while_it_run
     let token = document["webhook_token"].as_str().unwrap();
     scene.admin.report("LATE-1", token, &json!({ "status": "success" })).await.expect(200);
     let job = scene.admin.complete(&id).await;
-    let machine = scene.twin("LATE-1").snapshot();
+    let machine = scene.bmc("LATE-1").snapshot();
     assert_eq!((machine.ejected_while_running, machine.boots_from_media, machine.power), (0, 1, Power::On));
     assert_eq!(job["cleanup"]["state"], "done", "{}", scene.admin.story(&id).await);
     scene.end().await;
@@ -338,7 +344,7 @@ async fn a_machine_that_never_reports_fails_at_the_deadline_and_is_left_as_it_wa
     let job = scene.admin.complete(&id).await;
     assert_eq!(failure(&job), ("webhook.wait", "deadline"));
     assert_eq!(job["cleanup"]["state"], "done");
-    let machine = scene.twin("QUIET-1").snapshot();
+    let machine = scene.bmc("QUIET-1").snapshot();
     assert_eq!((machine.power, machine.boots_from_media, machine.ejected_while_running), (Power::Off, 1, 0));
     assert!(empty(&machine));
     scene.end().await;
@@ -347,25 +353,25 @@ async fn a_machine_that_never_reports_fails_at_the_deadline_and_is_left_as_it_wa
 #[tokio::test(flavor = "multi_thread")]
 async fn what_could_not_be_cleaned_up_is_shown_and_the_next_job_does_it() {
     let scene = Scene::start(vec![honest("DEBT-1")]).await;
-    let twin = scene.twin("DEBT-1");
-    twin.inject(Fault::always(When::Eject, no(500)));
+    let bmc = scene.bmc("DEBT-1");
+    bmc.inject(Fault::always(FaultTrigger::Eject, no(500)));
     let id = scene.admin.create_job("DEBT-1").await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(job["outcome"], "succeeded", "what is left to tidy up does not change the outcome");
     // With its medium still in, the host would boot it a second time: it stays off until the medium is out.
     let remaining = json!(["cleanup.eject", "cleanup.power-on"]);
     assert_eq!(job["cleanup"], json!({ "state": "incomplete", "remaining": remaining }));
-    assert_eq!((twin.snapshot().power, twin.boots_from_media()), (Power::Off, 1));
+    assert_eq!((bmc.snapshot().power, bmc.boots_from_media()), (Power::Off, 1));
     let server = scene.admin.get("/api/v1/servers/DEBT-1").await.expect(200);
-    assert_eq!(server["debt"]["remaining"], remaining, "{server:#}");
+    assert_eq!(server["pending_cleanup"]["remaining"], remaining, "{server:#}");
 
-    twin.clear_faults();
+    bmc.clear_faults();
     let id = scene.admin.create_job("DEBT-1").await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-    let machine = twin.snapshot();
+    let machine = bmc.snapshot();
     assert!(empty(&machine) && machine.boots_from_media == 2, "{machine:?}");
     let server = scene.admin.get("/api/v1/servers/DEBT-1").await.expect(200);
-    assert_eq!(server["debt"], Value::Null, "{server:#}");
+    assert_eq!(server["pending_cleanup"], Value::Null, "{server:#}");
     scene.end().await;
 }

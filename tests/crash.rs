@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Change, Effect, Fault, JournalItem, Power, ResetType, SimBmc, SimBmcSnapshot, When};
+use lab_bmc::{
+    Fault, FaultEffect, FaultTrigger, JournalItem, Power, ResetType, SimBmc, SimBmcSnapshot, StateChange,
+};
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec, console::ConsoleLine, maintenance_os::unit};
 use serde_json::{Value, json};
 
-use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, struck, with_twin};
+use crate::kit::{Client, DataDir, Served, honest, silent, soon, start_farm, struck, with_bmc};
 
 const SERIAL: &str = "CRASH-1";
 
@@ -32,10 +34,10 @@ async fn report(client: &Client, id: &str) {
     client.report(SERIAL, token, &json!({ "status": "success", "job_id": id })).await.expect(200);
 }
 
-fn ended_well(job: &Value, twin: &SimBmc, story: &str) {
+fn ended_well(job: &Value, bmc: &SimBmc, story: &str) {
     assert_eq!((&job["outcome"], &job["status"]), (&json!("succeeded"), &json!("complete")), "{story}");
     assert_eq!(job["cleanup"], json!({ "state": "done", "remaining": [] }), "{story}");
-    let machine = twin.snapshot();
+    let machine = bmc.snapshot();
     assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{machine:?}\n{story}");
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{story}");
     assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{machine:?}\n{story}");
@@ -45,16 +47,16 @@ fn ended_well(job: &Value, twin: &SimBmc, story: &str) {
 /// lets the successor end the job.
 async fn killed_during(spec: ServerSpec, fault: Fault, machine: impl Fn(&SimBmcSnapshot) -> bool) {
     let (mut data, controller, farm) = served(spec).await;
-    let twin = &farm.servers()[0].twin;
-    twin.inject(fault);
+    let bmc = &farm.servers()[0].bmc;
+    bmc.inject(fault);
     let id = controller.admin.create_job(SERIAL).await;
-    struck(twin).await;
-    soon("the effect", twin.wait_for(machine)).await;
+    struck(bmc).await;
+    soon("the effect", bmc.wait_for(machine)).await;
     controller.kill();
     let successor = data.serve().await;
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, twin, &successor.admin.story(&id).await);
+    ended_well(&job, bmc, &successor.admin.story(&id).await);
 }
 
 fn any(_: &SimBmcSnapshot) -> bool {
@@ -68,16 +70,16 @@ fn holds(machine: &SimBmcSnapshot, slot: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_left_open_by_a_killed_controller_is_closed_by_the_next_one() {
     let (mut data, controller, farm) = served(silent(SERIAL)).await;
-    let twin = &farm.servers()[0].twin;
+    let bmc = &farm.servers()[0].bmc;
     let id = controller.admin.create_job(SERIAL).await;
     controller.admin.awaits_report(&id).await;
     // Held, so that no worker looks at the BMC at the next start.
     controller.admin.post(&format!("/api/v1/jobs/{id}/hold"), &json!({})).await.expect(202);
     controller.admin.wait(&id, "the hold", |job| !job["hold"].is_null()).await;
-    assert_eq!(twin.snapshot().open_sessions, 1);
+    assert_eq!(bmc.snapshot().open_sessions, 1);
     controller.kill();
     let _successor = data.serve().await;
-    soon("the end of the session", twin.wait_for(|machine| machine.open_sessions == 0)).await;
+    soon("the end of the session", bmc.wait_for(|machine| machine.open_sessions == 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +96,7 @@ async fn killed_while_the_job_waits_for_its_report() {
     assert!(successor.admin.task_image(&id).await == image, "the bytes under a mounted medium never change");
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, &farm.servers()[0].twin, &successor.admin.story(&id).await);
+    ended_well(&job, &farm.servers()[0].bmc, &successor.admin.story(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,31 +117,31 @@ async fn killed_while_the_machine_installs_the_report_is_repeated_until_somebody
     printed(|line| line.unit == unit::REPORT && line.text.ends_with("installed")).await;
     let successor = data.serve().await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, &farm.servers()[0].twin, &successor.admin.story(&id).await);
+    ended_well(&job, &farm.servers()[0].bmc, &successor.admin.story(&id).await);
 }
 
 /// What the BMC does and never says.
-fn unsaid(when: When) -> Fault {
-    Fault::once(when, Effect::ApplyButTimeout)
+fn unsaid(when: FaultTrigger) -> Fault {
+    Fault::once(when, FaultEffect::ApplyButTimeout)
 }
 
 /// What the BMC has not begun when the controller dies; the successor ends the session, so it never does.
-fn undone(when: When) -> Fault {
-    Fault::once(when, Effect::Delay(Duration::from_secs(1)))
+fn undone(when: FaultTrigger) -> Fault {
+    Fault::once(when, FaultEffect::Delay(Duration::from_secs(1)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_host_is_switched_off() {
     // A host that is found off gets no such request: start with one that is on.
-    let spec = || with_twin(silent(SERIAL), |twin| twin.starts_on = true);
-    let off = || When::ResetTo(ResetType::ForceOff);
+    let spec = || with_bmc(silent(SERIAL), |bmc| bmc.starts_on = true);
+    let off = || FaultTrigger::ResetTo(ResetType::ForceOff);
     killed_during(spec(), unsaid(off()), |machine| machine.power == Power::Off).await;
     killed_during(spec(), undone(off()), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_boot_image_was_inserted_and_before_the_bmc_said_so() {
-    killed_during(silent(SERIAL), unsaid(When::InsertInto("CD1".to_owned())), |machine| {
+    killed_during(silent(SERIAL), unsaid(FaultTrigger::InsertInto("CD1".to_owned())), |machine| {
         holds(machine, "CD1")
     })
     .await;
@@ -147,7 +149,7 @@ async fn killed_after_the_boot_image_was_inserted_and_before_the_bmc_said_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_task_image_was_inserted_and_before_the_bmc_said_so() {
-    killed_during(silent(SERIAL), unsaid(When::InsertInto("CD2".to_owned())), |machine| {
+    killed_during(silent(SERIAL), unsaid(FaultTrigger::InsertInto("CD2".to_owned())), |machine| {
         holds(machine, "CD2")
     })
     .await;
@@ -156,33 +158,35 @@ async fn killed_after_the_task_image_was_inserted_and_before_the_bmc_said_so() {
 /// Takes a minute: an insert may be under way that long without a trace, and it must not be sent twice meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_bmc_began_an_insert_it_is_sent_again_when_it_cannot_be_under_way_any_more() {
-    killed_during(silent(SERIAL), undone(When::InsertInto("CD2".to_owned())), any).await;
+    killed_during(silent(SERIAL), undone(FaultTrigger::InsertInto("CD2".to_owned())), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_boot_override_is_set() {
-    killed_during(silent(SERIAL), undone(When::PatchBoot), any).await;
+    killed_during(silent(SERIAL), undone(FaultTrigger::PatchBoot), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_bmc_powered_on_and_before_it_said_so() {
-    killed_during(silent(SERIAL), unsaid(When::ResetTo(ResetType::On)), |machine| machine.power == Power::On)
-        .await;
+    killed_during(silent(SERIAL), unsaid(FaultTrigger::ResetTo(ResetType::On)), |machine| {
+        machine.power == Power::On
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_the_bmc_takes_its_time_to_power_on() {
-    killed_during(silent(SERIAL), undone(When::ResetTo(ResetType::On)), any).await;
+    killed_during(silent(SERIAL), undone(FaultTrigger::ResetTo(ResetType::On)), any).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_during_cleanup() {
     for fault in [
-        unsaid(When::ResetTo(ResetType::GracefulShutdown)),
-        unsaid(When::Eject),
-        undone(When::Eject),
-        unsaid(When::ResetTo(ResetType::On)),
-        undone(When::ResetTo(ResetType::On)),
+        unsaid(FaultTrigger::ResetTo(ResetType::GracefulShutdown)),
+        unsaid(FaultTrigger::Eject),
+        undone(FaultTrigger::Eject),
+        unsaid(FaultTrigger::ResetTo(ResetType::On)),
+        undone(FaultTrigger::ResetTo(ResetType::On)),
     ] {
         killed_in_cleanup(silent(SERIAL), fault).await;
     }
@@ -191,56 +195,56 @@ async fn killed_during_cleanup() {
 /// Lets a controller die at a fault that only cleanup can run into.
 async fn killed_in_cleanup(spec: ServerSpec, fault: Fault) -> (DataDir, Farm) {
     let (mut data, controller, farm) = served(spec).await;
-    let twin = &farm.servers()[0].twin;
+    let bmc = &farm.servers()[0].bmc;
     let id = controller.admin.create_job(SERIAL).await;
     controller.admin.awaits_report(&id).await;
-    twin.inject(fault);
+    bmc.inject(fault);
     report(&controller.admin, &id).await;
-    struck(twin).await;
+    struck(bmc).await;
     controller.kill();
     let successor = data.serve().await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, twin, &successor.admin.story(&id).await);
+    ended_well(&job, bmc, &successor.admin.story(&id).await);
     (data, farm)
 }
 
 /// A regression: the successor asked again, and took the refusal of a BMC that had done it already for a failure.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_while_a_bmc_that_shows_its_power_late_powers_on_again() {
-    let late = with_twin(silent(SERIAL), |twin| twin.power.state_lag = Duration::from_secs(4));
-    killed_in_cleanup(late, unsaid(When::ResetTo(ResetType::On))).await;
+    let late = with_bmc(silent(SERIAL), |bmc| bmc.power.state_lag = Duration::from_secs(4));
+    killed_in_cleanup(late, unsaid(FaultTrigger::ResetTo(ResetType::On))).await;
 }
 
 /// A regression: the successor waited for a shutdown that nobody had asked for, and then cut the power.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_host_was_asked_to_shut_down_it_is_asked_again() {
-    let fault = Fault::once(When::ResetTo(ResetType::GracefulShutdown), Effect::Hang);
+    let fault = Fault::once(FaultTrigger::ResetTo(ResetType::GracefulShutdown), FaultEffect::Hang);
     let (_data, farm) = killed_in_cleanup(silent(SERIAL), fault).await;
-    let asked = JournalItem::Change(Change::Reset(ResetType::GracefulShutdown));
-    assert!(farm.servers()[0].twin.journal().iter().any(|entry| entry.what == asked));
+    let asked = JournalItem::Change(StateChange::Reset(ResetType::GracefulShutdown));
+    assert!(farm.servers()[0].bmc.journal().iter().any(|entry| entry.what == asked));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_again_and_again_the_job_still_ends_well() {
     let (mut data, mut controller, farm) = served(silent(SERIAL)).await;
-    let twin = &farm.servers()[0].twin;
+    let bmc = &farm.servers()[0].bmc;
     let id = controller.admin.create_job(SERIAL).await;
-    let reached: [(When, Reached); 4] = [
-        (When::InsertInto("CD1".to_owned()), |machine| holds(machine, "CD1")),
-        (When::InsertInto("CD2".to_owned()), |machine| holds(machine, "CD2")),
-        (When::PatchBoot, any),
-        (When::ResetTo(ResetType::On), |machine| machine.power == Power::On),
+    let reached: [(FaultTrigger, Reached); 4] = [
+        (FaultTrigger::InsertInto("CD1".to_owned()), |machine| holds(machine, "CD1")),
+        (FaultTrigger::InsertInto("CD2".to_owned()), |machine| holds(machine, "CD2")),
+        (FaultTrigger::PatchBoot, any),
+        (FaultTrigger::ResetTo(ResetType::On), |machine| machine.power == Power::On),
     ];
     for (when, machine) in reached {
-        twin.inject(unsaid(when));
-        struck(twin).await;
-        soon("the effect", twin.wait_for(machine)).await;
+        bmc.inject(unsaid(when));
+        struck(bmc).await;
+        soon("the effect", bmc.wait_for(machine)).await;
         controller.kill();
         controller = data.serve().await;
     }
     report(&controller.admin, &id).await;
     let job = controller.admin.complete(&id).await;
-    ended_well(&job, twin, &controller.admin.story(&id).await);
+    ended_well(&job, bmc, &controller.admin.story(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,7 +257,7 @@ async fn stopped_politely_it_exits_with_success_and_the_job_goes_on_afterwards()
     let successor = data.serve().await;
     report(&successor.admin, &id).await;
     let job = successor.admin.complete(&id).await;
-    ended_well(&job, &farm.servers()[0].twin, &successor.admin.story(&id).await);
+    ended_well(&job, &farm.servers()[0].bmc, &successor.admin.story(&id).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

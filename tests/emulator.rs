@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lab_machines::{
-    Console, InstallResult, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium, Outcome, Tools,
+    Console, InstallResult, InstallerBehaviour, Machine, MaintenanceOs, MediaBoot, Medium, InstallOutcome, Tools,
     http,
 };
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ async fn a_whole_job(secure: bool) {
 
     let story = scene.admin.story(&id).await;
     let report = report.unwrap_or_else(|_| panic!("the machine was not booted\n{story}\n{}", emulator.log()));
-    assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}\n{story}");
+    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}\n{story}");
     assert_eq!(job["outcome"], "succeeded", "{story}");
     assert_eq!(job["cleanup"]["state"], "done", "{story}");
     assert!(emulator.media().await.is_empty(), "every slot is empty again\n{story}");

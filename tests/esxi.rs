@@ -31,7 +31,7 @@ async fn past_the_minimum(scene: &Scene, id: &str) -> Value {
     scene
         .wait_skipping(id, "a look past the minimum", |job| {
             let detail = job["wait"]["detail"].as_str().unwrap_or_default();
-            installs(job) && detail.contains("no sign of an end yet")
+            installs(job) && detail.contains("no completion sign yet")
         })
         .await
 }
@@ -49,17 +49,17 @@ async fn seconds_of_the_bmc(seconds: u64) {
 async fn two_warm_resets_and_only_the_one_after_the_minimum_time_ends_the_installation() {
     let (scene, id) = scene("ESX-1").await;
     scene.wait_skipping(&id, "the installation", installs).await;
-    let twin = scene.twin("ESX-1");
+    let bmc = scene.bmc("ESX-1");
     let why = scene.admin.explain(&id).await;
     assert!(why["summary"].as_str().unwrap().contains("cannot report"), "{why}");
     seconds_of_the_bmc(3).await;
-    assert!(twin.warm_reset(), "the installer restarts into its second half");
+    assert!(bmc.warm_reset(), "the installer restarts into its second half");
     past_the_minimum(&scene, &id).await;
-    assert_eq!(twin.ejected_while_running(), 0);
-    let media = twin.snapshot().slots.into_iter().filter(|slot| slot.image.is_some()).count();
+    assert_eq!(bmc.ejected_while_running(), 0);
+    let media = bmc.snapshot().slots.into_iter().filter(|slot| slot.image.is_some()).count();
     assert_eq!(media, 2, "the media stay");
     seconds_of_the_bmc(3).await;
-    assert!(twin.warm_reset(), "the installer has finished");
+    assert!(bmc.warm_reset(), "the installer has finished");
     let job = scene.complete_skipping(&id).await;
     assert_eq!(
         (&job["outcome"], &job["completion"]["by"]),
@@ -67,7 +67,7 @@ async fn two_warm_resets_and_only_the_one_after_the_minimum_time_ends_the_instal
         "{job}"
     );
     assert_eq!(job["completion"]["sign"], "reset");
-    assert_eq!(twin.boots_from_media(), 1, "booted from the medium exactly once");
+    assert_eq!(bmc.boots_from_media(), 1, "booted from the medium exactly once");
     assert!(scene.admin.story(&id).await.contains("LastResetTime is newer"));
     scene.end().await;
 }

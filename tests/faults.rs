@@ -61,27 +61,27 @@
 use std::time::Duration;
 
 use controller::config::Settings;
-use lab_bmc::{Effect, Fault, Power, SimBmcConfig, SimBmcSnapshot, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, SimBmcConfig, SimBmcSnapshot};
 use serde_json::Value;
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, soon, with_twin};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, soon, with_bmc};
 
-/// Scenarios that end well: `name(twin) { what is wrong with it }`.
+/// Scenarios that end well: `name(bmc) { what is wrong with it }`.
 macro_rules! gets_over {
-    ($($name:ident($twin:ident) $change:block)*) => {$(
+    ($($name:ident($bmc:ident) $change:block)*) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $name() {
-            crate::faults::play(|$twin| $change).await.ended_well().await;
+            crate::faults::play(|$bmc| $change).await.ended_well().await;
         }
     )*};
 }
 
-/// Scenarios that fail: `name(twin) { what is wrong } => step, class, [words of the reason]`.
+/// Scenarios that fail: `name(bmc) { what is wrong } => step, class, [words of the reason]`.
 macro_rules! fails {
-    ($($name:ident($twin:ident) $change:block => $step:literal, $class:literal, [$($word:literal),*];)*) => {$(
+    ($($name:ident($bmc:ident) $change:block => $step:literal, $class:literal, [$($word:literal),*];)*) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $name() {
-            crate::faults::play(|$twin| $change).await.failed($step, $class, &[$($word),*]).await;
+            crate::faults::play(|$bmc| $change).await.failed($step, $class, &[$($word),*]).await;
         }
     )*};
 }
@@ -101,20 +101,20 @@ const SERIAL: &str = "FAULT-1";
 const SYSTEM: &str = "437XR1138R2";
 
 /// A GET of a path that ends so.
-fn get(end: &str) -> When {
-    When::Request { method: "GET".to_owned(), path_ends_with: end.to_owned() }
+fn get(end: &str) -> FaultTrigger {
+    FaultTrigger::Request { method: "GET".to_owned(), path_ends_with: end.to_owned() }
 }
 
 /// A refusal in the BMC's words.
-fn says(status: u16, message_id: &str) -> Effect {
+fn says(status: u16, message_id: &str) -> FaultEffect {
     let message = "The service says no in words of its own.".to_owned();
-    Effect::Status { status, message_id: message_id.to_owned(), message }
+    FaultEffect::Status { status, message_id: message_id.to_owned(), message }
 }
 
 /// An answer with these headers.
-fn answers(status: u16, headers: &[(&str, &str)], body: &str) -> Effect {
+fn answers(status: u16, headers: &[(&str, &str)], body: &str) -> FaultEffect {
     let headers = headers.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Effect::Answer { status, headers, body: body.to_owned() }
+    FaultEffect::Answer { status, headers, body: body.to_owned() }
 }
 
 /// What a vendor's BMC does, without the time it takes for it.
@@ -134,9 +134,9 @@ async fn scene(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
 }
 
 async fn scene_with(change: impl FnOnce(&mut SimBmcConfig), settings: impl FnOnce(&mut Settings)) -> Scene {
-    let spec = with_twin(honest(SERIAL), |twin| {
-        change(twin);
-        twin.hang_limit = Duration::from_millis(200);
+    let spec = with_bmc(honest(SERIAL), |bmc| {
+        change(bmc);
+        bmc.hang_limit = Duration::from_millis(200);
     });
     Scene::start_with(vec![spec], |all, _| {
         unhurried(all);
@@ -168,7 +168,7 @@ async fn again(scene: Scene) -> Played {
 async fn finished(scene: Scene, id: &str) -> Played {
     let job = scene.complete_skipping(id).await;
     let story = scene.admin.story(id).await;
-    let left = scene.twin(SERIAL).wait_for(|machine| machine.open_sessions == 0 && machine.in_flight == 0);
+    let left = scene.bmc(SERIAL).wait_for(|machine| machine.open_sessions == 0 && machine.in_flight == 0);
     let machine = soon("the end of the session", left).await;
     Played { scene, job, story, machine }
 }
@@ -186,7 +186,7 @@ async fn until_the_deadline(change: impl FnOnce(&mut SimBmcConfig)) -> Played {
 
 impl Played {
     fn struck(&self) {
-        let left = self.scene.twin(SERIAL).faults();
+        let left = self.scene.bmc(SERIAL).faults();
         assert!(left.iter().all(|fault| fault.times.is_none()), "never struck: {left:?}\n{}", self.story);
     }
 
@@ -246,14 +246,16 @@ impl Played {
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "never struck")]
 async fn a_scenario_whose_fault_never_strikes_is_no_proof() {
-    play(|twin| twin.faults.push(Fault::once(get("/nowhere"), Effect::Drop))).await.ended_well().await;
+    play(|bmc| bmc.faults.push(Fault::once(get("/nowhere"), FaultEffect::Drop))).await.ended_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[should_panic(expected = "is not in")]
 async fn a_scenario_that_fails_for_another_reason_is_no_proof() {
-    play(|twin| twin.faults.push(Fault::always(When::Login, says(403, "Base.1.18.PasswordChangeRequired"))))
-        .await
-        .failed("redfish.discover", "input", &["licence"])
-        .await;
+    play(|bmc| {
+        bmc.faults.push(Fault::always(FaultTrigger::Login, says(403, "Base.1.18.PasswordChangeRequired")))
+    })
+    .await
+    .failed("redfish.discover", "input", &["licence"])
+    .await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger};
 use reqwest::Method;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ async fn the_bmc_of_a_server_is_not_exchanged_while_a_job_works_on_it() {
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.complete_skipping(&id).await;
     scene.admin.patch("/api/v1/servers/GUARD-1", &other).await.expect(200);
-    assert!(scene.twin("GUARD-2").mutations().is_empty(), "nobody asked for anything there");
+    assert!(scene.bmc("GUARD-2").mutations().is_empty(), "nobody asked for anything there");
     scene.end().await;
 }
 
@@ -68,11 +68,11 @@ async fn the_same_order_in_another_form_of_json_is_the_same_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_medium_is_taken_from_under_a_host_that_will_not_go_off_nor_is_it_booted_again() {
     let scene = Scene::start(vec![silent("GUARD-6")]).await;
-    let twin = scene.twin("GUARD-6");
+    let bmc = scene.bmc("GUARD-6");
     let id = scene.admin.create_job("GUARD-6").await;
     scene.admin.awaits_report(&id).await;
     for reset in [lab_bmc::ResetType::GracefulShutdown, lab_bmc::ResetType::ForceOff] {
-        twin.inject(Fault::always(When::ResetTo(reset), Effect::AcceptButIgnore));
+        bmc.inject(Fault::always(FaultTrigger::ResetTo(reset), FaultEffect::AcceptButIgnore));
     }
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({ "reason": "test" })).await.expect(202);
     let job = scene.complete_skipping(&id).await;
@@ -80,23 +80,23 @@ async fn no_medium_is_taken_from_under_a_host_that_will_not_go_off_nor_is_it_boo
     assert_eq!(job["cleanup"]["state"], "incomplete");
     let remaining = job["cleanup"]["remaining"].to_string();
     assert!(remaining.contains("cleanup.power-off") && remaining.contains("cleanup.eject"), "{remaining}");
-    assert_eq!(twin.ejected_while_running(), 0);
-    assert_eq!(twin.boots_from_media(), 1);
+    assert_eq!(bmc.ejected_while_running(), 0);
+    assert_eq!(bmc.boots_from_media(), 1);
     let server = scene.admin.get("/api/v1/servers/GUARD-6").await.expect(200);
-    assert_eq!(server["debt"]["job_id"], json!(id), "what is left is known of the server");
+    assert_eq!(server["pending_cleanup"]["job_id"], json!(id), "what is left is known of the server");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_the_time_for_cleaning_up_is_over_the_grants_end_all_the_same_and_the_debt_is_kept() {
     let scene = Scene::start(vec![silent("GUARD-7")]).await;
-    let twin = scene.twin("GUARD-7");
+    let bmc = scene.bmc("GUARD-7");
     let id = scene.admin.create_job("GUARD-7").await;
     scene.admin.awaits_report(&id).await;
-    let medium = twin.snapshot().slots.iter().find_map(|slot| slot.image.clone()).unwrap();
+    let medium = bmc.snapshot().slots.iter().find_map(|slot| slot.image.clone()).unwrap();
     let medium = medium.as_str().to_owned();
     scene.anonymous().get(&medium).await;
-    twin.set_reachable(false);
+    bmc.set_reachable(false);
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     let cleaning = |job: &serde_json::Value| job["status"] == "failed" && job["wait"]["reason"] == "retry";
     scene.admin.wait(&id, "cleanup waits for the BMC", cleaning).await;
@@ -105,7 +105,7 @@ async fn when_the_time_for_cleaning_up_is_over_the_grants_end_all_the_same_and_t
     assert_eq!(job["cleanup"]["state"], "incomplete");
     scene.admin.until(&medium, "the medium is gone", |answer| answer.status == 404).await;
     let server = scene.admin.get("/api/v1/servers/GUARD-7").await.expect(200);
-    assert_eq!(server["debt"]["job_id"], json!(id));
+    assert_eq!(server["pending_cleanup"]["job_id"], json!(id));
     scene.end().await;
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, Power, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power};
 use lab_machines::{InstallerBehaviour, maintenance_os::unit};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::kit::{Answer, Scene, honest, recipe, silent, soon, struck, with_twin};
+use crate::kit::{Answer, Scene, honest, recipe, silent, soon, struck, with_bmc};
 
 /// Steps of a job and how they ended, in order.
 fn steps(job: &Value) -> Vec<(String, String)> {
@@ -49,7 +49,7 @@ async fn a_job_installs_the_machine_and_leaves_it_on_with_empty_slots() {
     );
     assert!(steps.iter().all(|(_, phase)| phase == "done"), "{steps:?}");
 
-    let machine = scene.twin("OK-1").snapshot();
+    let machine = scene.bmc("OK-1").snapshot();
     assert_eq!(machine.power, Power::On);
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()));
     assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0));
@@ -72,7 +72,7 @@ async fn what_a_machine_was_given_to_read_and_pull_ends_with_its_job() {
     let job = scene.admin.awaits_report(&id).await;
 
     let anonymous = scene.anonymous();
-    let slots = scene.twin("END-1").snapshot().slots;
+    let slots = scene.bmc("END-1").snapshot().slots;
     let urls: Vec<String> =
         slots.iter().filter_map(|slot| slot.image.as_ref()).map(|url| url.as_str().to_owned()).collect();
     assert_eq!(urls.len(), 2, "a boot image and a task image");
@@ -207,7 +207,7 @@ async fn a_failed_installation_is_told_in_the_installers_words_and_cleaned_up() 
     assert_eq!(job["failure"]["class"], "installer");
     assert!(!job["failure"]["next_action"].as_str().unwrap().is_empty());
     assert_eq!(job["cleanup"]["state"], "done");
-    let machine = scene.twin("FAIL-1").snapshot();
+    let machine = scene.bmc("FAIL-1").snapshot();
     assert_eq!((machine.power, machine.boots_from_media), (Power::Off, 1), "left off, as it was found");
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()));
     assert_eq!(machine.ejected_while_running, 0);
@@ -238,7 +238,7 @@ async fn a_queued_job_is_cancelled_without_a_word_to_its_bmc() {
     assert_eq!((&job["outcome"], &job["status"]), (&json!("cancelled"), &json!("failed")));
     assert_eq!(job["failure"]["class"], "cancelled");
     assert!(job["failure"]["summary"].as_str().unwrap().contains("wrong rack"), "{job}");
-    assert_eq!(scene.twin("QUEUE-1").snapshot().requests, 0);
+    assert_eq!(scene.bmc("QUEUE-1").snapshot().requests, 0);
     scene.end().await;
 }
 
@@ -252,7 +252,7 @@ async fn a_job_cancelled_while_its_machine_works_is_cleaned_up() {
 
     assert_eq!((&job["outcome"], &job["failure"]["class"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(job["cleanup"]["state"], "done");
-    let machine = scene.twin("STOP-1").snapshot();
+    let machine = scene.bmc("STOP-1").snapshot();
     assert_eq!((machine.power, machine.ejected_while_running), (Power::Off, 0));
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()));
     // Asked again by somebody who did not hear the answer.
@@ -265,15 +265,18 @@ async fn a_job_cancelled_while_its_machine_works_is_cleaned_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_cancelled_in_the_middle_of_an_insert_empties_the_slots_it_was_filling() {
     let scene = Scene::start(vec![honest("HALF-1")]).await;
-    let twin = scene.twin("HALF-1");
-    twin.inject(Fault::once(When::InsertInto("CD2".into()), Effect::Delay(Duration::from_secs(1))));
+    let bmc = scene.bmc("HALF-1");
+    bmc.inject(Fault::once(
+        FaultTrigger::InsertInto("CD2".into()),
+        FaultEffect::Delay(Duration::from_secs(1)),
+    ));
     let id = scene.admin.create_job("HALF-1").await;
-    struck(twin).await;
+    struck(bmc).await;
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     let job = scene.complete_skipping(&id).await;
 
     assert_eq!(job["outcome"], "cancelled");
-    let machine = soon("empty slots", twin.wait_for(|now| now.in_flight == 0)).await;
+    let machine = soon("empty slots", bmc.wait_for(|now| now.in_flight == 0)).await;
     assert!(
         machine.slots.iter().all(|slot| slot.image.is_none()),
         "{machine:?}\n{}",
@@ -285,13 +288,13 @@ async fn a_job_cancelled_in_the_middle_of_an_insert_empties_the_slots_it_was_fil
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_found_on_is_on_again_after_a_cancel() {
-    let spec = with_twin(silent("WASON-1"), |twin| twin.starts_on = true);
+    let spec = with_bmc(silent("WASON-1"), |bmc| bmc.starts_on = true);
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("WASON-1").await;
     scene.admin.awaits_report(&id).await;
     scene.admin.post(&format!("/api/v1/jobs/{id}/cancel"), &json!({})).await.expect(202);
     scene.admin.complete(&id).await;
-    let machine = scene.twin("WASON-1").snapshot();
+    let machine = scene.bmc("WASON-1").snapshot();
     assert_eq!((machine.power, machine.boots_from_media, machine.ejected_while_running), (Power::On, 1, 0));
     scene.end().await;
 }
@@ -308,7 +311,7 @@ async fn an_image_that_our_registry_does_not_hold_ends_the_job_before_the_machin
     let job = scene.admin.complete(id).await;
     assert_eq!((&job["failed_step"], &job["failure"]["class"]), (&json!("validate"), &json!("input")));
     assert!(job["failure"]["summary"].as_str().unwrap().contains("os-images/forgotten:1"), "{job}");
-    assert_eq!(scene.twin("NOIMG-1").snapshot().requests, 0);
+    assert_eq!(scene.bmc("NOIMG-1").snapshot().requests, 0);
     scene.end().await;
 }
 
@@ -321,6 +324,6 @@ async fn a_maintenance_iso_that_is_not_there_ends_the_job_before_the_machine_is_
     let id = job["job_id"].as_str().unwrap();
     let job = scene.complete_skipping(id).await;
     assert_eq!((&job["failed_step"], &job["failure"]["class"]), (&json!("validate"), &json!("media")));
-    assert_eq!(scene.twin("NOISO-1").snapshot().requests, 0);
+    assert_eq!(scene.bmc("NOISO-1").snapshot().requests, 0);
     scene.end().await;
 }

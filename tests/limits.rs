@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, JournalItem, Operation, Power, SessionPolicy, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, RequestKind, SessionPolicy};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_USER, Scene, honest, silent, soon, with_twin};
+use crate::kit::{BMC_USER, Scene, honest, silent, soon, with_bmc};
 
 fn logins(scene: &Scene, serial: &str) -> usize {
-    let login = |what: &JournalItem| matches!(what, JournalItem::Request { operation: Operation::Login, .. });
-    scene.twin(serial).journal().iter().filter(|entry| login(&entry.what)).count()
+    let login =
+        |what: &JournalItem| matches!(what, JournalItem::Request { operation: RequestKind::Login, .. });
+    scene.bmc(serial).journal().iter().filter(|entry| login(&entry.what)).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_jobs_in_sequence_never_use_up_the_sessions_of_a_bmc_that_has_two() {
-    let spec = with_twin(honest("SES-1"), |twin| {
-        twin.session = SessionPolicy { limit: 2, ..SessionPolicy::default() };
-        twin.journal_capacity = 1 << 16;
+    let spec = with_bmc(honest("SES-1"), |bmc| {
+        bmc.session = SessionPolicy { limit: 2, ..SessionPolicy::default() };
+        bmc.journal_capacity = 1 << 16;
     });
     // Twenty jobs in a row are more than a BMC is asked in a minute otherwise.
     let scene = Scene::start_with(vec![spec], |settings, _| settings.redfish_rate = 0).await;
@@ -24,10 +25,10 @@ async fn twenty_jobs_in_sequence_never_use_up_the_sessions_of_a_bmc_that_has_two
         let id = scene.admin.create_job("SES-1").await;
         let job = scene.complete_skipping(&id).await;
         assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-        assert_eq!(scene.twin("SES-1").snapshot().open_sessions, 0, "closed with its job");
+        assert_eq!(scene.bmc("SES-1").snapshot().open_sessions, 0, "closed with its job");
     }
     assert_eq!(logins(&scene, "SES-1"), 20, "one session a job");
-    let machine = scene.twin("SES-1").snapshot();
+    let machine = scene.bmc("SES-1").snapshot();
     assert!(machine.max_in_flight <= 2 && machine.max_mutating_in_flight <= 1, "{machine:?}");
     scene.end().await;
 }
@@ -37,17 +38,17 @@ async fn the_stop_of_the_controller_closes_the_sessions_of_jobs_under_way() {
     let scene = Scene::start(vec![silent("SES-2")]).await;
     let id = scene.admin.create_job("SES-2").await;
     scene.wait_skipping(&id, "the wait for the report", |job| job["step"] == "webhook.wait").await;
-    assert_eq!(scene.twin("SES-2").snapshot().open_sessions, 1);
+    assert_eq!(scene.bmc("SES-2").snapshot().open_sessions, 1);
     let (running, farm) = (scene.running, scene.farm);
     running.stop().await;
-    assert_eq!(farm.server("SES-2").unwrap().twin.snapshot().open_sessions, 0);
+    assert_eq!(farm.server("SES-2").unwrap().bmc.snapshot().open_sessions, 0);
     farm.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_never_answers_a_logout_does_not_keep_the_controller_from_stopping() {
-    let spec = with_twin(silent("SES-3"), |twin| {
-        twin.faults.push(Fault::always(When::Logout, Effect::Hang));
+    let spec = with_bmc(silent("SES-3"), |bmc| {
+        bmc.faults.push(Fault::always(FaultTrigger::Logout, FaultEffect::Hang));
     });
     let scene = Scene::start(vec![spec]).await;
     let id = scene.admin.create_job("SES-3").await;
@@ -65,14 +66,14 @@ async fn a_bmc_that_went_silent_is_left_alone_and_its_job_goes_on_when_it_answer
         settings.redfish_breaker_open_time = Duration::from_secs(1);
     })
     .await;
-    scene.twin("GONE-1").set_reachable(false);
+    scene.bmc("GONE-1").set_reachable(false);
     let id = scene.admin.create_job("GONE-1").await;
     let job = scene.wait_skipping(&id, "the wait", |job| job["wait"]["reason"] == "bmc_silent").await;
     let detail = job["wait"]["detail"].as_str().unwrap();
-    assert!(detail.contains("has not answered 3 times in a row"), "{detail}");
+    assert!(detail.contains("3 requests in a row got no response"), "{detail}");
     let told = scene.admin.explain(&id).await;
-    assert!(told.to_string().contains("the BMC to answer again"), "{told:#}");
-    scene.twin("GONE-1").set_reachable(true);
+    assert!(told.to_string().contains("the BMC to respond again"), "{told:#}");
+    scene.bmc("GONE-1").set_reachable(true);
     let job = scene.admin.complete(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
     scene.end().await;
@@ -85,7 +86,7 @@ async fn a_bmc_that_stays_silent_ends_the_job_as_unreachable_and_never_sooner() 
         settings.redfish_breaker_failures = 2;
     })
     .await;
-    scene.twin("GONE-2").set_reachable(false);
+    scene.bmc("GONE-2").set_reachable(false);
     let id = scene.admin.create_job("GONE-2").await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(
@@ -105,7 +106,7 @@ async fn jobs_of_a_silent_bmc_hold_no_worker() {
         settings.redfish_breaker_failures = 1;
     })
     .await;
-    scene.twin("GONE-3").set_reachable(false);
+    scene.bmc("GONE-3").set_reachable(false);
     let waiting = scene.admin.create_job("GONE-3").await;
     scene.admin.wait(&waiting, "the wait", |job| job["wait"]["reason"] == "bmc_silent").await;
     let id = scene.admin.create_job("HERE-1").await;
@@ -117,7 +118,7 @@ async fn jobs_of_a_silent_bmc_hold_no_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_password_is_tried_twice_at_most_however_many_jobs_come() {
-    let spec = with_twin(honest("LOCK-1"), |twin| twin.session.lockout_after = Some(3));
+    let spec = with_bmc(honest("LOCK-1"), |bmc| bmc.session.lockout_after = Some(3));
     let scene = Scene::start(vec![spec]).await;
     let wrong = json!({ "bmc_password": "wrong" });
     scene.admin.patch("/api/v1/servers/LOCK-1", &wrong).await.expect(200);
@@ -129,13 +130,13 @@ async fn a_wrong_password_is_tried_twice_at_most_however_many_jobs_come() {
         summaries.push(job["failure"]["summary"].as_str().unwrap().to_owned());
     }
     assert_eq!(logins(&scene, "LOCK-1"), 2, "a third would lock the account");
-    assert!(summaries[3].contains("too many failed logins"), "{summaries:?}");
+    assert!(summaries[3].contains("too many rejected logins"), "{summaries:?}");
     // A changed record is tried at once, and the account was never locked.
     let right = json!({ "bmc_username": BMC_USER, "bmc_password": crate::kit::BMC_PASSWORD });
     scene.admin.patch("/api/v1/servers/LOCK-1", &right).await.expect(200);
     let id = scene.admin.create_job("LOCK-1").await;
     let job: Value = scene.complete_skipping(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-    assert_eq!(scene.twin("LOCK-1").snapshot().power, Power::On);
+    assert_eq!(scene.bmc("LOCK-1").snapshot().power, Power::On);
     scene.end().await;
 }

@@ -10,7 +10,7 @@ async fn mounted(serial: &str) -> (Scene, String, String, String) {
     let scene = Scene::start(vec![silent(serial)]).await;
     let id = scene.admin.create_job(serial).await;
     scene.admin.awaits_report(&id).await;
-    let slots = scene.twin(serial).snapshot().slots;
+    let slots = scene.bmc(serial).snapshot().slots;
     let url = |name: &str| {
         let urls = slots.iter().filter_map(|slot| slot.image.as_ref());
         urls.map(|url| url.as_str().to_owned()).find(|url| url.contains(name)).unwrap()

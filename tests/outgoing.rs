@@ -217,9 +217,9 @@ async fn a_refused_event_holds_up_its_own_job_and_no_other() {
     got.await;
     let refused = receiver.got().into_iter().find(|got| got.job == first).unwrap();
     let place = format!("/api/v1/webhooks/{hook}");
-    let is_late = |answer: &Answer| answer.json()["late_jobs"][0]["job_id"] == json!(first);
+    let is_late = |answer: &Answer| answer.json()["retry_streams"][0]["job_id"] == json!(first);
     let late = scene.admin.until(&place, "a late job", is_late).await.json();
-    assert_eq!(late["late_jobs"][0]["error"], "it answered 500");
+    assert_eq!(late["retry_streams"][0]["error"], "the receiver responded with 500");
     receiver.now(|_| Reaction::Answer(200));
     receiver
         .until("what was late", |got| seqs(got, &first).iter().filter(|seq| **seq > refused.seq).count() >= 3)
@@ -244,7 +244,7 @@ async fn a_silent_receiver_is_waited_for_ten_seconds_and_holds_up_no_other() {
     quick.until("the events of the job", |got| seqs(got, &id).len() >= 3).await;
     assert_eq!(shown(&scene.admin, &hook).await["delivered"], 0);
     let place = format!("/api/v1/webhooks/{hook}");
-    let answer = scene.admin.until(&place, "a timeout", |answer| answer.json()["late"] != json!(0)).await;
+    let answer = scene.admin.until(&place, "a timeout", |answer| answer.json()["retrying"] != json!(0)).await;
     assert!(answer.text().contains("timed out"), "{}", answer.text());
     slow.now(|_| Reaction::Answer(200));
     scene.skip(Duration::from_secs(5));
@@ -264,7 +264,7 @@ async fn a_redirect_is_not_followed() {
     let hook = receiver.hook(&scene.admin, json!({})).await;
     scene.admin.register_at("OUT-1", "127.0.0.1:9").await;
     let place = format!("/api/v1/webhooks/{hook}");
-    let answer = scene.admin.until(&place, "a refusal", |answer| answer.json()["late"] == json!(1)).await;
+    let answer = scene.admin.until(&place, "a refusal", |answer| answer.json()["retrying"] == json!(1)).await;
     assert!(answer.text().contains("redirects are not followed"), "{}", answer.text());
     assert!(elsewhere.got().is_empty());
     scene.end().await;
@@ -279,28 +279,28 @@ async fn what_is_refused_for_a_day_is_a_dead_letter_until_an_operator_raises_it(
     receiver.now(|event| Reaction::Answer(if event["type"] == "run.held" { 400 } else { 200 }));
     stir(&scene.admin, &id).await;
     let place = format!("/api/v1/webhooks/{hook}");
-    scene.admin.until(&place, "a late job", |answer| answer.json()["late"] == json!(1)).await;
+    scene.admin.until(&place, "a late job", |answer| answer.json()["retrying"] == json!(1)).await;
     let refused = receiver
         .got()
         .into_iter()
         .find(|got| got.status == 400)
         .unwrap_or_else(|| panic!("nothing was refused: {:?}", receiver.got()));
     scene.skip(Duration::from_secs(25 * 3600));
-    scene.admin.until(&place, "a dead letter", |answer| answer.json()["dead"] == json!(1)).await;
+    scene.admin.until(&place, "a dead letter", |answer| answer.json()["dead_letters"] == json!(1)).await;
     // What came after it goes on.
     receiver.until("the next event", |got| seqs(got, &id).iter().any(|seq| *seq > refused.seq)).await;
-    let dead = scene.admin.get(&format!("{place}/dead")).await.expect(200);
-    assert_eq!(dead["dead"][0]["seq"], refused.seq, "{dead}");
+    let dead = scene.admin.get(&format!("{place}/dead-letters")).await.expect(200);
+    assert_eq!(dead["dead_letters"][0]["seq"], refused.seq, "{dead}");
     assert!(scene.admin.story(&id).await.contains("webhook.dead-letter"));
     assert!(
         scene.admin.get("/metrics").await.text().contains(r#"webhook_deliveries_total{result="dead"} 1"#)
     );
     // In vain while it is refused, and then not.
-    let retry = format!("{place}/dead/retry");
+    let retry = format!("{place}/dead-letters/redeliver");
     scene.admin.post(&retry, &json!({ "seq": 1 })).await.refused(404, "unknown_dead_letter");
     receiver.now(|_| Reaction::Answer(200));
     scene.admin.post(&retry, &json!({ "seq": refused.seq })).await.expect(202);
-    scene.admin.until(&place, "no dead letter", |answer| answer.json()["dead"] == json!(0)).await;
+    scene.admin.until(&place, "no dead letter", |answer| answer.json()["dead_letters"] == json!(0)).await;
     let raised = receiver.taken().into_iter().find(|got| got.seq == refused.seq).unwrap();
     assert_eq!(raised.id, refused.id);
     scene.end().await;
@@ -325,10 +325,10 @@ async fn a_place_where_nobody_answers_for_a_day_is_disabled_and_nothing_is_lost(
     let made = scene.admin.post("/api/v1/webhooks", &made).await.expect(201);
     let place = format!("/api/v1/webhooks/{}", made["webhook_id"].as_str().unwrap());
     let id = job(&scene.admin, "OUT-1").await;
-    scene.admin.until(&place, "a failure", |answer| answer.json()["late"] != json!(0)).await;
+    scene.admin.until(&place, "a failure", |answer| answer.json()["retrying"] != json!(0)).await;
     scene.skip(Duration::from_secs(25 * 3600));
     let answer = scene.admin.until(&place, "the end", |answer| !answer.json()["disabled"].is_null()).await;
-    assert_eq!(answer.json()["dead"], 0, "{}", answer.text());
+    assert_eq!(answer.json()["dead_letters"], 0, "{}", answer.text());
     assert!(scene.admin.get("/api/v1/events?limit=1000").await.text().contains("webhook.disabled"));
     // What waited is delivered once it is enabled again and somebody answers there.
     comes.send(()).unwrap();

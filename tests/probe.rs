@@ -1,20 +1,20 @@
 //! Looking at a BMC before the first job: what is found, what is left behind (nothing), and what stands in the way.
 
 use engine::model::{Clock, SystemClock};
-use lab_bmc::{Effect, Fault, Power, ResetType, SimBmcConfig, SlotConfig, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, Power, ResetType, SimBmcConfig, SlotConfig};
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, silent, start_farm, with_twin};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, silent, start_farm, with_bmc};
 
 async fn doctor(scene: &Scene, serial: &str, query: &str) -> Value {
     scene.admin.post(&format!("/api/v1/servers/{serial}/doctor{query}"), &json!({})).await.expect(200)
 }
 
-fn mark<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
+fn status<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
     let checks = report["checks"].as_array().unwrap();
     let check =
         checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {report:#}"));
-    (check["mark"].as_str().unwrap(), check["found"].as_str().unwrap())
+    (check["status"].as_str().unwrap(), check["found"].as_str().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,8 +35,8 @@ async fn a_probe_shows_what_a_bmc_is_and_can_and_changes_nothing() {
     let capture = card["capture"].to_string();
     assert!(capture.contains("3500RX") && !capture.contains("PRB-1"), "{capture}");
     assert!(!card.to_string().contains(BMC_PASSWORD));
-    let twin = scene.twin("PRB-1");
-    assert_eq!((twin.mutations(), twin.snapshot().open_sessions), (vec![], 0));
+    let bmc = scene.bmc("PRB-1");
+    assert_eq!((bmc.mutations(), bmc.snapshot().open_sessions), (vec![], 0));
     scene.admin.post("/api/v1/servers/PRB-1/probe", &json!({})).await.expect(200);
     scene.admin.get("/api/v1/servers/NOBODY/probe").await.expect(404);
     scene.end().await;
@@ -49,7 +49,7 @@ async fn a_probe_during_a_job_uses_the_session_of_the_job_and_leaves_it_alone() 
     scene.wait_skipping(&id, "the wait for the report", |job| job["step"] == "webhook.wait").await;
     let card = scene.admin.get("/api/v1/servers/PRB-2/probe").await.expect(200);
     assert_eq!(card["host"]["power"], "On", "{card:#}");
-    assert_eq!(scene.twin("PRB-2").snapshot().open_sessions, 1);
+    assert_eq!(scene.bmc("PRB-2").snapshot().open_sessions, 1);
     // An examination would change something: not now.
     let refused = scene.admin.post("/api/v1/servers/PRB-2/doctor", &json!({})).await;
     assert_eq!(refused.status, 409);
@@ -63,9 +63,9 @@ async fn a_doctor_has_the_bmc_read_a_tiny_image_and_leaves_nothing_behind() {
     let report = doctor(&scene, "DOC-1", "?write=true").await;
     assert_ne!(report["verdict"], "fail", "{report:#}");
     for name in ["connect", "credentials", "licence", "serial", "slot-plan", "boot-override", "media"] {
-        assert_eq!(mark(&report, name).0, "pass", "{report:#}");
+        assert_eq!(status(&report, name).0, "pass", "{report:#}");
     }
-    let machine = scene.twin("DOC-1").snapshot();
+    let machine = scene.bmc("DOC-1").snapshot();
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
     assert_eq!((machine.power, machine.open_sessions), (Power::Off, 0));
     // The server is free again, and a job finds everything as it was.
@@ -78,66 +78,66 @@ async fn a_doctor_has_the_bmc_read_a_tiny_image_and_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_doctor_without_write_sends_no_boot_override_and_no_reset() {
     let scene = Scene::start(vec![honest("DOC-2")]).await;
-    scene.twin("DOC-2").inject(Fault::always(When::PatchBoot, Effect::Drop));
-    scene.twin("DOC-2").inject(Fault::always(When::ResetTo(ResetType::On), Effect::Drop));
+    scene.bmc("DOC-2").inject(Fault::always(FaultTrigger::PatchBoot, FaultEffect::Drop));
+    scene.bmc("DOC-2").inject(Fault::always(FaultTrigger::ResetTo(ResetType::On), FaultEffect::Drop));
     let report = doctor(&scene, "DOC-2", "").await;
-    assert_eq!(mark(&report, "boot-override").0, "pass", "{report:#}");
-    assert_eq!(scene.twin("DOC-2").mutations().len(), 2, "insert and eject");
+    assert_eq!(status(&report, "boot-override").0, "pass", "{report:#}");
+    assert_eq!(scene.bmc("DOC-2").mutations().len(), 2, "insert and eject");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_doctor_says_what_a_slot_answered() {
-    let spec = with_twin(honest("DOC-3"), |twin| {
-        twin.slots = vec![SlotConfig::cd("CD1")];
-        let effect = Effect::Status {
+    let spec = with_bmc(honest("DOC-3"), |bmc| {
+        bmc.slots = vec![SlotConfig::cd("CD1")];
+        let effect = FaultEffect::Status {
             status: 400,
             message_id: "Contoso.1.0.CannotReach".to_owned(),
             message: "The image URI cannot be reached.".to_owned(),
         };
-        twin.faults.push(Fault::always(When::Insert, effect));
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, effect));
     });
     let scene = Scene::start(vec![spec]).await;
     let report = doctor(&scene, "DOC-3", "").await;
     assert_eq!(report["verdict"], "fail");
-    let (mark, found) = mark(&report, "media");
-    assert!(mark == "fail" && found.contains("The image URI cannot be reached."), "{report:#}");
+    let (status, found) = status(&report, "media");
+    assert!(status == "fail" && found.contains("The image URI cannot be reached."), "{report:#}");
     scene.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_stands_in_the_way_is_said_in_the_same_words_everywhere() {
     let scene = Scene::start_with(vec![honest("WAY-1")], |settings, _| settings.redfish_retries = 1).await;
-    let html = Effect::Raw {
+    let html = FaultEffect::Raw {
         status: 200,
         content_type: "text/html".to_owned(),
         body: "<html><form>Log in</form></html>".to_owned(),
     };
-    let change = Effect::Status {
+    let change = FaultEffect::Status {
         status: 403,
         message_id: "Base.1.8.PasswordChangeRequired".to_owned(),
         message: "The password must be changed.".to_owned(),
     };
     for (fault, words, check) in [
-        (Fault::always(When::Anything, html), "a web page instead of a resource", "connect"),
-        (Fault::always(When::Login, change), "the password must be changed first", "account"),
+        (Fault::always(FaultTrigger::Anything, html), "a web page instead of a resource", "connect"),
+        (Fault::always(FaultTrigger::Login, change), "the password must be changed first", "account"),
     ] {
-        scene.twin("WAY-1").inject(fault);
+        scene.bmc("WAY-1").inject(fault);
         let probe = scene.admin.get("/api/v1/servers/WAY-1/probe").await;
         assert_eq!(probe.status, 502);
         let said = probe.json()["message"].as_str().unwrap().to_owned();
         assert!(said.contains(words), "{said}");
         let report = doctor(&scene, "WAY-1", "").await;
-        let (mark, found) = mark(&report, check);
-        assert!(mark == "fail" && said.starts_with(found), "{found} / {said}");
+        let (status, found) = status(&report, check);
+        assert!(status == "fail" && said.starts_with(found), "{found} / {said}");
         let id = scene.admin.create_job("WAY-1").await;
         let job = scene.complete_skipping(&id).await;
         let summary = job["failure"]["summary"].as_str().unwrap();
         assert!(summary.contains(found), "{summary} / {found}");
         let next = job["failure"]["next_action"].as_str().unwrap();
         assert!(said.ends_with(next), "{said} / {next}");
-        scene.twin("WAY-1").clear_faults();
-        assert_eq!(scene.twin("WAY-1").mutations(), []);
+        scene.bmc("WAY-1").clear_faults();
+        assert_eq!(scene.bmc("WAY-1").mutations(), []);
     }
     scene.end().await;
 }
@@ -148,8 +148,8 @@ async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
         [("huawei-ibmc", "NFS and CIFS"), ("ami-megarac", "port 80"), ("openbmc", "https only")]
     {
         let mut spec = honest("NOP-1");
-        let twin = SimBmcConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
-        spec.twin = Some(Box::new(twin.in_time(0.0)));
+        let bmc = SimBmcConfig::vendor(vendor, "NOP-1", BMC_USER, BMC_PASSWORD).unwrap();
+        spec.bmc = Some(Box::new(bmc.in_time(0.0)));
         let scene = Scene::start(vec![spec]).await;
         let id = scene.admin.create_job("NOP-1").await;
         let failure = scene.complete_skipping(&id).await["failure"].clone();
@@ -160,21 +160,21 @@ async fn no_plan_is_shown_for_a_bmc_on_which_a_job_would_not_begin() {
         assert!(failure["summary"].as_str().unwrap().contains(reason), "{vendor}: {failure:#}");
         assert_eq!(plan["next_action"], failure["next_action"], "{vendor}");
         let report = doctor(&scene, "NOP-1", "").await;
-        assert_eq!(mark(&report, "slot-plan"), ("fail", reason), "{vendor}: {report:#}");
-        assert_eq!(scene.twin("NOP-1").mutations(), [], "{vendor}");
+        assert_eq!(status(&report, "slot-plan"), ("fail", reason), "{vendor}: {report:#}");
+        assert_eq!(scene.bmc("NOP-1").mutations(), [], "{vendor}");
         scene.end().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_nobody_has_registered_is_probed_and_examined_without_a_controller() {
-    use provision::probe::direct::{Target, doctor, probe};
-    use provision::probe::doctor::Mark;
+    use provision::probe::checks::CheckStatus;
+    use provision::probe::direct::{DirectTarget, doctor, probe};
 
     let folder = tempfile::tempdir().unwrap();
     let farm = start_farm(vec![honest("DIR-1")], folder.path()).await;
     let server = farm.server("DIR-1").unwrap();
-    let target = |password: &str| Target {
+    let target = |password: &str| DirectTarget {
         address: server.bmc_url.clone(),
         username: BMC_USER.to_owned(),
         password: password.into(),
@@ -187,15 +187,15 @@ async fn an_address_nobody_has_registered_is_probed_and_examined_without_a_contr
     assert_eq!(probed.card["slot_plan"]["plan"], "dual", "{:#}", probed.card);
     assert!(!probed.capture.unwrap().to_string().contains("DIR-1"));
     let found = doctor(&target(BMC_PASSWORD), true, None, now).await.unwrap();
-    assert_ne!(found.verdict(), Mark::Fail, "{found:#?}");
+    assert_ne!(found.verdict(), CheckStatus::Fail, "{found:#?}");
     let media = found.checks.iter().find(|check| check.name == "media").unwrap();
-    assert_eq!(media.mark, Mark::Pass, "{found:#?}");
-    let machine = server.twin.snapshot();
+    assert_eq!(media.status, CheckStatus::Pass, "{found:#?}");
+    let machine = server.bmc.snapshot();
     assert!(
         machine.slots.iter().all(|slot| slot.image.is_none()) && machine.open_sessions == 0,
         "{machine:?}"
     );
     let wrong = probe(&target("wrong"), false, now).await.unwrap_err();
-    assert!(wrong.sentence.contains("user name or password are wrong"), "{wrong:?}");
+    assert!(wrong.sentence.contains("user name or password is wrong"), "{wrong:?}");
     farm.shutdown().await;
 }

@@ -85,7 +85,7 @@ async fn users_of_the_file_pull_and_do_more_where_a_rule_says_so_from_when_it_sa
     assert_eq!(token.post(&upload("team/app"), &Value::Null).await.status, 202);
     let kept = scene.admin.delete(MANIFEST).await;
     assert_eq!(kept.status, 403, "{}", kept.text());
-    assert!(kept.text().contains("has to stay as it is"), "{}", kept.text());
+    assert!(kept.text().contains("must not be changed"), "{}", kept.text());
 
     let rules = scene.folder.path().join("access");
     std::fs::write(&rules, "no rule at all\n").unwrap();

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use lab_bmc::{JournalItem, Operation, SimBmcConfig, VENDORS};
+use lab_bmc::{JournalItem, RequestKind, SimBmcConfig, VENDORS};
 use lab_machines::ServerSpec;
 use serde_json::{Value, json};
 
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_twin};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_bmc};
 
 /// So many requests a whole job may need on a standard BMC that was found off.
 const MOST: usize = 30;
@@ -17,17 +17,17 @@ const MOST_FOUND_ON: usize = MOST + 5;
 /// So many on a vendor's BMC, with what is its own.
 const MOST_OF_VENDORS: usize = 42;
 
-fn word(operation: Operation) -> &'static str {
+fn word(operation: RequestKind) -> &'static str {
     match operation {
-        Operation::Read => "read",
-        Operation::Login => "login",
-        Operation::Logout => "logout",
-        Operation::PatchSystem => "boot",
-        Operation::Reset => "reset",
-        Operation::Insert => "insert",
-        Operation::Eject => "eject",
-        Operation::Configure => "configure",
-        Operation::Unknown => "unknown",
+        RequestKind::Read => "read",
+        RequestKind::Login => "login",
+        RequestKind::Logout => "logout",
+        RequestKind::PatchSystem => "boot",
+        RequestKind::Reset => "reset",
+        RequestKind::Insert => "insert",
+        RequestKind::Eject => "eject",
+        RequestKind::Configure => "configure",
+        RequestKind::Unknown => "unknown",
     }
 }
 
@@ -38,7 +38,7 @@ fn head(what: &str) -> String {
 /// What a whole job asked of its BMC, in order.
 struct Asked {
     job: Value,
-    requests: Vec<(Operation, String)>,
+    requests: Vec<(RequestKind, String)>,
 }
 
 impl Asked {
@@ -49,7 +49,7 @@ impl Asked {
         scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
         let id = scene.admin.create_job(&serial).await;
         let job = scene.complete_skipping(&id).await;
-        let journal = scene.twin(&serial).journal().into_iter();
+        let journal = scene.bmc(&serial).journal().into_iter();
         let requests = journal.filter_map(|entry| match entry.what {
             JournalItem::Request { operation, path, .. } => Some((operation, path)),
             JournalItem::Change(_) => None,
@@ -86,7 +86,7 @@ impl Asked {
     /// What a mutation changed is read before anything else is sent.
     fn reads_back(&self) {
         for pair in self.requests.windows(2) {
-            let unread = pair[0].0.is_mutation() && pair[1].0 != Operation::Read;
+            let unread = pair[0].0.is_mutation() && pair[1].0 != RequestKind::Read;
             assert!(!unread, "{:?} was not read back:\n{}", pair[0], self.listing());
         }
     }
@@ -96,16 +96,16 @@ impl Asked {
 async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
     type Shape = fn(SimBmcConfig) -> SimBmcConfig;
     let shapes: [(&str, Shape); 3] = [
-        ("dual", |twin| twin),
+        ("dual", |bmc| bmc),
         ("cd+usb", SimBmcConfig::with_cd_and_usb),
         ("single", SimBmcConfig::with_single_cd),
     ];
     let mut table = vec![head("standard")];
     for (plan, shape) in shapes {
         for (expand, most) in [(false, MOST), (true, MOST_EXPANDED)] {
-            let asked = Asked::on(with_twin(honest("ECO-1"), |twin| {
-                *twin = shape(twin.clone());
-                twin.service.expand = expand;
+            let asked = Asked::on(with_bmc(honest("ECO-1"), |bmc| {
+                *bmc = shape(bmc.clone());
+                bmc.service.expand = expand;
             }))
             .await;
             assert_eq!(
@@ -117,7 +117,7 @@ async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
             asked.reads_back();
         }
     }
-    let asked = Asked::on(with_twin(honest("ECO-ON"), |twin| twin.starts_on = true)).await;
+    let asked = Asked::on(with_bmc(honest("ECO-ON"), |bmc| bmc.starts_on = true)).await;
     table.push(asked.row("found on", false));
     println!("{}", table.join("\n"));
     assert!(asked.requests.len() <= MOST_FOUND_ON, "{} requests:\n{}", asked.requests.len(), asked.listing());
@@ -129,10 +129,10 @@ async fn a_whole_job_needs_few_requests_and_reads_back_each_change() {
 async fn a_whole_job_needs_few_requests_on_the_bmcs_of_all_vendors() {
     let mut table = vec![head("vendor")];
     for vendor in VENDORS {
-        let twin = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
-        let expand = twin.service.expand;
+        let bmc = SimBmcConfig::vendor(vendor.name, "ECO-2", BMC_USER, BMC_PASSWORD).unwrap().in_time(0.0);
+        let expand = bmc.service.expand;
         let mut spec = honest("ECO-2");
-        spec.twin = Some(Box::new(twin));
+        spec.bmc = Some(Box::new(bmc));
         let asked = Asked::on(spec).await;
         table.push(asked.row(vendor.name, expand));
         assert!(asked.requests.len() <= MOST_OF_VENDORS, "{}:\n{}", vendor.name, asked.listing());
@@ -151,15 +151,15 @@ async fn a_profile_and_flags_of_the_record_are_obeyed_and_a_bmc_that_cannot_be_u
     assert_eq!(job["failure"]["class"], "unsupported");
     let summary = job["failure"]["summary"].as_str().unwrap();
     assert!(summary.contains("NFS and CIFS only"), "{summary}");
-    assert_eq!(scene.twin("NFS-1").mutations(), []);
+    assert_eq!(scene.bmc("NFS-1").mutations(), []);
 
     let https = json!({ "bmc_profile": null, "quirks": { "url_schemes": ["https"] } });
     scene.admin.patch("/api/v1/servers/NFS-1", &https).await.expect(200);
     let id = scene.admin.create_job("NFS-1").await;
     let job = scene.admin.complete(&id).await;
     let summary = job["failure"]["summary"].as_str().unwrap();
-    assert!(summary.contains("by https only, they are served by http"), "{summary}");
-    assert_eq!(scene.twin("NFS-1").mutations(), []);
+    assert!(summary.contains("by https only, but media are served by http"), "{summary}");
+    assert_eq!(scene.bmc("NFS-1").mutations(), []);
 
     let none = json!({ "quirks": { "url_schemes": null } });
     let server = scene.admin.patch("/api/v1/servers/NFS-1", &none).await.expect(200);
@@ -174,17 +174,17 @@ async fn a_profile_and_flags_of_the_record_are_obeyed_and_a_bmc_that_cannot_be_u
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_bmc_has_taught_is_kept_and_used_by_the_next_job() {
     // This one takes an image only with the protocol beside it.
-    let spec = with_twin(honest("WISE-1"), |twin| {
-        twin.media.insert.required.push("TransferProtocolType".to_owned());
+    let spec = with_bmc(honest("WISE-1"), |bmc| {
+        bmc.media.insert.required.push("TransferProtocolType".to_owned());
     });
     let scene = Scene::start(vec![spec]).await;
     let refused = || {
-        let journal = scene.twin("WISE-1").journal().into_iter();
+        let journal = scene.bmc("WISE-1").journal().into_iter();
         journal
             .filter(|entry| {
                 matches!(
                     &entry.what,
-                    JournalItem::Request { operation: Operation::Insert, status: Some(400), .. }
+                    JournalItem::Request { operation: RequestKind::Insert, status: Some(400), .. }
                 )
             })
             .count()

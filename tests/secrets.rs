@@ -155,7 +155,7 @@ async fn no_secret_is_in_anything_that_leaves_the_program() {
     // The secrets of the job itself, as its machine has them.
     let document = admin.job_document(id).await;
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    let slots = farm.servers()[0].twin.snapshot().slots;
+    let slots = farm.servers()[0].bmc.snapshot().slots;
     let mut secrets = vec![
         ("the BMC password", BMC_PASSWORD.to_owned()),
         ("the shared webhook secret", SHARED.to_owned()),

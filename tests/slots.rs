@@ -1,17 +1,19 @@
 //! Slots that refuse: the job goes on with the next plan, and the next job knows.
 
-use lab_bmc::{Effect, Entry, Fault, JournalItem, Operation, Power, SimBmcConfig, SlotConfig, When};
+use lab_bmc::{
+    Fault, FaultEffect, FaultTrigger, JournalEntry, JournalItem, Power, RequestKind, SimBmcConfig, SlotConfig,
+};
 use serde_json::Value;
 
-use crate::kit::{Scene, honest, with_twin};
+use crate::kit::{Scene, honest, with_bmc};
 
 fn refusing(slot: &str, status: u16, id: &str) -> Fault {
-    let effect = Effect::Status {
+    let effect = FaultEffect::Status {
         status,
         message_id: id.to_owned(),
         message: "The image is not one this slot takes.".to_owned(),
     };
-    Fault::always(When::InsertInto(slot.to_owned()), effect)
+    Fault::always(FaultTrigger::InsertInto(slot.to_owned()), effect)
 }
 
 fn plans(events: &[Value]) -> Vec<String> {
@@ -27,7 +29,7 @@ struct Story {
 }
 
 async fn job_with(serial: &str, change: impl FnOnce(&mut SimBmcConfig)) -> Story {
-    let scene = Scene::start(vec![with_twin(honest(serial), change)]).await;
+    let scene = Scene::start(vec![with_bmc(honest(serial), change)]).await;
     again(scene, serial).await
 }
 
@@ -41,7 +43,7 @@ async fn again(scene: Scene, serial: &str) -> Story {
 fn ended_well(story: &Story, serial: &str) {
     assert_eq!(story.job["outcome"], "succeeded", "{}", story.text);
     assert_eq!(story.job["cleanup"]["state"], "done", "{}", story.text);
-    let machine = story.scene.twin(serial).snapshot();
+    let machine = story.scene.bmc(serial).snapshot();
     assert_eq!((machine.power, machine.ejected_while_running), (Power::On, 0), "{}", story.text);
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
     assert_eq!(machine.boots_from_media, 1, "{}", story.text);
@@ -49,9 +51,9 @@ fn ended_well(story: &Story, serial: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_slot_that_refuses_leads_to_one_image_for_both() {
-    let story = job_with("FALL-1", |twin| {
-        twin.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
-        twin.faults.push(refusing("CD2", 400, "Contoso.1.0.ImageRefused"));
+    let story = job_with("FALL-1", |bmc| {
+        bmc.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
+        bmc.faults.push(refusing("CD2", 400, "Contoso.1.0.ImageRefused"));
     })
     .await;
     ended_well(&story, "FALL-1");
@@ -62,13 +64,13 @@ async fn a_second_slot_that_refuses_leads_to_one_image_for_both() {
         assert!(message.contains(word), "{word}: {message}");
     }
     // What was in the first slot was taken out before it was filled anew, under a URL that was never used before.
-    let into_first = |entry: &&Entry| match &entry.what {
+    let into_first = |entry: &&JournalEntry| match &entry.what {
         JournalItem::Request { operation, path, .. } => {
-            *operation == Operation::Insert && path.contains("CD1")
+            *operation == RequestKind::Insert && path.contains("CD1")
         }
         _ => false,
     };
-    let journal = story.scene.twin("FALL-1").journal();
+    let journal = story.scene.bmc("FALL-1").journal();
     assert_eq!(journal.iter().filter(into_first).count(), 2, "{journal:#?}");
     assert_eq!(story.job["slot_plan"]["plan"], "single", "{:#}", story.job);
     story.scene.end().await;
@@ -76,9 +78,9 @@ async fn a_second_slot_that_refuses_leads_to_one_image_for_both() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_job_begins_with_the_plan_that_worked() {
-    let story = job_with("FALL-2", |twin| {
-        twin.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
-        twin.faults.push(refusing("CD2", 400, "Contoso.1.0.ImageRefused"));
+    let story = job_with("FALL-2", |bmc| {
+        bmc.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
+        bmc.faults.push(refusing("CD2", 400, "Contoso.1.0.ImageRefused"));
     })
     .await;
     ended_well(&story, "FALL-2");
@@ -97,9 +99,9 @@ async fn the_next_job_begins_with_the_plan_that_worked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_lead_through_every_plan_in_order() {
-    let story = job_with("FALL-3", |twin| {
-        twin.faults.push(refusing("CD2", 405, "Base.1.8.ActionNotSupported"));
-        twin.faults.push(refusing("USB", 400, "Contoso.1.0.ImageRefused"));
+    let story = job_with("FALL-3", |bmc| {
+        bmc.faults.push(refusing("CD2", 405, "Base.1.8.ActionNotSupported"));
+        bmc.faults.push(refusing("USB", 400, "Contoso.1.0.ImageRefused"));
     })
     .await;
     ended_well(&story, "FALL-3");
@@ -109,9 +111,9 @@ async fn refusals_lead_through_every_plan_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_usb_slot_gets_the_task_image_under_the_name_of_a_disk() {
-    let story = job_with("FALL-4", |twin| {
-        *twin = twin.clone().with_cd_and_usb();
-        twin.faults.push(refusing("CD9", 400, "x"));
+    let story = job_with("FALL-4", |bmc| {
+        *bmc = bmc.clone().with_cd_and_usb();
+        bmc.faults.push(refusing("CD9", 400, "x"));
     })
     .await;
     ended_well(&story, "FALL-4");
@@ -121,8 +123,8 @@ async fn a_usb_slot_gets_the_task_image_under_the_name_of_a_disk() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_holds_one_image_at_a_time_is_believed_at_once() {
-    let story = job_with("FALL-5", |twin| {
-        twin.faults.push(refusing("CD2", 409, "Base.1.8.ResourceExhaustion"));
+    let story = job_with("FALL-5", |bmc| {
+        bmc.faults.push(refusing("CD2", 409, "Base.1.8.ResourceExhaustion"));
     })
     .await;
     ended_well(&story, "FALL-5");
@@ -132,8 +134,8 @@ async fn a_bmc_that_holds_one_image_at_a_time_is_believed_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_stays_busy_is_given_up_for_another_plan() {
-    let story = job_with("FALL-6", |twin| {
-        twin.faults.push(refusing("CD2", 400, "iDRAC.2.8.SYS446"));
+    let story = job_with("FALL-6", |bmc| {
+        bmc.faults.push(refusing("CD2", 400, "iDRAC.2.8.SYS446"));
     })
     .await;
     ended_well(&story, "FALL-6");
@@ -144,8 +146,9 @@ async fn a_slot_that_stays_busy_is_given_up_for_another_plan() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_takes_an_image_and_never_shows_it_is_given_up_for_another_plan() {
-    let story = job_with("FALL-7", |twin| {
-        twin.faults.push(Fault::always(When::InsertInto("CD2".to_owned()), Effect::AcceptButIgnore));
+    let story = job_with("FALL-7", |bmc| {
+        bmc.faults
+            .push(Fault::always(FaultTrigger::InsertInto("CD2".to_owned()), FaultEffect::AcceptButIgnore));
     })
     .await;
     ended_well(&story, "FALL-7");
@@ -155,9 +158,9 @@ async fn a_slot_that_takes_an_image_and_never_shows_it_is_given_up_for_another_p
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_boot_slot_that_refuses_is_left_for_another_one() {
-    let story = job_with("FALL-8", |twin| {
-        twin.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
-        twin.faults.push(refusing("CD1", 400, "Contoso.1.0.ImageRefused"));
+    let story = job_with("FALL-8", |bmc| {
+        bmc.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
+        bmc.faults.push(refusing("CD1", 400, "Contoso.1.0.ImageRefused"));
     })
     .await;
     ended_well(&story, "FALL-8");
@@ -168,10 +171,10 @@ async fn a_boot_slot_that_refuses_is_left_for_another_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_refuses_everywhere_ends_the_job_with_every_refusal_in_one_sentence() {
-    let story = job_with("FALL-9", |twin| {
-        twin.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
-        twin.faults.push(refusing("CD1", 400, "Contoso.1.0.ImageRefused"));
-        twin.faults.push(refusing("CD2", 400, "Contoso.1.0.ImageRefused"));
+    let story = job_with("FALL-9", |bmc| {
+        bmc.slots = vec![SlotConfig::cd("CD1"), SlotConfig::cd("CD2")];
+        bmc.faults.push(refusing("CD1", 400, "Contoso.1.0.ImageRefused"));
+        bmc.faults.push(refusing("CD2", 400, "Contoso.1.0.ImageRefused"));
     })
     .await;
     assert_eq!(story.job["outcome"], "failed");
@@ -179,7 +182,7 @@ async fn a_bmc_that_refuses_everywhere_ends_the_job_with_every_refusal_in_one_se
     let summary = story.job["failure"]["summary"].as_str().unwrap();
     assert!(summary.contains("CD1: ") && summary.contains("CD2: "), "{summary}");
     assert!(story.job["failure"]["next_action"].as_str().unwrap().contains("doctor"));
-    let machine = story.scene.twin("FALL-9").snapshot();
+    let machine = story.scene.bmc("FALL-9").snapshot();
     assert_eq!(machine.boots_from_media, 0);
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()));
     story.scene.end().await;

@@ -218,7 +218,7 @@ async fn soak(length: Duration) -> Soaked {
     let mut served = data.serve().await;
     let specs = (0..SERVERS).map(|server| {
         let mut spec = ServerSpec::new(serial(server));
-        spec.host = HostKind::Idles;
+        spec.host = HostKind::Idle;
         spec
     });
     let farm = start_farm(specs.collect(), data.path()).await;
@@ -295,7 +295,7 @@ async fn judge(client: &Client, farm: &Farm, ledger: &[Entry]) -> Result<(), Str
         }
     }
     for (number, server) in farm.servers().iter().enumerate() {
-        let machine = server.twin.snapshot();
+        let machine = server.bmc.snapshot();
         let of = |wanted: &dyn Fn(&Entry) -> bool| {
             ledger.iter().filter(|entry| entry.server == number && wanted(entry)).count()
         };

@@ -1,4 +1,4 @@
-//! Every vendor's BMC as its twin plays it, and the whole job on each: installed where it can read our media, one sentence
+//! The simulated BMC of every vendor, and the whole job on each: installed where it can read our media, one sentence
 //! before anything is touched where it cannot.
 
 use lab_bmc::{Power, SerialShown, SimBmcConfig};
@@ -12,10 +12,10 @@ const TIME: f64 = 0.01;
 /// A job on this vendor's BMC, and how it ended.
 async fn job_on(vendor: &str) -> (Scene, Value) {
     let serial = "VENDOR-1";
-    let twin = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
-    let hidden = twin.identity.serial == SerialShown::Nowhere;
+    let bmc = SimBmcConfig::vendor(vendor, serial, BMC_USER, BMC_PASSWORD).unwrap();
+    let hidden = bmc.identity.serial == SerialShown::Nowhere;
     let mut spec = honest(serial);
-    spec.twin = Some(Box::new(twin.in_time(TIME)));
+    spec.bmc = Some(Box::new(bmc.in_time(TIME)));
     let scene = Scene::start(vec![spec]).await;
     let allow = json!({ "allow_unverified_serial": hidden });
     scene.admin.patch(&format!("/api/v1/servers/{serial}"), &allow).await.expect(200);
@@ -30,7 +30,7 @@ async fn installs(vendor: &str, plan: &str) {
     assert_eq!(job["outcome"], "succeeded", "{story}");
     assert_eq!(job["cleanup"]["state"], "done", "{story}");
     assert_eq!(job["slot_plan"]["plan"], plan, "{story}");
-    let machine = scene.twin("VENDOR-1").snapshot();
+    let machine = scene.bmc("VENDOR-1").snapshot();
     assert_eq!((machine.boots_from_media, machine.ejected_while_running), (1, 0), "{story}");
     assert_eq!((machine.power, machine.open_sessions), (Power::On, 0), "{story}");
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}\n{story}");
@@ -49,7 +49,7 @@ async fn refused(vendor: &str, because: &str) {
     let summary = job["failure"]["summary"].as_str().unwrap();
     assert!(summary.contains(because), "{summary}");
     assert!(job["failure"]["next_action"].as_str().is_some_and(|next| !next.is_empty()), "{job:#}");
-    assert_eq!(scene.twin("VENDOR-1").mutations(), [], "{story}");
+    assert_eq!(scene.bmc("VENDOR-1").mutations(), [], "{story}");
     scene.end().await;
 }
 

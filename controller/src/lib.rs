@@ -1,9 +1,9 @@
-//! The controller: the HTTP API, settings, access, outgoing webhooks, and the place where all parts are wired.
+//! The controller: HTTP API, settings, authentication, outgoing webhooks, and the module that connects all parts.
 //!
 //! ```text
-//!   app       -> api auth config webhooks telemetry      (the only place that wires)
-//!   api       -> auth telemetry                          (the routes as one table, one action per file)
-//!   webhooks  -> telemetry                               (events sent to receivers outside)
+//!   app       -> api auth config webhooks telemetry      (the only module that connects the parts)
+//!   api       -> auth telemetry                          (one table of routes, one file per action)
+//!   webhooks  -> telemetry                               (events for external receivers)
 //!   telemetry -> config
 //!   config    -> auth
 //!   auth      ->

@@ -1,46 +1,49 @@
-//! Telling a run something: a signal is stored, and a parked run that waits for it changes in the same transaction.
+//! Signals and verbs: a signal is stored, and a parked run that waits for it changes in the same transaction.
 
 use serde_json::Value;
 
-use super::decide::{self, Circumstances, Next};
+use super::decide::{self, DecisionContext, Next};
 use super::dispatcher::Engine;
 use super::verbs::{self, Verb, VerbRefused};
-use super::workflow::{AfterCommit, Foreign, Kind, StepPolicy, StepReport, Verdict};
+use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{Change, NewEvent, Outcome, Phase, Run, RunId, Signal, Snapshot, Time};
-use crate::store::{Committed, Delivered, Message, StoreError, UNREADABLE};
+use crate::model::{NewEvent, Outcome, Phase, Run, RunChange, RunId, Signal, Snapshot, Time};
+use crate::store::{Committed, DeliverOutcome, SignalMessage, StoreError, UNREADABLE};
 
-/// How often a delivery is computed again because the run moved meanwhile.
-const MOVES: u32 = 64;
+/// How often a delivery is computed again because the run has changed meanwhile.
+const MAX_CONFLICTS: u32 = 64;
 
-/// Runs that are cancelled in one transaction: what another writer waits for in between is some ten milliseconds.
-const TOGETHER: usize = 64;
+/// The number of runs that one transaction cancels. Another writer waits some ten milliseconds for it.
+const CANCELS_PER_TRANSACTION: usize = 64;
 
-/// What became of a delivery.
+/// The outcome of a signal delivery.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Delivery {
-    /// Stored; this is the run as it is now.
+pub enum SignalDelivery {
+    /// The signal is stored. With the run after the delivery.
     Stored(Box<Run>),
-    /// It was told this before.
+    /// A signal with this name and key was stored before. With that signal.
     Duplicate(Box<Signal>),
     /// There is no such run.
     NoRun,
 }
 
-/// Why a delivery failed.
+/// Why a signal could not be delivered.
 #[derive(Debug, thiserror::Error)]
 pub enum SignalError {
-    /// The database refused.
-    #[error("store the message")]
+    /// The database failed.
+    #[error("store the signal")]
     Store(#[from] StoreError),
-    /// The run changed too often to be told; try again.
-    #[error("the run changes too quickly right now; try again")]
+    /// The run changed too often; the caller can try again.
+    #[error("the run changed too often while the signal was stored; try again")]
     Busy,
 }
 
 impl Engine {
-    /// Tells a run something, durably; exactly once per (name, key). `snapshot` is the run as it was just read: nothing is lost
-    /// when it has moved since.
+    /// Delivers a signal to a run, durably and once per (name, key). `snapshot` is the run as the caller has read it. It may
+    /// have changed since.
+    ///
+    /// # Errors
+    /// When the database fails, or the run changes too often meanwhile. The signal is not stored then.
     pub async fn deliver(
         &self,
         mut snapshot: Snapshot,
@@ -48,18 +51,18 @@ impl Engine {
         key: &str,
         payload: Value,
         events: Vec<NewEvent>,
-    ) -> Result<Delivery, SignalError> {
+    ) -> Result<SignalDelivery, SignalError> {
         let run = snapshot.run.id;
         let now = self.clock().now();
         let signal =
             Signal { name: name.to_owned(), key: key.to_owned(), payload, received_at: now, consumed: false };
         if name != crate::store::CANCEL && mutant::active(Mutant::LosesReport) {
-            return Ok(Delivery::Stored(Box::new(snapshot.run)));
+            return Ok(SignalDelivery::Stored(Box::new(snapshot.run)));
         }
-        for _ in 0..MOVES {
-            let settled = self.settle(&snapshot, &signal);
-            let then = settled.as_ref().and_then(|(_, report)| report.then.clone());
-            let change = settled.map(|(change, _)| {
+        for _ in 0..MAX_CONFLICTS {
+            let resolved = self.resolve_wait(&snapshot, &signal);
+            let then = resolved.as_ref().and_then(|(_, report)| report.then.clone());
+            let change = resolved.map(|(change, _)| {
                 let expected = (snapshot.run.epoch, snapshot.run.revision);
                 (change, expected)
             });
@@ -68,23 +71,23 @@ impl Engine {
                 .deliver(run, signal.clone(), events.clone(), change, self.clock().now())
                 .await?
             {
-                Delivered::Stored(run) => {
-                    if let Some(AfterCommit(tell)) = then {
-                        tell();
+                DeliverOutcome::Stored(run) => {
+                    if let Some(AfterCommit(call)) = then {
+                        call();
                     }
                     self.wake();
-                    return Ok(Delivery::Stored(run));
+                    return Ok(SignalDelivery::Stored(run));
                 }
-                Delivered::Duplicate(earlier) => return Ok(Delivery::Duplicate(earlier)),
-                Delivered::NoRun => return Ok(Delivery::NoRun),
-                Delivered::Moved(now) => snapshot = *now,
+                DeliverOutcome::Duplicate(earlier) => return Ok(SignalDelivery::Duplicate(earlier)),
+                DeliverOutcome::NoRun => return Ok(SignalDelivery::NoRun),
+                DeliverOutcome::Moved(now) => snapshot = *now,
             }
         }
         Err(SignalError::Busy)
     }
 
-    /// What the signal settles at once in a run that is parked and waits for it.
-    fn settle(&self, snapshot: &Snapshot, signal: &Signal) -> Option<(Change, StepReport)> {
+    /// The change that a signal makes at once to a run that is parked and waits for it; `None` when a worker must act on it.
+    fn resolve_wait(&self, snapshot: &Snapshot, signal: &Signal) -> Option<(RunChange, StepReport)> {
         let run = &snapshot.run;
         let awaited = run.phase == Phase::Waiting
             && run.lease.is_none()
@@ -92,31 +95,36 @@ impl Engine {
         if !awaited {
             return None;
         }
-        let kind = self.kinds().get(&run.kind)?;
+        let workflow = self.workflows().get(&run.workflow)?;
         let Next::Run(at) = decide::next(snapshot) else { return None };
-        let step = kind.step(&decide::instance(snapshot, at)?.name)?;
+        let step = workflow.step(&decide::instance(snapshot, at)?.name)?;
         let record = snapshot.record(at)?;
-        let mut told = snapshot.clone();
-        told.signals.push(signal.clone());
-        let report = step.receive(&told, signal)?;
-        let parks = matches!(report.verdict, Verdict::Wait(_) | Verdict::Turn(_) | Verdict::Retry(_));
+        let mut with_signal = snapshot.clone();
+        with_signal.signals.push(signal.clone());
+        let report = step.on_signal(&with_signal, signal)?;
+        let parks =
+            matches!(report.outcome, StepOutcome::Wait(_) | StepOutcome::Permit(_) | StepOutcome::Retry(_));
         if parks || !report.children.is_empty() {
-            // Going on waiting, trying again and starting other runs are a worker's business.
+            // Only a worker can park the run again or start children.
             return None;
         }
-        let circumstances = Circumstances {
-            kind: &**kind,
-            policy: kind.policy(&record.name, snapshot),
+        let context = DecisionContext {
+            workflow: &**workflow,
+            policy: workflow.policy(&record.name, snapshot),
             now: self.clock().now(),
-            chance: 0.0,
+            jitter: 0.0,
             queues: &[],
         };
-        Some((decide::after(&told, record, &report, &circumstances), report))
+        Some((decide::apply_report(&with_signal, record, &report, &context), report))
     }
 
-    /// Carries out an operator's verb; durable when it answers. A cancel of what is cancelled already changes nothing.
-    pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<(), VerbFailure> {
-        for _ in 0..MOVES {
+    /// Applies an operator's verb to a run. It is durable when this returns. A cancel of a cancelled run changes nothing.
+    ///
+    /// # Errors
+    /// When the run does not exist or is in a phase that refuses the verb, when the database fails, or when the run changes too
+    /// often meanwhile.
+    pub async fn verb(&self, run: RunId, verb: Verb, actor: &str, reason: &str) -> Result<(), VerbError> {
+        for _ in 0..MAX_CONFLICTS {
             let snapshot = match self.store().snapshot(run).await {
                 Ok(Some(snapshot)) => snapshot,
                 Ok(None) => return Err(VerbRefused::NoRun.into()),
@@ -127,7 +135,7 @@ impl Engine {
                 return self.unreadable_verb(run, verb, actor).await;
             }
             let phase = snapshot.run.phase;
-            // Asked again by somebody who did not hear the answer, or wants the same.
+            // A repeated request: the first response was lost, or a second operator sent a cancel too.
             if verb == Verb::Cancel && snapshot.run.outcome == Some(Outcome::Cancelled) {
                 return Ok(());
             }
@@ -139,40 +147,45 @@ impl Engine {
                 return Ok(());
             }
         }
-        Err(VerbFailure::Busy)
+        Err(VerbError::Busy)
     }
 
-    /// Cancels these runs; answers how many it was: one that has ended meanwhile is none. They share transactions, so that a
-    /// batch of thousands is told while its author waits; broken off in the middle, those told stay told.
-    pub async fn cancel_all(&self, runs: &[RunId], actor: &str, reason: &str) -> Result<u64, VerbFailure> {
+    /// Cancels runs and returns how many were cancelled; runs that have ended are not counted. Many cancels share one
+    /// transaction, so that a batch of thousands takes seconds.
+    ///
+    /// # Errors
+    /// When the database fails or a run changes too often. The cancels of earlier transactions are then durable.
+    pub async fn cancel_all(&self, runs: &[RunId], actor: &str, reason: &str) -> Result<u64, VerbError> {
         let mut cancelled = 0;
-        for together in runs.chunks(TOGETHER) {
+        for chunk in runs.chunks(CANCELS_PER_TRANSACTION) {
             let now = self.clock().now();
             let (mut messages, mut alone) = (Vec::new(), Vec::new());
-            for (run, found) in together.iter().zip(self.store().snapshots(together.to_vec()).await?) {
+            for (run, found) in chunk.iter().zip(self.store().snapshots(chunk.to_vec()).await?) {
                 match found {
                     Some(snapshot) if !snapshot.run.phase.is_forward() => {}
                     Some(mut snapshot) if snapshot.run.hold.is_none() => {
-                        messages.push(self.cancelling(&mut snapshot, actor, reason, now));
+                        messages.push(self.cancel_message(&mut snapshot, actor, reason, now));
                     }
-                    // Held, perhaps because it cannot be read; or it cannot be read just now.
+                    // The run is held, perhaps because its row cannot be read, or its row could not be read now.
                     Some(_) | None => alone.push(*run),
                 }
             }
-            let told: Vec<RunId> = messages.iter().map(|message| message.run).collect();
-            for (run, delivered) in told.iter().zip(self.store().deliver_all(messages, now).await?) {
-                self.worker().interrupts.ask(*run);
+            let signalled: Vec<RunId> = messages.iter().map(|message| message.run).collect();
+            for (run, delivered) in signalled.iter().zip(self.store().deliver_all(messages, now).await?) {
+                self.worker().interrupts.interrupt(*run);
                 match delivered {
-                    Delivered::Stored(_) => cancelled += 1,
-                    Delivered::Duplicate(_) | Delivered::Moved(_) | Delivered::NoRun => alone.push(*run),
+                    DeliverOutcome::Stored(_) => cancelled += 1,
+                    DeliverOutcome::Duplicate(_) | DeliverOutcome::Moved(_) | DeliverOutcome::NoRun => {
+                        alone.push(*run)
+                    }
                 }
             }
-            self.worker().interrupt_children(&told).await;
+            self.worker().interrupt_children(&signalled).await;
             self.wake();
             for run in alone {
                 match self.verb(run, Verb::Cancel, actor, reason).await {
                     Ok(()) => cancelled += 1,
-                    Err(VerbFailure::Verb(_)) => {}
+                    Err(VerbError::Verb(_)) => {}
                     Err(failure) => return Err(failure),
                 }
             }
@@ -180,8 +193,8 @@ impl Engine {
         Ok(cancelled)
     }
 
-    /// The verbs of a run that is held because its record cannot be read.
-    async fn unreadable_verb(&self, run: RunId, verb: Verb, actor: &str) -> Result<(), VerbFailure> {
+    /// Applies a verb to a run whose row cannot be read.
+    async fn unreadable_verb(&self, run: RunId, verb: Verb, actor: &str) -> Result<(), VerbError> {
         let now = self.clock().now();
         let done = match verb {
             Verb::Cancel => self.store().abandon(run, actor, now).await?,
@@ -189,11 +202,11 @@ impl Engine {
             Verb::Hold => return Err(VerbRefused::NotNow { verb, phase: Phase::Held }.into()),
         };
         self.wake();
-        // Not held for that: found unreadable before the engine met it. It does at its next claim.
-        if done { Ok(()) } else { Err(VerbFailure::Busy) }
+        // Not held yet: the row was found unreadable before the engine claimed it. The next claim holds it.
+        if done { Ok(()) } else { Err(VerbError::Busy) }
     }
 
-    /// One try; `None` when the run moved meanwhile.
+    /// Applies a verb once; `None` when the run has changed meanwhile.
     async fn try_verb(
         &self,
         mut snapshot: Snapshot,
@@ -205,52 +218,56 @@ impl Engine {
         let id = snapshot.run.id;
         let expected = (snapshot.run.epoch, snapshot.run.revision);
         if verb == Verb::Cancel {
-            let Message { signal, events, change, .. } = self.cancelling(&mut snapshot, actor, reason, now);
+            let SignalMessage { signal, events, change, .. } =
+                self.cancel_message(&mut snapshot, actor, reason, now);
             let delivered = self.store().deliver(id, signal, events, change.clone(), now).await?;
-            self.worker().interrupts.ask(id);
+            self.worker().interrupts.interrupt(id);
             self.worker().interrupt_children(&[id]).await;
             return Ok(match (delivered, change) {
-                (Delivered::Stored(run), _) => Some(*run),
-                // Asked for before, but nobody was at work to carry it out.
-                (Delivered::Duplicate(_), Some((change, expected))) => {
-                    self.applied(change, expected, now).await?
+                (DeliverOutcome::Stored(run), _) => Some(*run),
+                // The cancel was requested before, but no worker had the lease to carry it out.
+                (DeliverOutcome::Duplicate(_), Some((change, expected))) => {
+                    self.commit_change(change, expected, now).await?
                 }
-                // Asked for twice: the first is on its way.
-                (Delivered::Duplicate(_) | Delivered::NoRun, _) => Some(snapshot.run),
-                (Delivered::Moved(_), _) => None,
+                // The cancel was requested before and the worker that has the lease carries it out.
+                (DeliverOutcome::Duplicate(_) | DeliverOutcome::NoRun, _) => Some(snapshot.run),
+                (DeliverOutcome::Moved(_), _) => None,
             });
         }
         let change = match verb {
             Verb::Hold => verbs::held(&snapshot, actor, reason, now),
             _ => verbs::resumed(&snapshot, actor, now),
         };
-        self.applied(change, expected, now).await
+        self.commit_change(change, expected, now).await
     }
 
-    /// What tells a run that it is cancelled, with the change that makes of it when nobody is at work on it.
-    fn cancelling(&self, snapshot: &mut Snapshot, actor: &str, reason: &str, now: Time) -> Message {
+    /// The cancel signal of a run, and the change to commit with it when no worker has the lease.
+    fn cancel_message(&self, snapshot: &mut Snapshot, actor: &str, reason: &str, now: Time) -> SignalMessage {
         let signal = verbs::cancel_signal(actor, reason, now);
-        let event = NewEvent::warn("verb.cancel", format!("cancel asked for by {actor}")).by(actor);
+        let event = NewEvent::warn("verb.cancel", format!("cancel requested by {actor}")).by(actor);
         let change = snapshot.run.lease.is_none().then(|| {
             if !verbs::cancel_pending(snapshot) {
                 snapshot.signals.push(signal.clone());
             }
-            let circumstances = Circumstances {
-                kind: self.kinds().get(&snapshot.run.kind).map_or(&Foreign as &dyn Kind, |kind| &**kind),
+            let context = DecisionContext {
+                workflow: self
+                    .workflows()
+                    .get(&snapshot.run.workflow)
+                    .map_or(&UnknownWorkflow as &dyn Workflow, |workflow| &**workflow),
                 policy: StepPolicy::default(),
                 now,
-                chance: 0.0,
+                jitter: 0.0,
                 queues: &[],
             };
             let expected = (snapshot.run.epoch, snapshot.run.revision);
-            (verbs::cancelled(snapshot, &circumstances), expected)
+            (verbs::cancelled(snapshot, &context), expected)
         });
-        Message { run: snapshot.run.id, signal, events: vec![event], change }
+        SignalMessage { run: snapshot.run.id, signal, events: vec![event], change }
     }
 
-    async fn applied(
+    async fn commit_change(
         &self,
-        change: Change,
+        change: RunChange,
         expected: (i64, i64),
         now: Time,
     ) -> Result<Option<Run>, StoreError> {
@@ -261,16 +278,16 @@ impl Engine {
     }
 }
 
-/// Why a verb failed.
+/// Why a verb could not be applied.
 #[derive(Debug, thiserror::Error)]
-pub enum VerbFailure {
-    /// It cannot be carried out.
+pub enum VerbError {
+    /// The phase of the run refuses the verb, or the run does not exist.
     #[error(transparent)]
     Verb(#[from] VerbRefused),
-    /// The database refused.
+    /// The database failed.
     #[error("store the verb")]
     Store(#[from] StoreError),
-    /// The run changed too often; try again.
-    #[error("the run changes too quickly right now; try again")]
+    /// The run changed too often; the caller can try again.
+    #[error("the run changed too often while the verb was stored; try again")]
     Busy,
 }

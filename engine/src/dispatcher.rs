@@ -1,7 +1,7 @@
-//! The dispatcher: claims what is due, starts workers, and sleeps until something is due again.
+//! The dispatcher: claims due runs, starts workers, and sleeps until the next run is due.
 //!
-//! Wake-ups ([`Engine::wake`]) are hints; the truth is the due time in the rows, looked at again every [`SWEEP`] at the
-//! latest. Losing every hint only adds latency.
+//! A wake-up ([`Engine::wake`]) is a hint. The due times in the rows are read at least every [`SWEEP`], so that a lost hint
+//! only adds latency.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,32 +10,33 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::interrupt::{ClaimEntry, Interrupt, Interrupts, PATIENCE};
+use super::interrupt::{CANCEL_GRACE, ClaimEntry, Interrupt, Interrupts};
 use super::pressure::PressureCache;
 use super::worker::Worker;
 use super::workflow::WorkflowRegistry;
-use crate::model::{Chance, Clock, NewRun, system_id_source};
+use crate::model::{Clock, IdSource, NewRun, system_id_source};
 use crate::store::{Claimed, Created, Creation, Lanes, Store, StoreError, TakeOver};
 
-/// The longest sleep between two looks at the database.
+/// The longest sleep between two reads of the database.
 const SWEEP: Duration = Duration::from_secs(15);
-/// Runs that were asked to end and are worked on besides the others, when all workers are busy.
-const ENDING: usize = 32;
-/// The pause after the database refused.
-const REFUSED: Duration = Duration::from_secs(1);
+/// The number of additional workers for cancelled runs, when all other workers are busy.
+const CANCEL_WORKERS: usize = 32;
+/// The pause after a database error.
+const DATABASE_RETRY: Duration = Duration::from_secs(1);
 
-/// How an engine works.
+/// The settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// The name it claims under; unique per process.
+    /// The name that is written into the leases; unique per process.
     pub owner: String,
-    /// The queues whose steps it carries out.
+    /// The queues whose steps this engine executes.
     pub queues: Vec<String>,
-    /// How many runs it works on at once; parked ones do not count.
+    /// The maximum number of runs in progress; parked runs do not count.
     pub concurrency: usize,
     /// How long a lease lasts without progress.
     pub lease: Duration,
-    /// How long after a lease's end a thief still waits: the longest outside request of the old owner.
+    /// How long another worker waits after the expiry of a lease before it takes the run over: the longest outside request
+    /// of the former owner.
     pub grace: Duration,
 }
 
@@ -49,120 +50,137 @@ struct Inner {
     worker: Worker,
     config: EngineConfig,
     wake: Notify,
-    pressed: PressureCache,
+    pressure: PressureCache,
 }
 
 impl Engine {
-    /// An engine over a store; it does nothing until [`Engine::run`] or [`Engine::run_until_idle`].
-    pub fn new(store: Store, kinds: WorkflowRegistry, clock: Arc<dyn Clock>, config: EngineConfig) -> Self {
-        Self::with_id_source(store, kinds, clock, system_id_source(), config)
+    /// An engine on a store. It does nothing before [`Engine::run`] or [`Engine::run_until_idle`].
+    pub fn new(
+        store: Store,
+        workflows: WorkflowRegistry,
+        clock: Arc<dyn Clock>,
+        config: EngineConfig,
+    ) -> Self {
+        Self::with_id_source(store, workflows, clock, system_id_source(), config)
     }
 
-    /// The same with a randomness of its own.
+    /// An engine with a given source of ids and jitter.
     pub fn with_id_source(
         store: Store,
-        kinds: WorkflowRegistry,
+        workflows: WorkflowRegistry,
         clock: Arc<dyn Clock>,
-        chance: Arc<dyn Chance>,
+        id_source: Arc<dyn IdSource>,
         config: EngineConfig,
     ) -> Self {
         let worker = Worker {
             store,
-            kinds,
+            workflows,
             clock,
             ttl: config.lease,
             grace: config.grace,
             queues: config.queues.clone().into(),
-            chance,
+            id_source,
             interrupts: Interrupts::default(),
-            patience: PATIENCE,
+            cancel_grace: CANCEL_GRACE,
         };
         Self {
-            inner: Arc::new(Inner { worker, config, wake: Notify::new(), pressed: PressureCache::default() }),
+            inner: Arc::new(Inner {
+                worker,
+                config,
+                wake: Notify::new(),
+                pressure: PressureCache::default(),
+            }),
         }
     }
 
-    /// The same with less patience for steps that may not be interrupted.
+    /// The engine with another cancel grace for steps that may not be interrupted.
     #[cfg(test)]
-    pub(super) fn with_cancel_grace(self, patience: Duration) -> Self {
+    pub(super) fn with_cancel_grace(self, cancel_grace: Duration) -> Self {
         let Inner { worker, config, .. } = &*self.inner;
-        let worker = Worker { patience, ..worker.clone() };
+        let worker = Worker { cancel_grace, ..worker.clone() };
         let inner =
-            Inner { worker, config: config.clone(), wake: Notify::new(), pressed: PressureCache::default() };
+            Inner { worker, config: config.clone(), wake: Notify::new(), pressure: PressureCache::default() };
         Self { inner: Arc::new(inner) }
     }
 
-    pub(super) fn pressed(&self) -> &PressureCache {
-        &self.inner.pressed
+    pub(super) fn pressure_cache(&self) -> &PressureCache {
+        &self.inner.pressure
     }
 
     pub(super) fn worker(&self) -> &Worker {
         &self.inner.worker
     }
 
-    /// The store it works on.
+    /// The store of the engine.
     pub fn store(&self) -> &Store {
         &self.inner.worker.store
     }
 
-    /// The clock it goes by.
+    /// The clock of the engine.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.inner.worker.clock
     }
 
-    /// The randomness it goes by.
-    pub fn chance(&self) -> &Arc<dyn Chance> {
-        &self.inner.worker.chance
+    /// The source of ids and jitter.
+    pub fn id_source(&self) -> &Arc<dyn IdSource> {
+        &self.inner.worker.id_source
     }
 
-    /// The kinds it knows.
-    pub fn kinds(&self) -> &WorkflowRegistry {
-        &self.inner.worker.kinds
+    /// The workflows that the engine knows.
+    pub fn workflows(&self) -> &WorkflowRegistry {
+        &self.inner.worker.workflows
     }
 
-    /// Makes a run; durable when it answers.
+    /// Creates a run. It is durable when this returns.
+    ///
+    /// # Errors
+    /// When the database fails; the run is not created then.
     pub async fn create(&self, creation: Creation) -> Result<Created, StoreError> {
         let created = self.store().create(creation).await?;
         self.wake();
         Ok(created)
     }
 
-    /// Makes many runs at once, each made or refused for itself; durable when it answers.
+    /// Creates many runs. Each is created or refused on its own, and all are durable when this returns.
+    ///
+    /// # Errors
+    /// When the database fails.
     pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
         let created = self.store().create_many(runs).await?;
         self.wake();
         Ok(created)
     }
 
-    /// Hints that something may be due.
+    /// Wakes the dispatcher, because a run may be due.
     pub fn wake(&self) {
         self.inner.wake.notify_one();
     }
 
-    /// How many runs are being worked on.
-    pub fn working(&self) -> usize {
+    /// The number of runs that this engine works on.
+    pub fn active_runs(&self) -> usize {
         self.worker().interrupts.len()
     }
 
-    /// Works until `stop`; then interrupts what may be interrupted, gives the leases back and waits for the rest.
+    /// Works until `stop`. Then interruptible steps are dropped, their leases are given back, and the other steps run to their
+    /// end.
     pub async fn run(&self, take_over: TakeOver, stop: CancellationToken) {
         match self.store().take_over(take_over, self.clock().now()).await {
             Ok(0) => {}
-            Ok(leases) => tracing::info!(leases, "taking over what the last incarnation was working on"),
+            Ok(leases) => tracing::info!(leases, "took over the runs of the former controller instance"),
             Err(error) => {
-                tracing::error!(error = %crate::model::error_chain(&error), "taking over leases failed")
+                tracing::error!(error = %crate::model::error_chain(&error), "the leases of the former controller instance were not taken over; its runs continue after their leases have expired")
             }
         }
         let concurrency = self.inner.config.concurrency;
         let permits = Arc::new(Semaphore::new(concurrency));
-        let ending = Arc::new(Semaphore::new(if concurrency == 0 { 0 } else { ENDING }));
+        let cancel_permits = Arc::new(Semaphore::new(if concurrency == 0 { 0 } else { CANCEL_WORKERS }));
         let workers = TaskTracker::new();
         while !stop.is_cancelled() {
-            let pause = match self.start_due(&permits, &ending, &workers, &stop).await {
+            let pause = match self.start_due(&permits, &cancel_permits, &workers, &stop).await {
                 Ok(pause) => pause,
                 Err(error) => {
-                    tracing::error!(error = %crate::model::error_chain(&error), "the database refused; trying again");
-                    REFUSED
+                    tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the dispatcher tries again in 1 s");
+                    DATABASE_RETRY
                 }
             };
             tokio::select! {
@@ -176,34 +194,34 @@ impl Engine {
         workers.wait().await;
     }
 
-    /// Starts workers for what is due; answers how long nothing will be.
+    /// Starts workers for due runs; returns the time until the next run is due.
     async fn start_due(
         &self,
         permits: &Arc<Semaphore>,
-        ending: &Arc<Semaphore>,
+        cancel_permits: &Arc<Semaphore>,
         workers: &TaskTracker,
         stop: &CancellationToken,
     ) -> Result<Duration, StoreError> {
-        // Whoever was asked to end waits for no free worker: the machine is cleaned up while all others are at work.
-        let (places, lanes) = match permits.available_permits() {
-            0 => (ending, Some(Lanes::Ending)),
+        // A cancelled run does not wait for a free worker, so that its machine is cleaned up while all workers are busy.
+        let (free_permits, lanes) = match permits.available_permits() {
+            0 => (cancel_permits, Some(Lanes::Cancelled)),
             _ => (permits, None),
         };
-        let free = places.available_permits();
+        let free = free_permits.available_permits();
         if free == 0 {
-            // A worker that ends nudges.
+            // Every worker wakes the dispatcher when it ends.
             return Ok(SWEEP);
         }
         let (claimed, since, lanes) = self.claim(free, lanes).await?;
         let none = claimed.is_empty();
         for claimed in claimed {
-            let Ok(permit) = Arc::clone(places).try_acquire_owned() else { break };
+            let Ok(permit) = Arc::clone(free_permits).try_acquire_owned() else { break };
             let engine = self.clone();
             let interrupt = Interrupt::new(stop.child_token());
-            let listed = self.list(&claimed, &interrupt);
+            let entry = self.list(&claimed, &interrupt);
             workers.spawn(async move {
                 engine.inner.worker.work(claimed, since, interrupt).await;
-                drop(listed);
+                drop(entry);
                 drop(permit);
                 engine.wake();
             });
@@ -220,7 +238,7 @@ impl Engine {
         self.worker().interrupts.list(run.id, run.epoch, interrupt)
     }
 
-    /// Claims what may be claimed now: from the given lanes, or from all that no pressure closes.
+    /// Claims due runs: from the given lanes, or from all lanes that pressure does not close.
     async fn claim(
         &self,
         limit: usize,
@@ -229,7 +247,7 @@ impl Engine {
         let config = &self.inner.config;
         let lanes = match lanes {
             Some(lanes) => lanes,
-            None if self.read_gauge().await.is_some() => Lanes::Begun,
+            None if self.read_gauge().await.is_some() => Lanes::Started,
             None => Lanes::All,
         };
         let since = self.clock().elapsed();
@@ -239,22 +257,25 @@ impl Engine {
         Ok((claimed, since, lanes))
     }
 
-    /// Works, one run after another, until nothing is due; answers how many claims it made. For tests and simulations, where
-    /// time stands still while the engine works.
+    /// Works on one run after another until no run is due; returns the number of claims. For tests and simulations, where the
+    /// clock stands still while the engine works.
+    ///
+    /// # Errors
+    /// When the database fails.
     pub async fn run_until_idle(&self) -> Result<usize, StoreError> {
         let mut claims = 0;
         loop {
             let (claimed, since, _) = self.claim(1, None).await?;
             let Some(claimed) = claimed.into_iter().next() else { return Ok(claims) };
             claims += 1;
-            self.carry(claimed, since).await;
+            self.run_claim(claimed, since).await;
         }
     }
 
-    /// Works on one claim in the caller's task.
-    pub(super) async fn carry(&self, claimed: Claimed, since: Duration) {
+    /// Works on one claim in the task of the caller.
+    pub(super) async fn run_claim(&self, claimed: Claimed, since: Duration) {
         let interrupt = Interrupt::default();
-        let _listed = self.list(&claimed, &interrupt);
+        let _entry = self.list(&claimed, &interrupt);
         self.inner.worker.work(claimed, since, interrupt).await;
     }
 }

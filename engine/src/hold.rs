@@ -1,23 +1,23 @@
-//! Holds: a run stopped until an operator decides, and let go on. Pure.
+//! Holds: a run is stopped until an operator decides, and resumed. Pure functions.
 
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::decide::{Next, next, step_to};
-use crate::model::{Change, Hold, NewEvent, Run, Snapshot, StepRecord, Time, Trigger};
+use crate::model::{Hold, NewEvent, Run, RunChange, Snapshot, StepRecord, Time, Trigger};
 
-/// How often a hold is mentioned again.
+/// The interval between two reminders of a hold.
 const REMIND: Duration = Duration::from_secs(24 * 3600);
 
 /// The change that stops a run until an operator decides.
-pub(super) fn hold(snapshot: &Snapshot, hold: Hold) -> Change {
-    let mut change = Change::of(Run { wait: None, ..snapshot.run.clone() });
+pub(super) fn hold(snapshot: &Snapshot, hold: Hold) -> RunChange {
+    let mut change = RunChange::of(Run { wait: None, ..snapshot.run.clone() });
     put_on_hold(&mut change, hold);
     change
 }
 
-/// A hold of the engine's own.
+/// A hold that the engine places itself, not a step.
 pub(super) fn held(class: &str, detail: String, now: Time) -> Hold {
     Hold {
         class: class.to_owned(),
@@ -28,14 +28,14 @@ pub(super) fn held(class: &str, detail: String, now: Time) -> Hold {
     }
 }
 
-/// The change that lets a held run go on. The time it was held counts neither against its deadline nor against the budget
-/// of the step it was held in: an operator who says "go on" does not mean "fail at once".
-pub(super) fn resume(snapshot: &Snapshot, now: Time) -> Change {
+/// The change that resumes a held run. The time in the hold counts neither against the deadline of the run nor against the
+/// budget of the step: without that, a run that is resumed late would fail at once.
+pub(super) fn resume(snapshot: &Snapshot, now: Time) -> RunChange {
     let phase = step_to(snapshot.run.phase, Trigger::Resume);
-    let stood = snapshot.run.hold.as_ref().map_or(Duration::ZERO, |hold| now.since(hold.since));
-    let deadline_at = snapshot.run.deadline_at.plus(stood);
+    let held_for = snapshot.run.hold.as_ref().map_or(Duration::ZERO, |hold| now.since(hold.since));
+    let deadline_at = snapshot.run.deadline_at.plus(held_for);
     let mut change =
-        Change::of(Run { phase, hold: None, next_run_at: Some(now), deadline_at, ..snapshot.run.clone() });
+        RunChange::of(Run { phase, hold: None, next_run_at: Some(now), deadline_at, ..snapshot.run.clone() });
     if let Next::Run(at) = next(snapshot)
         && let Some(record) = snapshot.record(at)
     {
@@ -44,7 +44,7 @@ pub(super) fn resume(snapshot: &Snapshot, now: Time) -> Change {
     change
 }
 
-pub(super) fn put_on_hold(change: &mut Change, hold: Hold) {
+pub(super) fn put_on_hold(change: &mut RunChange, hold: Hold) {
     let run = &mut change.run;
     run.phase = step_to(run.phase, Trigger::Hold);
     run.wait = None;

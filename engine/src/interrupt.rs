@@ -1,9 +1,9 @@
-//! Interrupting what is being worked on: which runs this engine has claimed, and how each is told to stop.
+//! Interrupts: which runs this engine has claimed, and how the worker of each is stopped.
 //!
 //! ```text
-//!  program stops   token          what may be dropped is dropped, the rest ends by itself
-//!  cancel          token, asked   no new effect is begun; a call that may not be dropped has 30 s, and as long as a
-//!                                 request it has sent may take
+//!  program stops   token               interruptible calls are dropped, all others run to their end
+//!  cancel          token, cancelled    no new effect is started; a call that may not be interrupted is dropped after the
+//!                                      cancel grace and the deadline of the last request that it sent
 //! ```
 
 use std::collections::HashMap;
@@ -15,34 +15,34 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::RunId;
 
-/// How long a call that may not be interrupted goes on after a cancel, beyond a request it has sent already.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a call that may not be interrupted continues after a cancel. A request it has sent may extend this.
+pub(super) const CANCEL_GRACE: Duration = Duration::from_secs(30);
 
-/// How one claim is told to stop.
+/// Stops the worker of one claim.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt {
     pub(super) token: CancellationToken,
-    asked: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
 }
 
 impl Interrupt {
     pub(super) fn new(token: CancellationToken) -> Self {
-        Self { token, asked: Arc::default() }
+        Self { token, cancelled: Arc::default() }
     }
 
-    /// Whether the run's end was asked for, and not only that of the program.
-    pub(super) fn asked(&self) -> bool {
-        self.asked.load(Ordering::SeqCst)
+    /// Whether the run was cancelled. `false` when only the program stops.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
     }
 
-    fn ask(&self) {
-        self.asked.store(true, Ordering::SeqCst);
+    fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
         self.token.cancel();
     }
 }
 
-/// The claims of this engine. The epoch tells two claims of one run apart, so that the end of the first does not unlist the
-/// second.
+/// The claims of this engine. The epoch tells two claims of one run apart, so that the end of the first claim does not remove
+/// the entry of the second.
 #[derive(Clone, Default)]
 pub(super) struct Interrupts(Arc<Mutex<HashMap<RunId, (i64, Interrupt)>>>);
 
@@ -51,26 +51,26 @@ impl Interrupts {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Interrupts the step a run is in, if this engine works on it.
-    pub(super) fn ask(&self, run: RunId) {
+    /// Interrupts the step of a cancelled run, if this engine works on the run.
+    pub(super) fn interrupt(&self, run: RunId) {
         if let Some((_, interrupt)) = self.map().get(&run) {
-            interrupt.ask();
+            interrupt.cancel();
         }
     }
 
-    /// How many runs are being worked on.
+    /// The number of runs that this engine works on.
     pub(super) fn len(&self) -> usize {
         self.map().len()
     }
 
-    /// Lists a claim until what is answered goes.
+    /// Lists a claim until the returned entry is dropped.
     pub(super) fn list(&self, id: RunId, epoch: i64, interrupt: &Interrupt) -> ClaimEntry {
         self.map().insert(id, (epoch, interrupt.clone()));
         ClaimEntry { all: self.clone(), id, epoch }
     }
 }
 
-/// A listed claim; takes itself off the list, also when its worker panics.
+/// A listed claim. Dropping it removes it from the list, also when the worker panics.
 pub(super) struct ClaimEntry {
     all: Interrupts,
     id: RunId,

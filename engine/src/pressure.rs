@@ -1,5 +1,5 @@
-//! Back-pressure: while the controller itself is short of something, nothing new begins. What has begun goes on: ending jobs
-//! is what makes room.
+//! Pressure: while the controller is short of disk space or storage, no run starts. Runs that have started continue, because
+//! ending them frees the resource.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use async_trait::async_trait;
 use super::dispatcher::Engine;
 use crate::model::{NewEvent, Pressure};
 
-/// How long a look counts.
+/// How long a reading is valid.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Sees whether the controller itself is short of something.
+/// Reads whether the controller is short of a resource.
 #[async_trait]
 pub trait PressureGauge: Send + Sync {
-    /// What it is short of right now.
+    /// What the controller is short of now; `None` when it is short of nothing.
     async fn read(&self) -> Option<Pressure>;
 }
 
-/// The last look.
+/// The gauge with its last reading.
 #[derive(Default)]
 pub(super) struct PressureCache {
     gauge: OnceLock<Arc<dyn PressureGauge>>,
@@ -28,7 +28,7 @@ pub(super) struct PressureCache {
 
 impl PressureCache {
     pub(super) fn set(&self, gauge: Arc<dyn PressureGauge>) {
-        // The first one stays: an engine has one.
+        // An engine has one gauge: the first one stays.
         let _first = self.gauge.set(gauge);
     }
 
@@ -42,23 +42,23 @@ impl PressureCache {
 }
 
 impl Engine {
-    /// Keeps anything new from beginning while a gauge shows pressure.
+    /// Installs a gauge: while it shows pressure, no run starts.
     pub fn gauge(&self, gauge: Arc<dyn PressureGauge>) {
-        self.pressed().set(gauge);
+        self.pressure_cache().set(gauge);
     }
 
-    /// What the controller is short of, as last seen.
+    /// What the controller is short of, by the last reading.
     pub fn pressure(&self) -> Option<Pressure> {
-        self.pressed().now()
+        self.pressure_cache().now()
     }
 
-    /// Looks again if the last look was a while ago; a change is an event.
+    /// Reads the gauge when the last reading is no longer valid, and logs a change as an event.
     pub(super) async fn read_gauge(&self) -> Option<Pressure> {
-        let pressed = self.pressed();
-        let gauge = pressed.gauge.get()?;
+        let cache = self.pressure_cache();
+        let gauge = cache.gauge.get()?;
         let elapsed = self.clock().elapsed();
-        let (looked, before) = pressed.last().clone();
-        if looked.is_some_and(|looked| elapsed.saturating_sub(looked) < EVERY) {
+        let (read_at, before) = cache.last().clone();
+        if read_at.is_some_and(|read_at| elapsed.saturating_sub(read_at) < EVERY) {
             return before;
         }
         let seen = gauge.read().await;
@@ -68,21 +68,21 @@ impl Engine {
             }
             (seen, _) => seen,
         };
-        *pressed.last() = (Some(elapsed), seen.clone());
+        *cache.last() = (Some(elapsed), seen.clone());
         let event = match (&before, &seen) {
             (before, Some(seen)) if before.as_ref().is_none_or(|before| before.name != seen.name) => {
-                let message = format!("no job begins for now: {}", seen.detail);
+                let message = format!("no job starts until the shortage ends: {}", seen.detail);
                 NewEvent::warn("controller.pressure", message).with(serde_json::json!(seen))
             }
             (Some(before), None) => NewEvent::info(
                 "controller.pressure-ended",
-                format!("{} is no longer short: jobs begin again", before.name),
+                format!("{} is no longer short: jobs start again", before.name),
             ),
             _ => return seen,
         };
         if let Err(error) = self.store().append(None, None, vec![event], self.clock().now()).await {
-            // A full disk is what this is about: the gate stands without its event.
-            tracing::warn!(error = %crate::model::error_chain(&error), "the controller is under pressure and could not write it down");
+            // The shortage can be a full disk, on which no event can be written. The gate closes without it.
+            tracing::warn!(error = %crate::model::error_chain(&error), "the controller is under pressure and could not store the event");
         }
         seen
     }

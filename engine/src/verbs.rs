@@ -1,9 +1,9 @@
-//! Operator verbs: signals checked by a pure table of (phase, verb).
+//! Operator verbs, and the table of phases that allow each of them.
 //!
 //! ```text
 //!             queued  running  waiting  held  unwinding  finishing  ended
-//!   cancel      yes     yes      yes     yes     no          no       no     (already ending: nothing to cancel, unless
-//!                                                                             it was cancelled: then asking again is fine)
+//!   cancel      yes     yes      yes     yes     no          no       no     (a run with outcome cancelled accepts it
+//!                                                                             again: nothing changes)
 //!   hold        yes     no       yes      no     no          no       no
 //!   resume      no      no       no      yes     no          no       no
 //! ```
@@ -11,20 +11,20 @@
 use serde_json::{Value, json};
 
 use super::class;
-use super::decide::{self, Circumstances};
+use super::decide::{self, DecisionContext};
 use super::hold;
-use super::workflow::{StepReport, Verdict};
-use crate::model::{Change, Failure, NewEvent, Outcome, Phase, Signal, Snapshot, StepRecord, Time};
+use super::workflow::{StepOutcome, StepReport};
+use crate::model::{Failure, NewEvent, Outcome, Phase, RunChange, Signal, Snapshot, StepRecord, Time};
 use crate::store::CANCEL;
 
-/// What an operator can ask of a run.
+/// What an operator can request for a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// End it; clean up.
+    /// End the run and clean up.
     Cancel,
-    /// Stop it until somebody decides.
+    /// Stop the run until an operator decides.
     Hold,
-    /// Let a held one go on.
+    /// Continue a held run.
     Resume,
 }
 
@@ -38,7 +38,7 @@ impl Verb {
         }
     }
 
-    /// Whether the verb means something in this phase.
+    /// Whether a run in this phase accepts the verb.
     pub fn allowed(self, phase: Phase) -> bool {
         match self {
             Self::Cancel => phase.is_forward(),
@@ -48,23 +48,23 @@ impl Verb {
     }
 }
 
-/// Why a verb was not carried out.
+/// Why a verb was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbRefused {
     /// There is no such run.
     #[error("there is no such run")]
     NoRun,
-    /// It means nothing in this phase.
+    /// A run in this phase does not accept the verb.
     #[error("cannot {} a run that is {}", verb.as_str(), phase.as_str())]
     NotNow {
         /// The verb.
         verb: Verb,
-        /// Where the run is.
+        /// The phase of the run.
         phase: Phase,
     },
 }
 
-/// The signal that carries a cancel.
+/// The signal of a cancel.
 pub(super) fn cancel_signal(actor: &str, reason: &str, now: Time) -> Signal {
     Signal {
         name: CANCEL.to_owned(),
@@ -75,26 +75,27 @@ pub(super) fn cancel_signal(actor: &str, reason: &str, now: Time) -> Signal {
     }
 }
 
-/// Whether an operator asked for the end, and the end is not begun.
+/// Whether a cancel was requested for a run that is not ending yet.
 pub(super) fn cancel_pending(snapshot: &Snapshot) -> bool {
     snapshot.run.phase.is_forward() && request(snapshot).is_some()
 }
 
-/// The change that ends a run because an operator asked for it.
-pub(super) fn cancelled(snapshot: &Snapshot, circumstances: &Circumstances<'_>) -> Change {
-    marked(decide::conclude(snapshot, Outcome::Cancelled, Some(failure(snapshot)), circumstances), snapshot)
+/// The change that ends a cancelled run between two steps.
+pub(super) fn cancelled(snapshot: &Snapshot, context: &DecisionContext<'_>) -> RunChange {
+    with_cancel(decide::conclude(snapshot, Outcome::Cancelled, Some(failure(snapshot)), context), snapshot)
 }
 
-/// The same while a step was at work: what it found and did is kept, whatever it concluded.
+/// The change that ends a cancelled run after a step has reported. The output and effects of the step are kept, whatever its
+/// outcome was.
 pub(super) fn cancelled_during_step(
     snapshot: &Snapshot,
     record: &StepRecord,
     report: &StepReport,
-    circumstances: &Circumstances<'_>,
-) -> Change {
+    context: &DecisionContext<'_>,
+) -> RunChange {
     let report =
-        StepReport { verdict: Verdict::Fail(failure(snapshot)), children: Vec::new(), ..report.clone() };
-    marked(decide::after(snapshot, record, &report, circumstances), snapshot)
+        StepReport { outcome: StepOutcome::Fail(failure(snapshot)), children: Vec::new(), ..report.clone() };
+    with_cancel(decide::apply_report(snapshot, record, &report, context), snapshot)
 }
 
 fn request(snapshot: &Snapshot) -> Option<&Signal> {
@@ -103,39 +104,39 @@ fn request(snapshot: &Snapshot) -> Option<&Signal> {
 
 fn failure(snapshot: &Snapshot) -> Failure {
     let payload = request(snapshot).map(|signal| &signal.payload);
-    let said = |key: &str| {
+    let text_of = |key: &str| {
         payload.and_then(|payload| payload.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let reason = said("reason");
+    let reason = text_of("reason");
     Failure {
         class: class::CANCELLED.to_owned(),
         step: snapshot.run.step.clone().unwrap_or_else(|| "queued".to_owned()),
         summary: if reason.is_empty() {
-            format!("cancelled by {}", said("by"))
+            format!("cancelled by {}", text_of("by"))
         } else {
-            format!("cancelled by {}: {reason}", said("by"))
+            format!("cancelled by {}: {reason}", text_of("by"))
         },
-        evidence: None,
-        next_action: "create a new job when the server should be installed after all".to_owned(),
+        detail: None,
+        next_action: "create a new job if it is still needed".to_owned(),
     }
 }
 
-fn marked(mut change: Change, snapshot: &Snapshot) -> Change {
+fn with_cancel(mut change: RunChange, snapshot: &Snapshot) -> RunChange {
     change.run.cancel_requested_at =
         change.run.cancel_requested_at.or(request(snapshot).map(|signal| signal.received_at));
     change.consumed.push((CANCEL.to_owned(), String::new()));
     change
 }
 
-/// The change of a hold asked for by an operator.
-pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> Change {
+/// The change of a hold that an operator requested.
+pub(super) fn held(snapshot: &Snapshot, actor: &str, reason: &str, now: Time) -> RunChange {
     let detail =
         if reason.is_empty() { format!("held by {actor}") } else { format!("held by {actor}: {reason}") };
     hold::hold(snapshot, hold::held("operator", detail, now))
 }
 
-/// The change of a resume.
-pub(super) fn resumed(snapshot: &Snapshot, actor: &str, now: Time) -> Change {
+/// The change of a resume that an operator requested.
+pub(super) fn resumed(snapshot: &Snapshot, actor: &str, now: Time) -> RunChange {
     let mut change = hold::resume(snapshot, now);
     change.events.push(NewEvent::info("run.resumed", format!("resumed by {actor}")).by(actor));
     change

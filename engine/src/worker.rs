@@ -1,10 +1,10 @@
-//! One worker: carries a claimed run from step to step until it parks, ends, or belongs to somebody else.
+//! The worker: executes the steps of one claimed run until the run is parked or ends, or the lease is lost.
 //!
 //! ```text
-//!   claimed -> [deadline? cancel? unknown step?] -> intent on disk -> step.run -> decide -> commit
+//!   claimed -> [cancel? deadline? unknown step?] -> intent durable -> step.run -> decide -> commit
 //!      ^                                                                              |
-//!      +------------------------- Applied, lease kept --------------------------------+--> Applied, lease given back
-//!      decide again <------------ Moved                                               +--> Lost: stop
+//!      +------------------------- Continue: lease kept -------------------------------+--> Released: parked or ended
+//!      decide again <------------ Conflict: the row has changed                       +--> LeaseLost: stop
 //! ```
 
 use std::panic::AssertUnwindSafe;
@@ -16,40 +16,40 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::class;
-use super::decide::{self, Circumstances, Next};
+use super::decide::{self, DecisionContext, Next};
 use super::hold;
 use super::interrupt::{Interrupt, Interrupts};
 use super::verbs;
 use super::workflow::{
-    AfterCommit, Foreign, Kind, LeaseGuard, LeaseLost, Order, Step, StepContext, StepPolicy, StepReport,
-    Verdict, WorkflowRegistry,
+    AfterCommit, ChildRequest, LeaseGuard, LeaseLost, Step, StepContext, StepOutcome, StepPolicy, StepReport,
+    UnknownWorkflow, Workflow, WorkflowRegistry,
 };
 use crate::model::{
-    Chance, Change, Clock, Failure, Hold, NewEvent, NewRun, Outcome, Position, Run, RunId, Snapshot,
+    Clock, Failure, Hold, IdSource, NewEvent, NewRun, Outcome, Position, Run, RunChange, RunId, Snapshot,
     StepRecord,
 };
 use crate::store::{Claimed, Committed, Store, StoreError};
 
-/// How often one change is decided again because the row moved. Every move is a signal, an operator or a projection; more
-/// than this in a row is somebody hammering, and the run is then left to its lease.
-const MOVES: u32 = 64;
+/// How often one change is decided again because the row has changed. Signals and operators change the row. After this many
+/// conflicts the worker gives up, and the run is taken over when its lease has expired.
+const MAX_CONFLICTS: u32 = 64;
 
-/// What a worker needs.
+/// Executes the steps of claimed runs.
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) store: Store,
-    pub(super) kinds: WorkflowRegistry,
+    pub(super) workflows: WorkflowRegistry,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) ttl: Duration,
     pub(super) grace: Duration,
     pub(super) queues: Arc<[String]>,
-    pub(super) chance: Arc<dyn Chance>,
+    pub(super) id_source: Arc<dyn IdSource>,
     pub(super) interrupts: Interrupts,
-    /// How long a step that may not be interrupted goes on after a cancel.
-    pub(super) patience: Duration,
+    /// How long a step that may not be interrupted continues after a cancel.
+    pub(super) cancel_grace: Duration,
 }
 
-/// Writes a step's checkpoints.
+/// Writes the checkpoints of one step.
 pub(super) struct Checkpoint {
     worker: Worker,
     run: Run,
@@ -57,15 +57,15 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    pub(super) async fn write(&self, evidence: Value, lease: &LeaseGuard) -> Result<(), LeaseLost> {
+    pub(super) async fn write(&self, output: Value, lease: &LeaseGuard) -> Result<(), LeaseLost> {
         let record = {
             let mut record = self.record.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            record.evidence = evidence;
+            record.output = output;
             record.epoch = self.run.epoch;
             record.clone()
         };
         let since = self.worker.clock.elapsed();
-        let run = self.worker.renewed(&self.run);
+        let run = self.worker.with_renewed_lease(&self.run);
         match self.worker.store.progress(run, record, self.worker.clock.now()).await {
             Ok(true) => {
                 lease.renewed(since, self.worker.ttl);
@@ -80,83 +80,87 @@ impl Checkpoint {
     }
 }
 
-/// What became of a commit.
-enum Then {
-    /// The lease is kept: go on from here.
-    GoOn(Arc<Snapshot>),
-    /// Nothing was written; the run has moved and what is to be done with it is to be seen again.
-    Again(Arc<Snapshot>),
-    /// A child could not be made; nothing was written.
-    Refused(Arc<Snapshot>, Option<RunId>),
-    /// Parked or ended.
-    Over,
-    /// Another's; nothing was written.
-    Lost,
+/// The outcome of a commit.
+enum CommitOutcome {
+    /// The change is durable and the lease is kept: the worker continues with this snapshot.
+    Continue(Arc<Snapshot>),
+    /// Nothing was written: the row has changed and needs another action. The worker starts over with this snapshot.
+    Conflict(Arc<Snapshot>),
+    /// Nothing was written: a child run could not be created. With the holder of the lock, if a lock is the reason.
+    ChildRefused(Arc<Snapshot>, Option<RunId>),
+    /// The change is durable and the lease is given back: the run is parked or has ended.
+    Released,
+    /// Nothing was written: another worker has the lease.
+    LeaseLost,
 }
 
 impl Worker {
-    /// Works on a claimed run until it needs no worker.
+    /// Works on a claimed run until the lease is given back or lost.
     pub(super) async fn work(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
         let id = claimed.snapshot.run.id;
         let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
         let mut reentered = true;
         let mut snapshot = Arc::new(claimed.snapshot);
         loop {
-            let took = match self.one(&snapshot, reentered, &lease, &interrupt).await {
-                // Interrupted between two steps: the next claim begins with a token of its own, or nobody claims.
-                Ok(Then::GoOn(next)) if interrupt.token.is_cancelled() => self.give_back(&next, &lease).await,
-                took => took,
+            let result = match self.run_once(&snapshot, reentered, &lease, &interrupt).await {
+                // Interrupted between two steps. This token stays cancelled, so only a new claim can run the next step.
+                Ok(CommitOutcome::Continue(next)) if interrupt.token.is_cancelled() => {
+                    self.release_lease(&next, &lease).await
+                }
+                result => result,
             };
-            match took {
-                Ok(Then::GoOn(next)) => {
+            match result {
+                Ok(CommitOutcome::Continue(next)) => {
                     snapshot = next;
                     reentered = false;
                 }
-                Ok(Then::Again(next)) => snapshot = next,
-                Ok(Then::Over | Then::Lost | Then::Refused(..)) => return,
+                Ok(CommitOutcome::Conflict(next)) => snapshot = next,
+                Ok(CommitOutcome::Released | CommitOutcome::LeaseLost | CommitOutcome::ChildRefused(..)) => {
+                    return;
+                }
                 Err(error) => {
-                    // The lease runs out and somebody takes over; until then the database may have healed.
-                    tracing::error!(run = %id, error = %crate::model::error_chain(&error), "a run could not be carried on");
+                    // The lease expires and a worker takes the run over. The database may work again by then.
+                    tracing::error!(run = %id, error = %crate::model::error_chain(&error), "the database failed; the run continues after its lease has expired");
                     return;
                 }
             }
         }
     }
 
-    /// One round: what is to be done next, doing it, and committing what follows.
-    async fn one(
+    /// Decides what the run needs next, does it, and commits the result.
+    async fn run_once(
         &self,
         snapshot: &Arc<Snapshot>,
         reentered: bool,
         lease: &LeaseGuard,
         interrupt: &Interrupt,
-    ) -> Result<Then, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         let run = &snapshot.run;
         let now = self.clock.now();
-        let Some(kind) = self.kinds.get(&run.kind).cloned() else {
-            return self.foreign(snapshot, lease).await;
+        let Some(workflow) = self.workflows.get(&run.workflow).cloned() else {
+            return self.hold_unknown_workflow(snapshot, lease).await;
         };
         if verbs::cancel_pending(snapshot) {
             return self
-                .commit(snapshot, lease, &mut |snapshot| Some(self.cancelled(&*kind, snapshot)))
+                .commit(snapshot, lease, &mut |snapshot| Some(self.cancelled(&*workflow, snapshot)))
                 .await;
         }
-        if self.past_deadline(&*kind, snapshot) {
+        if self.past_deadline(&*workflow, snapshot) {
             return self
                 .unless_cancelled(snapshot, lease, &mut |snapshot| {
-                    self.past_deadline(&*kind, snapshot).then(|| self.deadline(&*kind, snapshot))
+                    self.past_deadline(&*workflow, snapshot).then(|| self.deadline(&*workflow, snapshot))
                 })
                 .await;
         }
-        if run.phase.is_forward() && run.kind_version != kind.version() {
+        if run.phase.is_forward() && run.workflow_version != workflow.version() {
             let detail = format!(
-                "its plan was made by version {} of {:?} and this program has version {}; cancel it and create it again, or \
-                 start the program that made it",
-                run.kind_version,
-                run.kind,
-                kind.version()
+                "the plan was made by version {} of the workflow {:?} and this program has version {}; cancel the run and \
+                 create it again, or start the version of the program that created it",
+                run.workflow_version,
+                run.workflow,
+                workflow.version()
             );
-            return self.hold(snapshot, lease, hold::held("kind_version", detail, now)).await;
+            return self.hold(snapshot, lease, hold::held("workflow_version", detail, now)).await;
         }
         let (at, undo) = match decide::next(snapshot) {
             Next::Run(at) => (at, false),
@@ -164,26 +168,27 @@ impl Worker {
             Next::StageCompleted => {
                 return self
                     .commit(snapshot, lease, &mut |snapshot| {
-                        Some(decide::stage_completed(snapshot, &self.circumstances(&*kind, None)))
+                        Some(decide::stage_completed(snapshot, &self.decision_context(&*workflow, None)))
                     })
                     .await;
             }
         };
-        let Some(step) = decide::instance(snapshot, at).and_then(|instance| kind.step(&instance.name)) else {
-            return self.unknown_step(snapshot, at, &*kind, lease).await;
+        let Some(step) = decide::instance(snapshot, at).and_then(|instance| workflow.step(&instance.name))
+        else {
+            return self.hold_unknown_step(snapshot, at, &*workflow, lease).await;
         };
         let Some(record) = snapshot.record(at).cloned() else {
-            return self.announce(snapshot, at, lease).await;
+            return self.record_intent(snapshot, at, lease).await;
         };
-        self.carry_out(snapshot, &*kind, &*step, record, reentered, undo, lease, interrupt).await
+        self.run_step(snapshot, &*workflow, &*step, record, reentered, undo, lease, interrupt).await
     }
 
-    /// Whether the stage's time is over. What was told in time and not yet looked at comes first, but for a run that never
-    /// began: that one is not started any more.
-    fn past_deadline(&self, kind: &dyn Kind, snapshot: &Snapshot) -> bool {
-        let waiting_is_over = !snapshot.steps.is_empty() && decide::told(snapshot);
-        let always = matches!(decide::next(snapshot), Next::Run(at) if decide::always(snapshot, at, kind));
-        self.clock.now() >= snapshot.run.deadline_at && !waiting_is_over && !always
+    /// Whether the deadline of the stage has passed and ends the stage. A signal that the run waits for and that arrived before
+    /// the claim is acted on first. Such a signal does not start a run that has not started.
+    fn past_deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> bool {
+        let signalled = !snapshot.steps.is_empty() && decide::has_pending_signal(snapshot);
+        let exempt = matches!(decide::next(snapshot), Next::Run(at) if decide::runs_past_deadline(snapshot, at, workflow));
+        self.clock.now() >= snapshot.run.deadline_at && !signalled && !exempt
     }
 
     async fn hold(
@@ -191,42 +196,49 @@ impl Worker {
         snapshot: &Arc<Snapshot>,
         lease: &LeaseGuard,
         held: Hold,
-    ) -> Result<Then, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         self.unless_cancelled(snapshot, lease, &mut |snapshot| Some(hold::hold(snapshot, held.clone()))).await
     }
 
-    /// A run of a workflow this program does not know: an operator decides, and may end it without any cleanup.
-    async fn foreign(&self, snapshot: &Arc<Snapshot>, lease: &LeaseGuard) -> Result<Then, StoreError> {
+    /// Holds a run of a workflow that this program does not know. An operator may cancel it; it then ends without cleanup.
+    async fn hold_unknown_workflow(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        lease: &LeaseGuard,
+    ) -> Result<CommitOutcome, StoreError> {
         let now = self.clock.now();
         if snapshot.run.phase.is_forward() && !verbs::cancel_pending(snapshot) {
-            let kind = &snapshot.run.kind;
-            let detail =
-                format!("this program does not know the workflow {kind:?}; start the one that made it");
-            return self.hold(snapshot, lease, hold::held("unknown_kind", detail, now)).await;
+            let workflow = &snapshot.run.workflow;
+            let detail = format!(
+                "this program does not know the workflow {workflow:?}; start the version that created the run"
+            );
+            return self.hold(snapshot, lease, hold::held("unknown_workflow", detail, now)).await;
         }
         self.commit(snapshot, lease, &mut |snapshot| {
-            let circumstances = self.circumstances(&Foreign, None);
+            let decision = self.decision_context(&UnknownWorkflow, None);
             Some(match snapshot.run.phase.is_forward() {
-                true => verbs::cancelled(snapshot, &circumstances),
-                false => decide::abort_finish(snapshot, &circumstances),
+                true => verbs::cancelled(snapshot, &decision),
+                false => decide::abort_finish(snapshot, &decision),
             })
         })
         .await
     }
 
-    /// A step this version does not know: on the way forward an operator decides; afterwards it is left undone and said so,
-    /// because cleaning up has an end.
-    async fn unknown_step(
+    /// Holds a run at a step that this version does not know. In undo and the finish list the step fails instead, with an
+    /// event, because cleanup must end.
+    async fn hold_unknown_step(
         &self,
         snapshot: &Arc<Snapshot>,
         at: Position,
-        kind: &dyn Kind,
+        workflow: &dyn Workflow,
         lease: &LeaseGuard,
-    ) -> Result<Then, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         let now = self.clock.now();
         let name = decide::instance(snapshot, at).map_or("", |instance| &*instance.name);
-        let detail =
-            format!("this version does not know the step {name:?} at place {} of the plan", at.index);
+        let detail = format!(
+            "this version of the program does not know the step {name:?} at index {} of the plan",
+            at.index
+        );
         if snapshot.run.phase.is_forward() {
             return self.hold(snapshot, lease, hold::held("unknown_step", detail, now)).await;
         }
@@ -234,26 +246,26 @@ impl Worker {
             class: class::INTERNAL.to_owned(),
             step: name.to_owned(),
             summary: detail,
-            evidence: None,
-            next_action: "do by hand what the step would have done".to_owned(),
+            detail: None,
+            next_action: "do the work of the step by hand".to_owned(),
         };
         self.commit(snapshot, lease, &mut |snapshot| {
             let record = snapshot.record(at).cloned().or_else(|| decide::intent(snapshot, at, now))?;
             let report = StepReport::fail(failure.clone());
-            Some(decide::after(snapshot, &record, &report, &self.circumstances(kind, None)))
+            Some(decide::apply_report(snapshot, &record, &report, &self.decision_context(workflow, None)))
         })
         .await
     }
 
-    /// Writes the intent of a step before it runs.
-    async fn announce(
+    /// Writes the intent of a step durably before the step runs.
+    async fn record_intent(
         &self,
         snapshot: &Arc<Snapshot>,
         at: Position,
         lease: &LeaseGuard,
-    ) -> Result<Then, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         self.commit(snapshot, lease, &mut |snapshot| {
-            let mut change = Change::of(snapshot.run.clone());
+            let mut change = RunChange::of(snapshot.run.clone());
             change.run.wait = None;
             change.steps.extend(decide::intent(snapshot, at, self.clock.now()));
             change.run.step = change.steps.first().map(|record| record.name.clone());
@@ -262,28 +274,29 @@ impl Worker {
         .await
     }
 
+    /// Calls a step and commits what follows from its report.
     #[expect(
         clippy::too_many_arguments,
-        reason = "the circumstances of one call, named; a struct would only repeat them"
+        reason = "each argument is one fact of the call; a struct would only repeat the names"
     )]
-    async fn carry_out(
+    async fn run_step(
         &self,
         snapshot: &Arc<Snapshot>,
-        kind: &dyn Kind,
+        workflow: &dyn Workflow,
         step: &dyn Step,
         record: StepRecord,
         reentered: bool,
         undo: bool,
         lease: &LeaseGuard,
         interrupt: &Interrupt,
-    ) -> Result<Then, StoreError> {
-        let policy = kind.policy(&record.name, snapshot);
+    ) -> Result<CommitOutcome, StoreError> {
+        let policy = workflow.policy(&record.name, snapshot);
         let shared = Arc::new(Mutex::new(record.clone()));
         let context = StepContext {
             snapshot: Arc::clone(snapshot),
             record,
             reentered,
-            waited: snapshot.run.wait.clone(),
+            previous_wait: snapshot.run.wait.clone(),
             clock: Arc::clone(&self.clock),
             lease: lease.clone(),
             cancel: interrupt.token.clone(),
@@ -294,51 +307,57 @@ impl Worker {
             },
         };
         let Some(mut report) = self.call(step, &context, undo, policy, interrupt).await else {
-            // Stopped from outside: nothing is concluded, the lease is simply given back for the next owner.
-            return self.give_back(snapshot, lease).await;
+            // The call was dropped: it has no outcome, and the lease is given back.
+            return self.release_lease(snapshot, lease).await;
         };
-        if let (Verdict::Wait(request), Some(within)) = (&mut report.verdict, policy.wait) {
+        if let (StepOutcome::Wait(request), Some(within)) = (&mut report.outcome, policy.wait) {
             request.within = within;
         }
         let record = shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let then = self
+        let outcome = self
             .commit(snapshot, lease, &mut |now| {
-                let circumstances = self.circumstances(kind, Some(policy));
-                let report = decide::in_time(now, &record, &report, step, circumstances.now);
-                if verbs::cancel_pending(now) && !matches!(report.verdict, Verdict::Done | Verdict::Skipped) {
-                    return Some(verbs::cancelled_during_step(now, &record, &report, &circumstances));
+                let decision = self.decision_context(workflow, Some(policy));
+                let report = decide::enforce_wait_deadline(now, &record, &report, step, decision.now);
+                if verbs::cancel_pending(now)
+                    && !matches!(report.outcome, StepOutcome::Done | StepOutcome::Skipped)
+                {
+                    return Some(verbs::cancelled_during_step(now, &record, &report, &decision));
                 }
                 let mut change = match self.children(now, &record, &report) {
                     Ok(children) => {
-                        Change { children, ..decide::after(now, &record, &report, &circumstances) }
+                        RunChange { children, ..decide::apply_report(now, &record, &report, &decision) }
                     }
-                    Err(failure) => decide::after(now, &record, &failing(&report, *failure), &circumstances),
+                    Err(failure) => {
+                        decide::apply_report(now, &record, &into_failure(&report, *failure), &decision)
+                    }
                 };
-                decide::notice(&mut change, now, snapshot, circumstances.now);
+                decide::wake_if_signalled(&mut change, now, snapshot, decision.now);
                 Some(change)
             })
             .await?;
-        let then = match then {
-            Then::Refused(snapshot, holder) => {
-                let failing = failing(&report, refused(&record, holder));
+        let outcome = match outcome {
+            CommitOutcome::ChildRefused(snapshot, holder) => {
+                let failing = into_failure(&report, child_refused(&record, holder));
                 self.commit(&snapshot, lease, &mut |now| {
-                    let circumstances = self.circumstances(kind, Some(policy));
+                    let decision = self.decision_context(workflow, Some(policy));
                     Some(match verbs::cancel_pending(now) {
-                        true => verbs::cancelled_during_step(now, &record, &failing, &circumstances),
-                        false => decide::after(now, &record, &failing, &circumstances),
+                        true => verbs::cancelled_during_step(now, &record, &failing, &decision),
+                        false => decide::apply_report(now, &record, &failing, &decision),
                     })
                 })
                 .await?
             }
-            then => then,
+            outcome => outcome,
         };
-        if let (Then::GoOn(_) | Then::Over, Some(AfterCommit(tell))) = (&then, &report.then) {
-            tell();
+        if let (CommitOutcome::Continue(_) | CommitOutcome::Released, Some(AfterCommit(call))) =
+            (&outcome, &report.then)
+        {
+            call();
         }
-        Ok(then)
+        Ok(outcome)
     }
 
-    /// The runs a step orders, made by their own kinds.
+    /// The child runs that a step requests, made by their own workflows.
     fn children(
         &self,
         snapshot: &Snapshot,
@@ -348,9 +367,9 @@ impl Worker {
         report
             .children
             .iter()
-            .map(|(kind, key, input)| {
-                let name = format!("{}/{}/{kind}/{key}", record.name, record.key);
-                let order = Order {
+            .map(|(workflow, key, input)| {
+                let name = format!("{}/{}/{workflow}/{key}", record.name, record.key);
+                let request = ChildRequest {
                     id: RunId(Uuid::new_v5(&snapshot.run.id.0, name.as_bytes())),
                     parent: (snapshot.run.id, snapshot.run.root),
                     input: input.clone(),
@@ -362,30 +381,32 @@ impl Worker {
                         class: class::INTERNAL.to_owned(),
                         step: record.name.clone(),
                         summary,
-                        evidence: None,
-                        next_action: "see the input of this run".to_owned(),
+                        detail: None,
+                        next_action: "check the input of this run".to_owned(),
                     })
                 };
-                let kind =
-                    self.kinds.get(kind).ok_or_else(|| refused(format!("unknown workflow {kind:?}")))?;
-                kind.prepare(order).map_err(|refusal| refused(refusal.to_string()))
+                let workflow = self
+                    .workflows
+                    .get(workflow)
+                    .ok_or_else(|| refused(format!("unknown workflow {workflow:?}")))?;
+                workflow.prepare_child(request).map_err(|refusal| refused(refusal.to_string()))
             })
             .collect()
     }
 
-    /// Commits what `decide` makes of the run, deciding again as often as the row moves. `decide` answers `None` when the run
-    /// as it is now asks for something else altogether.
+    /// Commits the change that `decide` returns, and decides again as often as the row changes meanwhile. `decide` returns
+    /// `None` when the current run needs another action.
     async fn commit(
         &self,
         snapshot: &Arc<Snapshot>,
         lease: &LeaseGuard,
-        decide: &mut (dyn FnMut(&Snapshot) -> Option<Change> + Send),
-    ) -> Result<Then, StoreError> {
+        decide: &mut (dyn FnMut(&Snapshot) -> Option<RunChange> + Send),
+    ) -> Result<CommitOutcome, StoreError> {
         let mut snapshot = Arc::clone(snapshot);
-        for _ in 0..MOVES {
-            let Some(mut change) = decide(&snapshot) else { return Ok(Then::Again(snapshot)) };
+        for _ in 0..MAX_CONFLICTS {
+            let Some(mut change) = decide(&snapshot) else { return Ok(CommitOutcome::Conflict(snapshot)) };
             if change.run.lease.is_some() {
-                change.run = self.renewed(&change.run);
+                change.run = self.with_renewed_lease(&change.run);
             }
             let change = Arc::new(change);
             let since = self.clock.elapsed();
@@ -393,31 +414,37 @@ impl Worker {
             match self.store.commit(Arc::clone(&change), expected, self.clock.now()).await? {
                 Committed::Applied(run) if run.lease.is_some() => {
                     lease.renewed(since, self.ttl);
-                    return Ok(Then::GoOn(Arc::new(apply(&snapshot, *run, Arc::unwrap_or_clone(change)))));
+                    return Ok(CommitOutcome::Continue(Arc::new(apply(
+                        &snapshot,
+                        *run,
+                        Arc::unwrap_or_clone(change),
+                    ))));
                 }
                 Committed::Applied(run) => {
                     if run.outcome == Some(Outcome::Cancelled) && snapshot.run.phase.is_forward() {
                         self.interrupt_children(&[run.id]).await;
                     }
-                    return Ok(Then::Over);
+                    return Ok(CommitOutcome::Released);
                 }
-                Committed::Lost => return Ok(Then::Lost),
+                Committed::Lost => return Ok(CommitOutcome::LeaseLost),
                 Committed::Moved(now) => snapshot = Arc::new(*now),
-                Committed::ChildRefused { holder } => return Ok(Then::Refused(snapshot, Some(holder))),
-                Committed::ChildUnknownServer => return Ok(Then::Refused(snapshot, None)),
+                Committed::ChildRefused { holder } => {
+                    return Ok(CommitOutcome::ChildRefused(snapshot, Some(holder)));
+                }
+                Committed::ChildUnknownServer => return Ok(CommitOutcome::ChildRefused(snapshot, None)),
             }
         }
-        tracing::error!(run = %snapshot.run.id, "the run moved too often to commit; its lease decides");
-        Ok(Then::Lost)
+        tracing::error!(run = %snapshot.run.id, "the run changed too often to commit; it continues after its lease has expired");
+        Ok(CommitOutcome::LeaseLost)
     }
 
-    /// The same, unless an operator has asked for the end meanwhile: that is then carried out instead.
+    /// Commits like [`Worker::commit`], but returns [`CommitOutcome::Conflict`] when a cancel is pending: the cancel comes first.
     async fn unless_cancelled(
         &self,
         snapshot: &Arc<Snapshot>,
         lease: &LeaseGuard,
-        decide: &mut (dyn FnMut(&Snapshot) -> Option<Change> + Send),
-    ) -> Result<Then, StoreError> {
+        decide: &mut (dyn FnMut(&Snapshot) -> Option<RunChange> + Send),
+    ) -> Result<CommitOutcome, StoreError> {
         self.commit(snapshot, lease, &mut |now| match verbs::cancel_pending(now) {
             true => None,
             false => decide(now),
@@ -425,11 +452,11 @@ impl Worker {
         .await
     }
 
-    /// Interrupts what cancelled runs have started, as far as this engine works on it; the store has told all of them.
+    /// Interrupts the children of cancelled runs that this engine works on. The store has signalled all of them already.
     pub(super) async fn interrupt_children(&self, runs: &[RunId]) {
         match self.store.cancelled_children(runs).await {
-            Ok(children) => children.into_iter().for_each(|child| self.interrupts.ask(child)),
-            // They notice at their next commit.
+            Ok(children) => children.into_iter().for_each(|child| self.interrupts.interrupt(child)),
+            // The children read the cancel at their next commit.
             Err(error) => {
                 let error = crate::model::error_chain(&error);
                 tracing::warn!(?runs, %error, "children were not interrupted");
@@ -437,83 +464,91 @@ impl Worker {
         }
     }
 
-    /// Gives the lease back. A cancel that is the reason takes effect in the same commit.
-    async fn give_back(&self, snapshot: &Arc<Snapshot>, lease: &LeaseGuard) -> Result<Then, StoreError> {
-        let kind = self.kinds.get(&snapshot.run.kind).cloned();
+    /// Gives the lease back. A pending cancel takes effect in the same commit.
+    async fn release_lease(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        lease: &LeaseGuard,
+    ) -> Result<CommitOutcome, StoreError> {
+        let workflow = self.workflows.get(&snapshot.run.workflow).cloned();
         self.commit(snapshot, lease, &mut |snapshot| {
-            let kind: &dyn Kind = kind.as_ref().map_or(&Foreign, |kind| &**kind);
-            let circumstances = Circumstances { queues: &[], ..self.circumstances(kind, None) };
+            let workflow: &dyn Workflow = workflow.as_ref().map_or(&UnknownWorkflow, |workflow| &**workflow);
+            let decision = DecisionContext { queues: &[], ..self.decision_context(workflow, None) };
             Some(if verbs::cancel_pending(snapshot) {
-                verbs::cancelled(snapshot, &circumstances)
+                verbs::cancelled(snapshot, &decision)
             } else {
-                decide::released(snapshot, circumstances.now)
+                decide::release_lease(snapshot, decision.now)
             })
         })
         .await
     }
 
-    fn cancelled(&self, kind: &dyn Kind, snapshot: &Snapshot) -> Change {
-        verbs::cancelled(snapshot, &self.circumstances(kind, None))
+    fn cancelled(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> RunChange {
+        verbs::cancelled(snapshot, &self.decision_context(workflow, None))
     }
 
-    /// The deadline of the stage has passed.
-    fn deadline(&self, kind: &dyn Kind, snapshot: &Snapshot) -> Change {
-        let circumstances = self.circumstances(kind, None);
+    /// The change of a run whose stage has passed its deadline.
+    fn deadline(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> RunChange {
+        let decision = self.decision_context(workflow, None);
         let run = &snapshot.run;
         if !run.phase.is_forward() {
-            let mut change = decide::abort_finish(snapshot, &circumstances);
+            let mut change = decide::abort_finish(snapshot, &decision);
             let over =
-                NewEvent::warn("run.finish-deadline", "the time for cleaning up is over").with(json!({
+                NewEvent::warn("run.finish-deadline", "the deadline of the cleanup has passed").with(json!({
                     "deadline": run.deadline_at, "step": run.step, "wait": run.wait,
-                    "remaining": decide::left_undone(snapshot),
+                    "remaining": decide::remaining_cleanup(snapshot),
                 }));
             change.events.insert(0, over);
             return change;
         }
         let at = run.wait.as_ref().map_or(String::new(), |wait| format!(", waiting: {}", wait.detail));
         let step = run.step.clone().unwrap_or_else(|| "queued".to_owned());
-        let failure = self.overdue(kind, snapshot).unwrap_or_else(|| Failure {
+        let failure = self.wait_failure(workflow, snapshot).unwrap_or_else(|| Failure {
             class: class::DEADLINE.to_owned(),
             summary: format!("the deadline {} has passed{at}", run.deadline_at),
             step,
-            evidence: Some(json!({
+            detail: Some(json!({
                 "since": run.created_at, "deadline": run.deadline_at, "progress_at": run.progress_at, "wait": run.wait,
             })),
-            next_action: "read the last events to see where the time went, then start the job again"
+            next_action: "read the last events to find the step that took the time, then start the job again"
                 .to_owned(),
         });
-        decide::conclude(snapshot, Outcome::Failed, Some(failure), &circumstances)
+        decide::conclude(snapshot, Outcome::Failed, Some(failure), &decision)
     }
 
-    /// What the step a run is parked in says of passing its deadline, if that is a failure.
-    fn overdue(&self, kind: &dyn Kind, snapshot: &Snapshot) -> Option<Failure> {
+    /// The failure of a parked run whose wait has passed its deadline; `None` when the step does not fail then.
+    fn wait_failure(&self, workflow: &dyn Workflow, snapshot: &Snapshot) -> Option<Failure> {
         let wait = snapshot.run.wait.as_ref().filter(|wait| self.clock.now() >= wait.deadline)?;
-        match kind.step(&wait.step)?.overdue(snapshot, wait).verdict {
-            Verdict::Fail(failure) => Some(failure),
+        match workflow.step(&wait.step)?.on_wait_deadline(snapshot, wait).outcome {
+            StepOutcome::Fail(failure) => Some(failure),
             _ => None,
         }
     }
 
-    fn circumstances<'a>(&'a self, kind: &'a dyn Kind, policy: Option<StepPolicy>) -> Circumstances<'a> {
-        Circumstances {
-            kind,
+    fn decision_context<'a>(
+        &'a self,
+        workflow: &'a dyn Workflow,
+        policy: Option<StepPolicy>,
+    ) -> DecisionContext<'a> {
+        DecisionContext {
+            workflow,
             policy: policy.unwrap_or_default(),
             now: self.clock.now(),
-            chance: self.chance.fraction(),
+            jitter: self.id_source.jitter(),
             queues: &self.queues,
         }
     }
 
-    /// The run with its lease extended from now.
-    fn renewed(&self, run: &Run) -> Run {
+    /// The run with its lease extended from the current time.
+    fn with_renewed_lease(&self, run: &Run) -> Run {
         let expires_at = self.clock.now().plus(self.ttl);
         let lease = run.lease.clone().map(|lease| crate::model::Lease { expires_at, ..lease });
         Run { lease, next_run_at: Some(expires_at.plus(self.grace)), ..run.clone() }
     }
 }
 
-/// The snapshot after a change of its run was applied, with the row as it is now.
-fn apply(before: &Snapshot, run: Run, change: Change) -> Snapshot {
+/// The snapshot after a change was committed. `run` is the row as the store wrote it.
+fn apply(before: &Snapshot, run: Run, change: RunChange) -> Snapshot {
     let mut after = Snapshot { run, ..before.clone() };
     for record in change.steps {
         after.steps.retain(|old| old.at != record.at);
@@ -530,30 +565,30 @@ fn apply(before: &Snapshot, run: Run, change: Change) -> Snapshot {
     after
 }
 
-/// What a step did and found, with a failure for its verdict and without the children that could not be made.
-fn failing(report: &StepReport, failure: Failure) -> StepReport {
-    StepReport { verdict: Verdict::Fail(failure), children: Vec::new(), ..report.clone() }
+/// The report with a failure as its outcome, and without the children that could not be created.
+fn into_failure(report: &StepReport, failure: Failure) -> StepReport {
+    StepReport { outcome: StepOutcome::Fail(failure), children: Vec::new(), ..report.clone() }
 }
 
-/// Why the children of a step could not be made.
-fn refused(record: &StepRecord, holder: Option<RunId>) -> Failure {
+/// The failure of a step whose child run could not be created.
+fn child_refused(record: &StepRecord, holder: Option<RunId>) -> Failure {
     let (class, summary, next_action) = match holder {
         Some(holder) => (
             class::CONFLICT,
-            format!("what it wanted to start works on something that run {holder} has locked"),
+            format!("a child run could not be created: run {holder} has the lock on its resource"),
             format!("wait for run {holder} to end"),
         ),
         None => (
             class::INTERNAL,
-            "what it wanted to start works on a server that is not registered".to_owned(),
+            "a child run could not be created: its server is not registered".to_owned(),
             "register the server".to_owned(),
         ),
     };
-    Failure { class: class.to_owned(), step: record.name.clone(), summary, evidence: None, next_action }
+    Failure { class: class.to_owned(), step: record.name.clone(), summary, detail: None, next_action }
 }
 
 impl Worker {
-    /// Calls a step, bounded in time and safe against panics. `None`: dropped from outside.
+    /// Calls a step with a time limit and catches its panic. `None` when an interrupt dropped the call.
     async fn call(
         &self,
         step: &dyn Step,
@@ -568,13 +603,13 @@ impl Worker {
         let outcome = tokio::select! {
             biased;
             outcome = &mut guarded => outcome,
-            () = interrupt.token.cancelled() => match (policy.interruptible, interrupt.asked()) {
+            () = interrupt.token.cancelled() => match (policy.interruptible, interrupt.is_cancelled()) {
                 (true, _) => return None,
                 (false, false) => guarded.await,
                 (false, true) => tokio::select! {
                     biased;
                     outcome = &mut guarded => outcome,
-                    () = self.enough(&context.lease) => return None,
+                    () = self.cancel_grace(&context.lease) => return None,
                 },
             },
         };
@@ -583,23 +618,23 @@ impl Worker {
             Ok(Err(_panic)) => StepReport::fail(Failure {
                 class: class::INTERNAL.to_owned(),
                 step: context.record.name.clone(),
-                summary: "the step broke off because of a defect in the program".to_owned(),
-                evidence: None,
-                next_action: "look for the panic in the log and report it".to_owned(),
+                summary: "the step panicked because of a defect in the program".to_owned(),
+                detail: None,
+                next_action: "find the panic in the log of the controller and report it".to_owned(),
             }),
-            Err(_elapsed) => StepReport::new(Verdict::Retry(Failure {
+            Err(_elapsed) => StepReport::new(StepOutcome::Retry(Failure {
                 class: "transient".to_owned(),
                 step: context.record.name.clone(),
-                summary: format!("the step did not come back within {} s", policy.call.as_secs()),
-                evidence: Some(json!({ "call_s": policy.call.as_secs(), "attempt": context.record.attempt })),
-                next_action: "see whether what it talks to answers at all".to_owned(),
+                summary: format!("the step did not return within {} s", policy.call.as_secs()),
+                detail: Some(json!({ "call_s": policy.call.as_secs(), "attempt": context.record.attempt })),
+                next_action: "check that the device to which the step connects responds".to_owned(),
             })),
         })
     }
 
-    /// Over when a cancelled step that may not be interrupted has had its time, and nothing it has sent can still arrive.
-    async fn enough(&self, lease: &LeaseGuard) {
-        let mut left = self.patience.max(lease.effect_left());
+    /// Returns when the grace of a cancelled step has passed and no request that it sent can still take effect.
+    async fn cancel_grace(&self, lease: &LeaseGuard) {
+        let mut left = self.cancel_grace.max(lease.effect_left());
         while left > Duration::ZERO {
             tokio::time::sleep(left).await;
             left = lease.effect_left();

@@ -1,4 +1,4 @@
-//! What a workflow is to the engine: a named, versioned table of steps.
+//! The interface between the engine and a workflow: a named, versioned table of steps.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,99 +11,103 @@ use tokio_util::sync::CancellationToken;
 
 use super::interrupt::Interrupt;
 use crate::model::{
-    Clock, Effect, Failure, Hold, NewEvent, NewRun, RunId, Signal, Snapshot, StepInstance, StepRecord, TURN,
-    Time, Wait,
+    Clock, Effect, Failure, Hold, NewEvent, NewRun, PERMIT, RunId, Signal, Snapshot, StepInstance,
+    StepRecord, Time, Wait,
 };
 
-/// A workflow.
-pub trait Kind: Send + Sync + 'static {
-    /// Its name, as stored with every run.
+/// A workflow: its steps, and the rules that differ from one workflow to the next.
+pub trait Workflow: Send + Sync + 'static {
+    /// The name that is stored with every run.
     fn name(&self) -> &'static str;
-    /// Grows when a plan made by an older version may no longer be carried out as it stands.
+    /// The version. It grows when a plan of an older version may no longer be executed.
     fn version(&self) -> u32;
-    /// The step of that name; `None` for one this version does not know (the run is then held, never skipped).
+    /// The step of that name. `None` when this version does not know it: the engine then holds the run and never skips.
     fn step(&self, name: &str) -> Option<Arc<dyn Step>>;
-    /// Turns an order of another kind into a run.
-    fn prepare(&self, order: Order) -> Result<NewRun, Refusal>;
-    /// Whether its steps are undone, in reverse, after an ending that is not a success.
+    /// Makes a run from a request of another workflow.
+    ///
+    /// # Errors
+    /// When the workflow cannot make a run from the input; the step that asked for the child then fails.
+    fn prepare_child(&self, request: ChildRequest) -> Result<NewRun, ChildRefused>;
+    /// Whether finished steps are undone, in reverse order, when a run fails or is cancelled.
     fn undoes_steps(&self) -> bool {
         false
     }
-    /// How long undoing and the finish list together may take.
+    /// The time limit for undo and the finish list together.
     fn finish_timeout(&self) -> Duration;
-    /// How a step is treated in a run: what the step declares, changed by what the site or the order says.
+    /// The policy of a step in one run: the step's own policy, changed by settings or by the input of the run.
     fn policy(&self, step: &str, _snapshot: &Snapshot) -> StepPolicy {
         self.step(step).map(|step| step.policy()).unwrap_or_default()
     }
-    /// The setting that limits a resource, for people who stand in line for it.
-    fn limit(&self, _resource: &str) -> Option<&'static str> {
+    /// The setting that limits a resource. `explain` names it to an operator whose job waits for the resource.
+    fn limit_setting(&self, _resource: &str) -> Option<&'static str> {
         None
     }
-    /// Every reason its steps wait for.
-    fn reasons(&self) -> &'static [&'static Reason];
+    /// Every reason for which the steps wait.
+    fn wait_reasons(&self) -> &'static [&'static WaitReason];
 }
 
-/// A reason to wait, and what to tell a person about it. A step cannot wait without one.
+/// The reason of a wait, with the texts that `explain` shows. A step cannot wait without a reason.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Reason {
-    /// Its name, unique within the kind; stored with the wait.
+pub struct WaitReason {
+    /// The name, unique within the workflow; stored with the wait.
     pub name: &'static str,
-    /// What the run waits for, as the end of "waiting for …".
+    /// What the run waits for, as the end of the sentence "waiting for …".
     pub means: &'static str,
     /// What ends the wait.
     pub ends_by: &'static str,
-    /// What a person can do when it takes too long.
+    /// What an operator can do when the wait takes too long.
     pub next_action: &'static str,
 }
 
-/// One kind asks for a run of another, by name.
+/// The request of a step for a run of another workflow.
 #[derive(Clone, Debug)]
-pub struct Order {
-    /// The id it will have, derived from the step that orders it, so that ordering twice makes one run.
+pub struct ChildRequest {
+    /// The id of the child. It is derived from the step that asks, so that a repeated request makes no second run.
     pub id: RunId,
-    /// Who orders, and the first run of that family.
+    /// The run that asks, and the root of its run tree.
     pub parent: (RunId, RunId),
-    /// What it is asked for.
+    /// The input of the child.
     pub input: Value,
-    /// Who is behind it.
+    /// The user that created the parent.
     pub created_by: String,
-    /// When.
+    /// The time of the request.
     pub now: Time,
 }
 
-/// Why an order was refused.
+/// Why a workflow refused to make a child run.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Refusal(pub String);
+pub struct ChildRefused(pub String);
 
-/// One stage of a workflow.
+/// One step of a workflow.
 #[async_trait]
 pub trait Step: Send + Sync {
-    /// How the engine treats it.
+    /// The limits and rules under which the engine executes the step.
     fn policy(&self) -> StepPolicy;
 
-    /// Makes its goal true, or says what stands in the way. May be called again after a crash, a retry or a wait: it
-    /// observes before it acts.
+    /// Reaches the goal of the step, or reports why it cannot. The engine may call it again after a crash, a retry or a wait:
+    /// the step must observe the outside world before it acts.
     async fn run(&self, context: &StepContext) -> StepReport;
 
-    /// Takes back what it did; called in reverse order for kinds that unwind.
+    /// Reverses the effect of the step. Called in reverse order, and only for workflows that undo their steps.
     async fn undo(&self, _context: &StepContext) -> StepReport {
         StepReport::skipped()
     }
 
-    /// A signal came while the run is parked in this step: `Some` settles the step in the transaction that stores the
-    /// signal, `None` wakes a worker. Pure.
-    fn receive(&self, _snapshot: &Snapshot, _signal: &Signal) -> Option<StepReport> {
+    /// Called when a signal arrives while the run is parked in this step. `Some` ends the step in the transaction that stores
+    /// the signal; `None` leaves the signal to a worker. Must be a pure function.
+    fn on_signal(&self, _snapshot: &Snapshot, _signal: &Signal) -> Option<StepReport> {
         None
     }
 
-    /// It has looked once more after its wait's deadline and still only wants to wait. Pure.
-    fn overdue(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
+    /// Called when the deadline of the wait has passed and one more call of the step still asks to wait. Must be a pure
+    /// function.
+    fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
         StepReport::fail(fail_on_deadline(wait))
     }
 }
 
-/// What passing a wait's deadline means unless a step says otherwise.
+/// The failure of a wait that passed its deadline; the default of [`Step::on_wait_deadline`].
 pub fn fail_on_deadline(wait: &Wait) -> Failure {
     Failure {
         class: super::class::DEADLINE.to_owned(),
@@ -112,32 +116,32 @@ pub fn fail_on_deadline(wait: &Wait) -> Failure {
             "waited since {} and the deadline {} has passed: {}",
             wait.since, wait.deadline, wait.detail
         ),
-        evidence: None,
-        next_action: "look at the last events of the job, then start it again".to_owned(),
+        detail: None,
+        next_action: "read the last events of the job, then start it again".to_owned(),
     }
 }
 
-/// How the engine treats a step.
+/// The limits and rules under which the engine executes a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepPolicy {
-    /// One call of the step takes at most this long; must be shorter than the lease.
+    /// The time limit of one call of the step; must be shorter than the lease.
     pub call: Duration,
-    /// All its tries together take at most this long.
+    /// The time limit of all attempts together.
     pub budget: Duration,
-    /// At most this many tries.
+    /// The maximum number of attempts.
     pub attempts: u32,
-    /// The first pause before trying again.
+    /// The delay before the second attempt.
     pub backoff: Duration,
-    /// The longest pause.
+    /// The longest delay between two attempts.
     pub backoff_cap: Duration,
-    /// How long its waits may last, if not as long as it says itself.
+    /// The longest duration of a wait; `None` leaves it to the step.
     pub wait: Option<Duration>,
-    /// Whether a cancel may drop a call half way; what it did is observed later. One that may not be dropped begins no
-    /// further effect and is given half a minute, and as long as the request takes that it has sent.
+    /// Whether a cancel may drop a call before it returns; the effects of a dropped call are observed later. A call that may
+    /// not be dropped starts no further effect after a cancel. It is dropped after the cancel grace, but not before the
+    /// deadline of the last request that it sent.
     pub interruptible: bool,
-    /// Whether it is carried out even when the time for finishing is over: for steps of the finish list that need nothing
-    /// of the outside world.
-    pub always: bool,
+    /// Whether the step runs after the deadline of the finish list too. For steps that need nothing outside of the database.
+    pub runs_past_deadline: bool,
 }
 
 impl Default for StepPolicy {
@@ -150,83 +154,83 @@ impl Default for StepPolicy {
             backoff_cap: Duration::from_secs(8),
             wait: None,
             interruptible: true,
-            always: false,
+            runs_past_deadline: false,
         }
     }
 }
 
 /// What a step concluded.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Its goal holds.
+pub enum StepOutcome {
+    /// The goal of the step is reached.
     Done,
     /// There was nothing to do.
     Skipped,
-    /// Nothing can be done now; park the run.
+    /// Nothing can be done now; the run is parked.
     Wait(WaitRequest),
-    /// It needs a place of something that only so many may use at once; park the run in line.
-    Turn(PermitRequest),
-    /// It may work if tried again.
+    /// The step needs a permit of a limited resource; the run is parked in the queue of the resource.
+    Permit(PermitRequest),
+    /// The attempt failed; another one may succeed.
     Retry(Failure),
     /// An operator must decide.
     Hold(Hold),
-    /// It will not work.
+    /// The step failed for good.
     Fail(Failure),
 }
 
-/// A wait as a step asks for it.
+/// A wait as a step requests it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitRequest {
-    /// The reason, one of [`Kind::reasons`].
-    pub reason: &'static Reason,
-    /// Signals that end it.
+    /// The reason, one of [`Workflow::wait_reasons`].
+    pub reason: &'static WaitReason,
+    /// The signals that end the wait.
     pub signals: Vec<&'static str>,
-    /// When to look again without a signal.
+    /// The delay until the step is called again without a signal.
     pub poll: Option<Duration>,
-    /// How long it may last, counted from its first moment.
+    /// The longest duration, counted from the start of the wait.
     pub within: Duration,
-    /// What is known, in a sentence.
+    /// What the step knows, in one sentence.
     pub detail: String,
 }
 
-/// A place as a step asks for it. It has it when [`StepContext::has_permit`] says so, until [`Effect::PermitReleased`] or the end of
-/// the way forward.
+/// A permit as a step requests it. The run has it when [`StepContext::has_permit`] returns `true`, until
+/// [`Effect::PermitReleased`] or the end of the forward stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PermitRequest {
     /// The resource.
     pub resource: String,
-    /// How many may have a place.
-    pub places: u32,
-    /// The reason of the wait in line, one of [`Kind::reasons`].
-    pub reason: &'static Reason,
+    /// How many run trees may have a permit at the same time.
+    pub capacity: u32,
+    /// The reason of the wait in the queue, one of [`Workflow::wait_reasons`].
+    pub reason: &'static WaitReason,
     /// Further signals that end the wait.
     pub signals: Vec<&'static str>,
-    /// What is known, in a sentence.
+    /// What the step knows, in one sentence.
     pub detail: String,
 }
 
-/// All a step gives back; the engine commits it at once under the epoch.
+/// Everything that a step returns; the engine commits it in one transaction under the epoch of the lease.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// What it concluded.
-    pub verdict: Verdict,
-    /// What it leaves for later steps; `None` keeps what it left before.
-    pub evidence: Option<Value>,
-    /// What to tell.
+    /// What the step concluded.
+    pub outcome: StepOutcome,
+    /// The output for later steps; `None` keeps the output of the previous call.
+    pub output: Option<Value>,
+    /// The events to log.
     pub events: Vec<NewEvent>,
-    /// Typed results.
+    /// The database writes that belong to the result.
     pub effects: Vec<Effect>,
-    /// Instances to carry out right after this one; one that is planned for later already is not added twice.
+    /// Step instances to insert right after this one. An instance that is planned for later already is not inserted again.
     pub plan: Vec<StepInstance>,
-    /// Runs of other kinds to start: (kind, key that tells them apart, input).
+    /// Runs of other workflows to start, as (workflow, key that tells them apart, input).
     pub children: Vec<(String, String, Value)>,
-    /// Signals it has acted on, as (name, key).
+    /// The signals that the step has acted on, as (name, key).
     pub consumed: Vec<(String, String)>,
-    /// Called once the report is on disk; a hint to caches, lost in a crash.
+    /// A call to make once the report is durable. It updates caches only, because a crash can lose it.
     pub then: Option<AfterCommit>,
 }
 
-/// Something to call once a report is on disk.
+/// A function to call once a report is durable.
 #[derive(Clone)]
 pub struct AfterCommit(pub Arc<dyn Fn() + Send + Sync>);
 
@@ -237,11 +241,11 @@ impl std::fmt::Debug for AfterCommit {
 }
 
 impl StepReport {
-    /// A report with nothing but a verdict.
-    pub fn new(verdict: Verdict) -> Self {
+    /// A report with nothing but an outcome.
+    pub fn new(outcome: StepOutcome) -> Self {
         Self {
-            verdict,
-            evidence: None,
+            outcome,
+            output: None,
             events: Vec::new(),
             effects: Vec::new(),
             plan: Vec::new(),
@@ -251,36 +255,36 @@ impl StepReport {
         }
     }
 
-    /// Its goal holds.
+    /// A report of a step that reached its goal.
     pub fn done() -> Self {
-        Self::new(Verdict::Done)
+        Self::new(StepOutcome::Done)
     }
 
-    /// There was nothing to do.
+    /// A report of a step that had nothing to do.
     pub fn skipped() -> Self {
-        Self::new(Verdict::Skipped)
+        Self::new(StepOutcome::Skipped)
     }
 
-    /// It will not work.
+    /// A report of a step that failed for good.
     pub fn fail(failure: Failure) -> Self {
-        Self::new(Verdict::Fail(failure))
+        Self::new(StepOutcome::Fail(failure))
     }
 
-    /// The same report telling something.
+    /// Adds an event to the report.
     #[must_use]
     pub fn event(mut self, event: NewEvent) -> Self {
         self.events.push(event);
         self
     }
 
-    /// The same report leaving something for later steps.
+    /// Sets the output for later steps.
     #[must_use]
-    pub fn leaving(mut self, evidence: Value) -> Self {
-        self.evidence = Some(evidence);
+    pub fn with_output(mut self, output: Value) -> Self {
+        self.output = Some(output);
         self
     }
 
-    /// The same report with a typed result.
+    /// Adds a database write to the report.
     #[must_use]
     pub fn effect(mut self, effect: Effect) -> Self {
         self.effects.push(effect);
@@ -288,20 +292,21 @@ impl StepReport {
     }
 }
 
-/// The lease was lost, or its run's end was asked for: send nothing, stop.
+/// The step must send nothing more and stop: the lease is lost or ends too soon, or the run was cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the lease of this run is no longer ours, ends too soon, or the run is to end; another worker goes on"
+    "the lease of this run is lost or ends too soon, or the run was cancelled; another worker continues the run"
 )]
 pub struct LeaseLost;
 
-/// Whether the worker may still act, measured with a clock that counts suspension.
+/// Decides whether the worker may still cause outside effects. It measures with a clock that counts while the machine is
+/// suspended.
 #[derive(Clone)]
 pub struct LeaseGuard {
     clock: Arc<dyn Clock>,
     /// When the lease ends, in the clock's elapsed time.
     ends: Arc<Mutex<Duration>>,
-    /// When the last allowed effect is over, in the clock's elapsed time.
+    /// When the last allowed effect has ended, in the clock's elapsed time.
     effect: Arc<Mutex<Duration>>,
     interrupt: Interrupt,
 }
@@ -312,13 +317,13 @@ impl LeaseGuard {
         Self { clock, ends: Arc::new(Mutex::new(since + ttl)), effect: Arc::default(), interrupt }
     }
 
-    /// How long the last effect that was allowed may still take.
+    /// How long the last allowed effect may still take.
     pub(super) fn effect_left(&self) -> Duration {
         let over = *self.effect.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         over.saturating_sub(self.clock.elapsed())
     }
 
-    /// The lease was renewed by a write that began at `since`.
+    /// Records that a write which began at `since` renewed the lease.
     pub(super) fn renewed(&self, since: Duration, ttl: Duration) {
         *self.ends.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = since + ttl;
     }
@@ -329,9 +334,12 @@ impl LeaseGuard {
         ends.saturating_sub(self.clock.elapsed())
     }
 
-    /// Allows an outside effect that is over after `deadline` at the latest.
-    pub fn outlives(&self, deadline: Duration) -> Result<(), LeaseLost> {
-        if self.interrupt.asked() || self.remaining() <= deadline {
+    /// Allows an outside effect that ends within `deadline`.
+    ///
+    /// # Errors
+    /// When the run was cancelled, or the lease ends before the effect does.
+    pub fn allows_until(&self, deadline: Duration) -> Result<(), LeaseLost> {
+        if self.interrupt.is_cancelled() || self.remaining() <= deadline {
             return Err(LeaseLost);
         }
         let mut effect = self.effect.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -346,61 +354,64 @@ impl std::fmt::Debug for LeaseGuard {
     }
 }
 
-/// What a step gets.
+/// The argument of a step's call.
 pub struct StepContext {
-    /// The run as it is, its input, plan, records and signals.
+    /// The run with its input, plan, records and signals.
     pub snapshot: Arc<Snapshot>,
-    /// This step's own record: its attempt and what it left when it ran before.
+    /// The record of this step: its attempt, and the output of its previous call.
     pub record: StepRecord,
-    /// Whether an intent of this step was on disk before this call: it may have acted already.
+    /// Whether an intent of this step was durable before this call, so that the step may have acted already.
     pub reentered: bool,
-    /// The wait this call ends, if it was parked in this step.
-    pub waited: Option<Wait>,
+    /// The wait that this call ends, when the run was parked in this step.
+    pub previous_wait: Option<Wait>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Whether outside effects are still allowed.
+    /// Decides whether outside effects are still allowed.
     pub lease: LeaseGuard,
-    /// Ends when the run is cancelled or the program stops.
+    /// Triggered when the run is cancelled or the program stops.
     pub cancel: CancellationToken,
-    /// Writes down how far the step got; see [`StepContext::checkpoint`].
+    /// Writes progress durably; see [`StepContext::checkpoint`].
     pub(super) checkpoint: super::worker::Checkpoint,
 }
 
 impl StepContext {
-    /// What a step of that name left, read as a type of its kind; `None` when it left nothing (or nothing readable).
-    pub fn earlier<T: DeserializeOwned>(&self, step: &str) -> Option<T> {
+    /// The output of the last step of that name; `None` when there is none, or none of type `T`.
+    pub fn find_output<T: DeserializeOwned>(&self, step: &str) -> Option<T> {
         self.snapshot
             .steps
             .iter()
             .rfind(|record| record.name == step)
-            .and_then(|record| T::deserialize(&record.evidence).ok())
+            .and_then(|record| T::deserialize(&record.output).ok())
     }
 
-    /// What this step left when it ran before.
-    pub fn own<T: DeserializeOwned>(&self) -> Option<T> {
-        T::deserialize(&self.record.evidence).ok()
+    /// The output of a previous call of this step.
+    pub fn own_output<T: DeserializeOwned>(&self) -> Option<T> {
+        T::deserialize(&self.record.output).ok()
     }
 
-    /// Whether the run has its place of a resource it asked for.
+    /// Whether the run has a permit of the resource.
     pub fn has_permit(&self, resource: &str) -> bool {
-        self.snapshot.signals.iter().any(|signal| signal.name == TURN && signal.key == resource)
+        self.snapshot.signals.iter().any(|signal| signal.name == PERMIT && signal.key == resource)
     }
 
-    /// Writes down how far this step got, durable when it answers, and renews the lease. An error means: stop.
-    pub async fn checkpoint(&self, evidence: Value) -> Result<(), LeaseLost> {
-        self.checkpoint.write(evidence, &self.lease).await
+    /// Writes the progress of this step durably and renews the lease.
+    ///
+    /// # Errors
+    /// When the checkpoint was not written: the lease is lost or the database failed. The step must stop.
+    pub async fn checkpoint(&self, output: Value) -> Result<(), LeaseLost> {
+        self.checkpoint.write(output, &self.lease).await
     }
 
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 }
 
-/// Stands in for a workflow this program does not know, so that an operator can still end such a run.
-pub(super) struct Foreign;
+/// Replaces a workflow that this program does not know, so that an operator can still end such a run.
+pub(super) struct UnknownWorkflow;
 
-impl Kind for Foreign {
+impl Workflow for UnknownWorkflow {
     fn name(&self) -> &'static str {
         "unknown"
     }
@@ -413,35 +424,35 @@ impl Kind for Foreign {
         None
     }
 
-    fn prepare(&self, _order: Order) -> Result<NewRun, Refusal> {
-        Err(Refusal("this program does not know the workflow".to_owned()))
+    fn prepare_child(&self, _request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        Err(ChildRefused("this program does not know the workflow".to_owned()))
     }
 
     fn finish_timeout(&self) -> Duration {
         Duration::ZERO
     }
 
-    fn reasons(&self) -> &'static [&'static Reason] {
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &[]
     }
 }
 
-/// All kinds a program knows, by name.
+/// The workflows that a program knows, by name.
 #[derive(Clone, Default)]
 pub struct WorkflowRegistry {
-    kinds: BTreeMap<&'static str, Arc<dyn Kind>>,
+    workflows: BTreeMap<&'static str, Arc<dyn Workflow>>,
 }
 
 impl WorkflowRegistry {
-    /// Knows one more.
+    /// Adds a workflow.
     #[must_use]
-    pub fn with(mut self, kind: Arc<dyn Kind>) -> Self {
-        self.kinds.insert(kind.name(), kind);
+    pub fn with(mut self, workflow: Arc<dyn Workflow>) -> Self {
+        self.workflows.insert(workflow.name(), workflow);
         self
     }
 
-    /// The kind of that name.
-    pub fn get(&self, name: &str) -> Option<&Arc<dyn Kind>> {
-        self.kinds.get(name)
+    /// The workflow of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Workflow>> {
+        self.workflows.get(name)
     }
 }

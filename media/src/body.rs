@@ -1,14 +1,14 @@
-//! What is served: bytes of known length and digest, readable at any offset.
+//! The bytes of one image with known length and digest, readable at any offset.
 //!
 //! ```text
 //! bytes ---.
-//! plan  ----> Body { read_exact_at, len, etag "sha256:...", type, last modified } --clone--> one per request
+//! plan  ----> ImageBody { read_exact_at, len, etag "sha256:...", type, last modified } --clone--> one for each request
 //! file  ---'
 //! ```
 //!
-//! Invariants: the length and the digest belong to the bytes for as long as the body lives; a read delivers all its
-//! bytes or fails; a clone is one reference count. A body says whether its bytes are in memory, so that a small plan is
-//! read where the request is handled and a file on a thread that may block.
+//! Invariants: length and digest are those of the bytes for the lifetime of the body; a read returns all requested bytes
+//! or fails; a clone costs one reference count. A body knows whether its bytes are in memory: a small plan is read on the
+//! thread of the request, a file on a thread that may block.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 /// The media type of every image.
 pub const ISO_CONTENT_TYPE: &str = "application/x-iso9660-image";
 
-/// How much is read at once while hashing.
+/// Bytes read at a time for hashing.
 const HASH_CHUNK: usize = 256 * 1024;
 
 /// The SHA-256 of an image.
@@ -36,7 +36,7 @@ impl ImageDigest {
         Self(bytes)
     }
 
-    /// Takes 64 lower-case hexadecimal digits, with or without `sha256:` before them.
+    /// Parses 64 lower-case hexadecimal digits, with or without the prefix `sha256:`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("sha256:").unwrap_or(text);
@@ -47,10 +47,10 @@ impl ImageDigest {
         hex::decode_to_slice(digits, &mut bytes).ok().map(|()| Self(bytes))
     }
 
-    /// The digest of everything `source` delivers.
+    /// The digest of all bytes of `source`.
     ///
     /// # Errors
-    /// What the source says when it is read.
+    /// The error of the first read of `source` that fails.
     pub fn of(source: &dyn ReadAt) -> io::Result<Self> {
         let mut hasher = Sha256::new();
         let mut buffer = vec![0; HASH_CHUNK];
@@ -89,18 +89,18 @@ impl fmt::Debug for ImageDigest {
     }
 }
 
-/// Where the bytes of a body are when they are asked for.
+/// Where the bytes of a body are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backing {
-    /// In this process: a read is a copy.
+    /// In the memory of this process: a read is a copy.
     Memory,
     /// On a disk: a read may block.
     Disk,
 }
 
-/// Bytes that can be served. Cheap to clone.
+/// The bytes of an image, ready to be served. Cheap to clone.
 #[derive(Clone)]
-pub struct Body(Arc<Inner>);
+pub struct ImageBody(Arc<Inner>);
 
 struct Inner {
     source: Box<dyn ReadAt>,
@@ -108,40 +108,40 @@ struct Inner {
     digest: ImageDigest,
     etag: String,
     last_modified: Option<String>,
-    residence: Backing,
+    backing: Backing,
 }
 
-impl Body {
-    /// A body over `source`, whose digest the caller knows to be `digest`.
+impl ImageBody {
+    /// A body over `source`. The caller guarantees that `digest` is the SHA-256 of its bytes.
     #[must_use]
-    pub fn new(source: impl ReadAt + 'static, digest: ImageDigest, residence: Backing) -> Self {
+    pub fn new(source: impl ReadAt + 'static, digest: ImageDigest, backing: Backing) -> Self {
         let len = source.len();
         let etag = format!("\"{digest}\"");
-        Self(Arc::new(Inner { source: Box::new(source), len, digest, etag, last_modified: None, residence }))
+        Self(Arc::new(Inner { source: Box::new(source), len, digest, etag, last_modified: None, backing }))
     }
 
-    /// A body whose digest is not the SHA-256 of its bytes but identifies them all the same: its tag says so by its kind.
+    /// A body with an identity that is not the SHA-256 of its bytes, such as that of a splice. The entity tag begins with `kind`.
     #[must_use]
     pub fn identified(
         source: impl ReadAt + 'static,
         identity: ImageDigest,
-        residence: Backing,
+        backing: Backing,
         kind: &str,
     ) -> Self {
         let len = source.len();
         let etag = format!("\"{kind}-{}\"", identity.to_hex());
         let (source, last_modified): (Box<dyn ReadAt>, _) = (Box::new(source), None);
-        Self(Arc::new(Inner { source, len, digest: identity, etag, last_modified, residence }))
+        Self(Arc::new(Inner { source, len, digest: identity, etag, last_modified, backing }))
     }
 
-    /// A body over bytes in memory, hashed here.
+    /// A body over bytes in memory; this function hashes them.
     #[must_use]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let digest = ImageDigest::new(Sha256::digest(&bytes).into());
         Self::new(bytes, digest, Backing::Memory)
     }
 
-    /// The same bytes seen as last changed at `at`; HTTP shows whole seconds.
+    /// Sets the `Last-Modified` date to `at`, in whole seconds.
     #[must_use]
     pub fn modified_at(self, at: Timestamp) -> Self {
         let last_modified = Some(at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string());
@@ -149,9 +149,9 @@ impl Body {
             len: shared.len,
             digest: shared.digest,
             etag: shared.etag.clone(),
-            residence: shared.residence,
+            backing: shared.backing,
             last_modified: None,
-            source: Box::new(Body(shared)),
+            source: Box::new(ImageBody(shared)),
         });
         Self(Arc::new(Inner { last_modified, ..inner }))
     }
@@ -162,19 +162,19 @@ impl Body {
         self.0.len
     }
 
-    /// Whether there are no bytes at all.
+    /// Whether the body has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
 
-    /// The digest of all the bytes.
+    /// The digest of the bytes, or the identity given to [`ImageBody::identified`].
     #[must_use]
     pub fn digest(&self) -> ImageDigest {
         self.0.digest
     }
 
-    /// The strong entity tag, quotes included.
+    /// The strong entity tag with its quotes.
     #[must_use]
     pub fn etag(&self) -> &str {
         &self.0.etag
@@ -192,28 +192,28 @@ impl Body {
         self.0.last_modified.as_deref()
     }
 
-    /// Whether a read is only a copy.
+    /// Whether the bytes are in memory, so that a read does not block.
     #[must_use]
     pub fn in_memory(&self) -> bool {
-        self.0.residence == Backing::Memory
+        self.0.backing == Backing::Memory
     }
 
     /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// When the range passes the end, or what the medium says.
+    /// When the range ends after the last byte, or the source cannot be read.
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.0.source.read_exact_at(offset, buffer)
     }
 }
 
-impl ReadAt for Body {
+impl ReadAt for ImageBody {
     fn len(&self) -> u64 {
         self.0.len
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        Body::read_exact_at(self, offset, buffer)
+        ImageBody::read_exact_at(self, offset, buffer)
     }
 
     fn file_at(&self, offset: u64) -> Option<FileRange> {
@@ -221,9 +221,9 @@ impl ReadAt for Body {
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for ImageBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body")
+        f.debug_struct("ImageBody")
             .field("len", &self.0.len)
             .field("digest", &self.0.digest)
             .finish_non_exhaustive()
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_body_knows_its_length_tag_and_date() {
-        let body = Body::from_bytes(b"abc".to_vec());
+        let body = ImageBody::from_bytes(b"abc".to_vec());
         assert_eq!(body.len(), 3);
         assert_eq!(
             body.etag(),
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_digest_has_one_spelling() {
-        let digest = Body::from_bytes(b"abc".to_vec()).digest();
+        let digest = ImageBody::from_bytes(b"abc".to_vec()).digest();
         assert_eq!(ImageDigest::parse(&digest.to_hex()), Some(digest));
         assert_eq!(ImageDigest::parse(&digest.to_string()), Some(digest));
         assert_eq!(ImageDigest::parse(&digest.to_hex().to_uppercase()), None);
@@ -266,6 +266,6 @@ mod tests {
     #[test]
     fn a_long_source_is_hashed_like_its_bytes() {
         let bytes: Vec<u8> = (0..HASH_CHUNK * 2 + 17).map(|at| (at % 251) as u8).collect();
-        assert_eq!(ImageDigest::of(&bytes).unwrap(), Body::from_bytes(bytes.clone()).digest());
+        assert_eq!(ImageDigest::of(&bytes).unwrap(), ImageBody::from_bytes(bytes.clone()).digest());
     }
 }

@@ -1,36 +1,37 @@
-//! Where in a maintenance image the firmware's boot images are.
+//! The byte ranges of the El Torito images in a maintenance image.
 //!
 //! ```text
 //! | descriptors | catalog | other files |==== BIOS ====| other files |======== UEFI ========| ...
 //!                                            touch()                        touch()
 //! ```
 //!
-//! A BMC that mounts a medium reads its descriptors and directories; the boot images are read by the firmware of a
-//! host that boots from it. So a read in there is the evidence that the boot override worked.
+//! A BMC that mounts a medium reads its descriptors and directories. The El Torito images are read by the firmware of a
+//! host that boots from the medium. A read in one of these ranges therefore proves that the boot override worked.
 //!
-//! Invariants: at most the entries of one boot catalog; an entry that claims everything to the end of the image, which
-//! UEFI images often do, counts for its first 64 MiB only.
+//! Invariants: the ranges come from one boot catalog; an entry that extends to the end of the image, which is common for
+//! UEFI, counts with its first 64 MiB only.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use iso9660::{Image, ReadAt};
 
-/// How much of a boot image of unknown size is taken to be one.
+/// Bytes counted of an El Torito image whose catalog entry gives no size.
 const UNKNOWN_SIZE: u64 = 64 << 20;
 
-/// The boot images of one image, as byte ranges. Cheap to clone.
+/// The byte ranges of the El Torito images of one image. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BootExtents(Arc<[Range<u64>]>);
 
 impl BootExtents {
-    /// These ranges.
+    /// Extents made of the given byte ranges.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         Self(ranges.into_iter().collect())
     }
 
-    /// Those of an image; none when its catalog cannot be read, which takes away evidence and nothing else.
+    /// The extents of an image. Empty when its catalog cannot be read: then boot reads are not detected, and nothing else
+    /// changes.
     #[must_use]
     pub fn of(source: &dyn ReadAt) -> Self {
         match Image::open(source).and_then(|image| image.boot_entries()) {
@@ -40,20 +41,20 @@ impl BootExtents {
                 entry.extent.offset..entry.extent.offset.saturating_add(len)
             })),
             Err(error) => {
-                tracing::warn!(error = %error, "boot catalog not readable, reads of boot images will not be seen");
+                tracing::warn!(error = %error, "boot catalog not readable: reads of the El Torito images will not be detected");
                 Self::default()
             }
         }
     }
 
-    /// Whether `len` bytes at `offset` are partly in one of them.
+    /// Whether `len` bytes at `offset` overlap one of the ranges.
     #[must_use]
     pub fn touch(&self, offset: u64, len: u64) -> bool {
         let end = offset.saturating_add(len);
         len > 0 && self.0.iter().any(|range| offset < range.end && range.start < end)
     }
 
-    /// Whether there are none.
+    /// Whether there are no ranges.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -66,7 +67,7 @@ mod tests {
     use iso9660::{BiosBoot, Boot, Options, Plan, Profile, Tree, UefiBoot};
 
     #[test]
-    fn only_reads_of_a_boot_image_touch_one() {
+    fn only_reads_that_overlap_a_range_touch_it() {
         let extents = BootExtents::new([10..20, 40..50]);
         for (offset, len, touched) in
             [(0, 10, false), (0, 11, true), (19, 1, true), (20, 20, false), (49, 9, true), (12, 0, false)]
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_images_of_a_bootable_image_are_found() {
+    fn the_el_torito_images_of_a_bootable_image_are_found() {
         let mut tree = Tree::new();
         tree.add_file("boot/bios.img", vec![1; 2048]).unwrap();
         tree.add_file("boot/efi.img", vec![2; 8192]).unwrap();

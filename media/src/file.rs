@@ -1,19 +1,22 @@
-//! Writing an image (or a text beside it) to disk whole: temporary name, fsync, rename, fsync of the folder.
+//! Atomic writes of images and texts: temporary name, fsync, rename, fsync of the directory.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::Body;
+use super::ImageBody;
 use engine::model::failpoint::hit_file;
 
 /// Bytes copied at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// Writes a body under `name` in `folder`, which is made when it is not there. Blocks on the disk.
-pub fn write_image(folder: &Path, name: &str, body: &Body) -> io::Result<()> {
-    whole(folder, name, |file| {
+/// Writes a body to the file `name` in `folder` and creates the folder if needed. Blocks on the disk.
+///
+/// # Errors
+/// When the body cannot be read or the file cannot be written. A previous file `name` is then unchanged.
+pub fn write_image(folder: &Path, name: &str, body: &ImageBody) -> io::Result<()> {
+    write_atomically(folder, name, |file| {
         let mut buffer = vec![0; CHUNK];
         let mut offset = 0;
         while offset < body.len() {
@@ -27,15 +30,22 @@ pub fn write_image(folder: &Path, name: &str, body: &Body) -> io::Result<()> {
     })
 }
 
-/// Writes bytes under `name` in `folder`, which is made when it is not there. Blocks on the disk.
+/// Writes bytes to the file `name` in `folder` and creates the folder if needed. Blocks on the disk.
+///
+/// # Errors
+/// When the file cannot be written. A previous file `name` is then unchanged.
 pub fn write_bytes(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    whole(folder, name, |file| file.write_all(bytes))
+    write_atomically(folder, name, |file| file.write_all(bytes))
 }
 
-fn whole(folder: &Path, name: &str, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+fn write_atomically(
+    folder: &Path,
+    name: &str,
+    fill: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let partial = folder.join(format!(".{name}.partial"));
-    // A task image holds the secrets of its job.
+    // Mode 0600, because a task image contains the secrets of its job.
     let mut file =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
     fill(&mut file)?;
@@ -54,11 +64,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_the_body_and_nothing_partial_stays() {
+    fn the_written_file_equals_the_body_and_no_partial_file_remains() {
         let folder = tempfile::tempdir().unwrap();
         let bytes: Vec<u8> = (0..600_000_u32).map(|n| n as u8).collect();
         let target = folder.path().join("job");
-        write_image(&target, "task.iso", &Body::from_bytes(bytes.clone())).unwrap();
+        write_image(&target, "task.iso", &ImageBody::from_bytes(bytes.clone())).unwrap();
         assert_eq!(fs::read(target.join("task.iso")).unwrap(), bytes);
         assert_eq!(fs::read_dir(&target).unwrap().count(), 1);
     }

@@ -1,21 +1,20 @@
-//! Who may read which image: a token from a URL becomes an open grant.
+//! Media grants: a token from a URL becomes an open grant, or an error.
 //!
 //! ```text
 //! token ──sha256──> cache ──hit──> OpenGrant                                        (microseconds)
 //!                     |miss
 //!                     v
-//!                  ledger.find ── none ──> Unknown     ended ──> Ended              (404)
-//!                     |         └ silent ─────────────────────> Unavailable         (503, the BMC tries again)
+//!                  store.find ─── none ──> Unknown     ended ──> Ended              (404)
+//!                     |         └ no response ────────────────> Unavailable         (503, the BMC tries again)
 //!                     v
-//!            Task: thaw, hash   Maintenance: library ── other digest ──> Changed    (410)
-//!                     |  `── planned here a moment ago: neither
-//!                     `── nothing ended meanwhile? ──> cached
+//!         Task: rebuild, hash   Maintenance: library ── other digest ──> Changed    (410)
+//!                     |  `── planned recently by this process: neither
+//!                     `── no grant ended meanwhile? ──> cached
 //! ```
 //!
-//! Invariants: a grant that was ended through [`Grants::end`] or [`Grants::forget`] is not in the cache when the call
-//! returns, also when it was being loaded then, and connections still reading from it are broken at their next chunk;
-//! the cache is bounded in entries and bytes; the bytes behind a grant are those its digest was recorded for; no token
-//! is kept, logged or compared, only its hash.
+//! Invariants: when [`MediaGrants::end`] or [`MediaGrants::forget`] returns, the grant is not in the cache, even if it was
+//! being loaded; a connection that still reads from it is broken at its next chunk; the cache is bounded in entries and
+//! bytes; the bytes of a grant have the recorded digest; a token is never kept, logged or compared, only its hash is.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,58 +28,58 @@ use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::body::{Body, ImageDigest};
+use super::body::{ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::library::{Library, LibraryError};
 use super::offload::offload;
-use super::reads::{ReadRecorder, ReadSummary, Reads, WallClock, lock, within_timeout};
-use super::recent_images::Fresh;
+use super::reads::{PendingReads, ReadRecorder, ReadSummary, WallClock, lock, within_timeout};
+use super::recent_images::RecentImages;
 use super::serve::{ReadObserver, empty, respond};
 use super::spliced::{SpliceInputs, SplicedError};
 use super::task_image::{TaskImageError, TaskInputs};
 use super::token::{Artifact, MediaPath, MediaToken};
 
-/// Task images thawed at once.
-const THAWS_AT_ONCE: usize = 2;
-/// How often a grant is looked up again because another one ended meanwhile.
+/// The maximum number of images that are rebuilt at the same time.
+const REBUILDS_MAX: usize = 2;
+/// The maximum number of lookups of one request; a lookup is repeated when another grant ended meanwhile.
 const LOOKUPS_MAX: usize = 16;
 
-/// The database cannot answer now.
+/// The database does not respond.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("media grants cannot be looked up or recorded: {reason}")]
 pub struct GrantStoreUnavailable {
-    /// What the database said.
+    /// The error of the database.
     pub reason: String,
 }
 
-/// Where grants are kept.
+/// The durable store of grants, implemented by the controller.
 #[async_trait]
 pub trait GrantStore: Send + Sync {
-    /// The grant whose token has this hash, ended or not.
+    /// Returns the grant whose token has this hash, open or ended.
     async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable>;
 
-    /// Adds `reads` to what is recorded, as [`ReadSummary::merge`] does.
+    /// Adds `reads` to the recorded reads with [`ReadSummary::merge`].
     async fn record_read(&self, token_hash: &str, reads: ReadSummary) -> Result<(), GrantStoreUnavailable>;
 }
 
-/// What a grant gives a right to.
+/// The image that a grant allows to read.
 #[derive(Clone)]
 pub enum GrantSource {
-    /// A job's own image.
+    /// The task image of the job.
     Task {
         /// [`TaskInputs::to_bytes`], already unsealed.
-        frozen: Vec<u8>,
+        inputs: Vec<u8>,
     },
     /// A maintenance image with the task's files in it.
     Spliced {
         /// [`SpliceInputs::to_bytes`], already unsealed.
-        frozen: Vec<u8>,
+        inputs: Vec<u8>,
     },
     /// An image of the library.
     Maintenance {
-        /// Which one.
+        /// The digest of the image.
         digest: ImageDigest,
-        /// Its length.
+        /// The length of the image in bytes.
         len: u64,
     },
 }
@@ -88,70 +87,70 @@ pub enum GrantSource {
 impl fmt::Debug for GrantSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Task { frozen } => write!(f, "Task({} bytes)", frozen.len()),
-            Self::Spliced { frozen } => write!(f, "Spliced({} bytes)", frozen.len()),
+            Self::Task { inputs } => write!(f, "Task({} bytes)", inputs.len()),
+            Self::Spliced { inputs } => write!(f, "Spliced({} bytes)", inputs.len()),
             Self::Maintenance { digest, len } => write!(f, "Maintenance({digest}, {len} bytes)"),
         }
     }
 }
 
-/// A grant as it is recorded.
+/// A grant as the store keeps it.
 #[derive(Debug, Clone)]
 pub struct GrantRecord {
     /// SHA-256 of the token, hexadecimal.
     pub token_hash: String,
     /// The job that uses the image.
     pub run_id: Uuid,
-    /// Under which name it is served.
+    /// The name under which the image is served.
     pub artifact: Artifact,
-    /// What is served.
+    /// The image.
     pub source: GrantSource,
-    /// When the grant was given.
+    /// The time at which the grant was issued.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// The time at which the grant ended.
     pub ended_at: Option<Timestamp>,
-    /// The digest of what is served.
+    /// The digest of the image.
     pub sha256: ImageDigest,
-    /// What was read so far.
+    /// The reads recorded so far.
     pub reads: ReadSummary,
 }
 
-/// Why a token opens nothing.
+/// Why a token opens no grant.
 #[derive(Debug, thiserror::Error)]
 pub enum GrantError {
-    /// No such grant, or not for that image.
+    /// No grant has this token.
     #[error("open media grant: no such grant")]
     Unknown,
-    /// It was, but no longer is.
+    /// The grant ended with its job.
     #[error("open media grant: it ended with its job")]
     Ended,
-    /// The image is not what the grant was given for.
+    /// The image does not have the recorded digest.
     #[error(
-        "open media grant: the image now hashes to {found}, the grant was given for {expected}; the job needs a new image"
+        "open media grant: the image now hashes to {found}, the grant was issued for {expected}; the job needs a new image"
     )]
     Changed {
-        /// What was recorded.
+        /// The recorded digest.
         expected: ImageDigest,
-        /// What there is.
+        /// The digest of the present image.
         found: ImageDigest,
     },
-    /// The frozen task image cannot be used.
-    #[error("open media grant: restore the task image")]
+    /// The task image cannot be rebuilt.
+    #[error("open media grant: rebuild the task image")]
     Task(#[source] TaskImageError),
-    /// The spliced image cannot be used.
-    #[error("open media grant: restore the spliced image")]
+    /// The spliced image cannot be rebuilt.
+    #[error("open media grant: rebuild the spliced image")]
     Spliced(#[source] SplicedError),
-    /// The maintenance image cannot be used.
+    /// The maintenance image cannot be opened.
     #[error("open media grant: open the maintenance image")]
     Library(#[source] LibraryError),
-    /// Not known now.
-    #[error("open media grant: look it up; the BMC may try again")]
+    /// The grant store does not respond.
+    #[error("open media grant: the grant store does not respond; the BMC can try again")]
     Unavailable(#[source] GrantStoreUnavailable),
 }
 
 impl GrantError {
-    /// What a BMC is answered: 404 for what it has no right to, 410 for what can never be served again, 503 for what
-    /// may be served later.
+    /// The status that a BMC receives: 404 without a right to read, 410 when the image can never be served again, 503 when
+    /// it may be served later.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         match self {
@@ -163,32 +162,32 @@ impl GrantError {
     }
 }
 
-/// How many opened grants are kept ready.
+/// The limits of the cache of open grants.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheLimits {
-    /// At most this many.
+    /// The maximum number of grants.
     pub grants: usize,
-    /// With at most about this much in memory, unless it is a single one.
+    /// The approximate maximum of memory in bytes; a single grant may exceed it.
     pub bytes: usize,
 }
 
 impl Default for CacheLimits {
-    /// 4,096 grants, 32 MiB: images with the usual few files fit for every machine of a large installation.
+    /// 4,096 grants and 32 MiB: enough for the usual task images of every machine of a large installation.
     fn default() -> Self {
         Self { grants: 4096, bytes: 32 << 20 }
     }
 }
 
-/// A grant that may be read from now.
+/// A grant whose image can be read now.
 #[derive(Clone)]
 pub struct OpenGrant {
-    /// What is served.
-    pub body: Body,
-    /// The job that uses it.
+    /// The image.
+    pub body: ImageBody,
+    /// The job that uses the image.
     pub run_id: Uuid,
-    /// Under which name it is served.
+    /// The name under which the image is served.
     pub artifact: Artifact,
-    /// Where reads are to be told.
+    /// The observer that is notified of each read.
     pub observer: Arc<dyn ReadObserver>,
 }
 
@@ -202,20 +201,20 @@ impl fmt::Debug for OpenGrant {
     }
 }
 
-/// All grants. Cheap to clone.
+/// The media grants of a controller, with a cache of the open ones. Cheap to clone.
 #[derive(Clone)]
-pub struct Grants(Arc<Inner>);
+pub struct MediaGrants(Arc<Inner>);
 
 struct Inner {
-    ledger: Arc<dyn GrantStore>,
+    store: Arc<dyn GrantStore>,
     library: Library,
-    log: Arc<ReadRecorder>,
+    recorder: Arc<ReadRecorder>,
     rebuilds: Semaphore,
     limits: CacheLimits,
-    /// How often grants were ended; a load that sees it move looks the grant up again.
+    /// Counts the calls that ended grants. A load that sees the count change looks its grant up again.
     ends: AtomicU64,
     cache: Mutex<Cache>,
-    fresh: Mutex<Fresh>,
+    recent: Mutex<RecentImages>,
 }
 
 #[derive(Default)]
@@ -230,21 +229,21 @@ struct Cached {
     used: u64,
 }
 
-/// An opened grant, shared by the requests that use it.
+/// An open grant, shared by the requests that use it.
 struct LiveGrant {
-    body: Body,
+    body: ImageBody,
     run_id: Uuid,
     artifact: Artifact,
     boot: BootExtents,
     weight: usize,
     ended: AtomicBool,
-    reads: Arc<Reads>,
-    log: Arc<ReadRecorder>,
+    reads: Arc<PendingReads>,
+    recorder: Arc<ReadRecorder>,
 }
 
 impl ReadObserver for LiveGrant {
     fn read(&self, offset: u64, len: u64) {
-        self.log.note(&self.reads, len, self.boot.touch(offset, len));
+        self.recorder.note(&self.reads, len, self.boot.touch(offset, len));
     }
 
     fn ended(&self) -> bool {
@@ -252,32 +251,32 @@ impl ReadObserver for LiveGrant {
     }
 }
 
-impl Grants {
-    /// Grants out of `ledger`, with the images of `library`; `clock` dates reads.
-    pub fn new(ledger: Arc<dyn GrantStore>, library: Library, clock: WallClock) -> Self {
-        Self::with_limits(ledger, library, clock, CacheLimits::default())
+impl MediaGrants {
+    /// The grants of `store`, with the maintenance images of `library`; `clock` dates reads.
+    pub fn new(store: Arc<dyn GrantStore>, library: Library, clock: WallClock) -> Self {
+        Self::with_limits(store, library, clock, CacheLimits::default())
     }
 
-    /// As [`Grants::new`], with another bound on what is kept ready.
+    /// The grants of `store` as with [`MediaGrants::new`], with other limits of the cache.
     pub fn with_limits(
-        ledger: Arc<dyn GrantStore>,
+        store: Arc<dyn GrantStore>,
         library: Library,
         clock: WallClock,
         limits: CacheLimits,
     ) -> Self {
         Self(Arc::new(Inner {
-            log: Arc::new(ReadRecorder::new(ledger.clone(), clock)),
-            ledger,
+            recorder: Arc::new(ReadRecorder::new(store.clone(), clock)),
+            store,
             library,
-            rebuilds: Semaphore::new(THAWS_AT_ONCE),
+            rebuilds: Semaphore::new(REBUILDS_MAX),
             limits,
             ends: AtomicU64::new(0),
             cache: Mutex::default(),
-            fresh: Mutex::default(),
+            recent: Mutex::default(),
         }))
     }
 
-    /// Answers a request to the media listener.
+    /// Serves a request to the media listener.
     pub async fn serve(&self, request: &Parts) -> axum::response::Response {
         let Some(path) = MediaPath::parse(request.uri.path()) else {
             return empty(StatusCode::NOT_FOUND, &[]);
@@ -288,7 +287,7 @@ impl Grants {
             Err(error) => {
                 let status = error.status();
                 if status == StatusCode::NOT_FOUND {
-                    // Anybody can ask for what does not exist: that must not fill a log.
+                    // Every client on the network can request unknown paths: this must not fill the log.
                     tracing::debug!(error = %error, "media request refused");
                 } else {
                     tracing::warn!(status = status.as_u16(), error = %error, "media request refused");
@@ -301,15 +300,15 @@ impl Grants {
     /// Opens the grant with this token.
     ///
     /// # Errors
-    /// When there is no right to read, or nothing that may be served.
+    /// [`GrantError`] when the token gives no right to read or the image cannot be served.
     pub async fn open(&self, token: &str) -> Result<OpenGrant, GrantError> {
         self.open_token(&MediaToken::parse(token).ok_or(GrantError::Unknown)?).await
     }
 
-    /// As [`Grants::open`], for a token already taken out of a path.
+    /// Opens the grant with a token that was already parsed from a path.
     ///
     /// # Errors
-    /// As [`Grants::open`].
+    /// [`GrantError`] when the token gives no right to read or the image cannot be served.
     pub async fn open_token(&self, token: &MediaToken) -> Result<OpenGrant, GrantError> {
         let token_hash = token.hash();
         let live = match self.cached(&token_hash) {
@@ -324,35 +323,35 @@ impl Grants {
         })
     }
 
-    /// Keeps the image of a task that was frozen a moment ago for the first reading of its grant, which is about to be given.
-    pub fn keep_recent(&self, task: &TaskInputs, image: Body) {
-        lock(&self.0.fresh).keep(image, task.weight());
+    /// Keeps a task image that was just planned for the first request of its grant, so that it is not planned twice.
+    pub fn keep_recent(&self, task: &TaskInputs, image: ImageBody) {
+        lock(&self.0.recent).keep(image, task.weight());
     }
 
-    /// Drops all grants of a job; to be called after their end is durable.
+    /// Drops all grants of a job from the cache. Call this after their end is durable.
     pub fn end(&self, run_id: Uuid) {
         self.drop_where(|_, live| live.run_id == run_id);
     }
 
-    /// Drops one grant; the next request asks the ledger.
+    /// Drops one grant from the cache; the next request reads the store.
     pub fn forget(&self, token_hash: &str) {
         self.drop_where(|hash, _| hash == token_hash);
     }
 
-    /// What was read through a grant: what is recorded and what is about to be.
+    /// The reads of a grant: the recorded ones and the pending ones.
     ///
     /// # Errors
-    /// When the ledger cannot answer.
-    pub async fn evidence(&self, token_hash: &str) -> Result<ReadSummary, GrantStoreUnavailable> {
-        // Taken first: reads that are recorded in between then count twice in bytes, and never not at all.
-        let pending = self.0.log.pending(token_hash);
-        let recorded = within_timeout(self.0.ledger.find(token_hash)).await?;
+    /// When the store does not respond.
+    pub async fn reads_of(&self, token_hash: &str) -> Result<ReadSummary, GrantStoreUnavailable> {
+        // Pending reads first: a read that is recorded in between counts twice in bytes, but is never missed.
+        let pending = self.0.recorder.pending(token_hash);
+        let recorded = within_timeout(self.0.store.find(token_hash)).await?;
         Ok(recorded.map(|record| record.reads).unwrap_or_default().merge(pending))
     }
 
-    /// Records all reads now; for the stop of the program.
+    /// Records all pending reads now. Called when the program stops.
     pub async fn flush(&self) {
-        self.0.log.flush().await;
+        self.0.recorder.flush().await;
     }
 
     fn cached(&self, token_hash: &str) -> Option<Arc<LiveGrant>> {
@@ -369,7 +368,7 @@ impl Grants {
         for _ in 0..LOOKUPS_MAX {
             let ends = self.0.ends.load(Ordering::SeqCst);
             let found =
-                within_timeout(self.0.ledger.find(&token_hash)).await.map_err(GrantError::Unavailable)?;
+                within_timeout(self.0.store.find(&token_hash)).await.map_err(GrantError::Unavailable)?;
             let record = found.ok_or(GrantError::Unknown)?;
             if record.ended_at.is_some() {
                 return Err(GrantError::Ended);
@@ -377,8 +376,8 @@ impl Grants {
             let live = match &loaded {
                 Some(live) => live,
                 None => match self.restore(&token_hash, record).await? {
-                    Restored::Elsewhere(live) => return Ok(live),
-                    Restored::Here(live) => loaded.insert(live),
+                    RestoredImage::Elsewhere(live) => return Ok(live),
+                    RestoredImage::Here(live) => loaded.insert(live),
                 },
             };
             if let Some(live) = self.keep(&token_hash, live, ends) {
@@ -390,35 +389,35 @@ impl Grants {
         }))
     }
 
-    /// Makes the image of a record, and checks that it is the recorded one.
-    async fn restore(&self, token_hash: &str, record: GrantRecord) -> Result<Restored, GrantError> {
+    /// Makes the image of a record and checks its digest.
+    async fn restore(&self, token_hash: &str, record: GrantRecord) -> Result<RestoredImage, GrantError> {
         let (body, boot, weight) = match record.source {
-            GrantSource::Task { frozen } => {
+            GrantSource::Task { inputs } => {
                 let _permit = self.0.rebuilds.acquire().await;
-                // A BMC opens with several requests at once: the others have waited for the first one here.
+                // A BMC begins with several parallel requests: the others waited here for the first one.
                 if let Some(live) = self.cached(token_hash) {
-                    return Ok(Restored::Elsewhere(live));
+                    return Ok(RestoredImage::Elsewhere(live));
                 }
-                let fresh = lock(&self.0.fresh).take(record.sha256);
-                let (body, weight) = match fresh {
-                    Some(fresh) => fresh,
-                    None => thaw(frozen).await?,
+                let recent = lock(&self.0.recent).take(record.sha256);
+                let (body, weight) = match recent {
+                    Some(recent) => recent,
+                    None => rebuild(inputs).await?,
                 };
                 (body, BootExtents::default(), weight)
             }
-            GrantSource::Spliced { frozen } => {
+            GrantSource::Spliced { inputs } => {
                 let _permit = self.0.rebuilds.acquire().await;
                 if let Some(live) = self.cached(token_hash) {
-                    return Ok(Restored::Elsewhere(live));
+                    return Ok(RestoredImage::Elsewhere(live));
                 }
-                let frozen = SpliceInputs::from_bytes(&frozen).map_err(GrantError::Spliced)?;
-                let image = self.0.library.image(frozen.maintenance()).await.map_err(GrantError::Library)?;
-                let (expected, weight) = (record.sha256, frozen.weight());
-                let thawed = offload(move || frozen.thaw(&image.body, expected)).await;
-                let thawed = thawed.map_err(|stopped| {
+                let splice = SpliceInputs::from_bytes(&inputs).map_err(GrantError::Spliced)?;
+                let image = self.0.library.image(splice.maintenance()).await.map_err(GrantError::Library)?;
+                let (expected, weight) = (record.sha256, splice.weight());
+                let rebuilt = offload(move || splice.rebuild(&image.body, expected)).await;
+                let rebuilt = rebuilt.map_err(|stopped| {
                     GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped)))
                 })?;
-                let (body, boot) = thawed.map_err(|error| match error {
+                let (body, boot) = rebuilt.map_err(|error| match error {
                     SplicedError::Changed { expected, found } => GrantError::Changed { expected, found },
                     other => GrantError::Spliced(other),
                 })?;
@@ -436,19 +435,19 @@ impl Grants {
             return Err(GrantError::Changed { expected: record.sha256, found: body.digest() });
         }
         let boot = if record.artifact == Artifact::Boot { boot } else { BootExtents::default() };
-        Ok(Restored::Here(Arc::new(LiveGrant {
+        Ok(RestoredImage::Here(Arc::new(LiveGrant {
             body: body.modified_at(record.created_at),
             run_id: record.run_id,
             artifact: record.artifact,
             boot,
             weight,
             ended: AtomicBool::new(false),
-            reads: Arc::new(Reads::new(token_hash.to_owned(), record.reads)),
-            log: self.0.log.clone(),
+            reads: Arc::new(PendingReads::new(token_hash.to_owned(), record.reads)),
+            recorder: self.0.recorder.clone(),
         })))
     }
 
-    /// Puts a grant into the cache, unless some grant ended since `ends` was read.
+    /// Puts a grant into the cache, unless a grant ended since `ends` was read.
     fn keep(&self, token_hash: &str, live: &Arc<LiveGrant>, ends: u64) -> Option<Arc<LiveGrant>> {
         let mut cache = lock(&self.0.cache);
         if self.0.ends.load(Ordering::SeqCst) != ends {
@@ -464,7 +463,8 @@ impl Grants {
         cache.grants.insert(token_hash.to_owned(), Cached { live: live.clone(), used });
         let CacheLimits { grants, bytes } = self.0.limits;
         while cache.grants.len() > grants.max(1) || (cache.weight > bytes && cache.grants.len() > 1) {
-            // Idle ones first: one that is being read would lose the flag that cuts its readers off at its end.
+            // Idle grants first: a grant that leaves the cache while it is read can no longer be marked as ended, and its
+            // readers would not be disconnected.
             let oldest = cache
                 .grants
                 .iter()
@@ -480,7 +480,7 @@ impl Grants {
         let mut dropped = Vec::new();
         {
             let mut cache = lock(&self.0.cache);
-            // Under the lock: a load sees either the number moved or its grant taken out again.
+            // Under the lock: a concurrent load either sees the new count, or its grant is removed here.
             self.0.ends.fetch_add(1, Ordering::SeqCst);
             cache.grants.retain(|hash, cached| {
                 let drop = chosen(hash, &cached.live);
@@ -493,32 +493,32 @@ impl Grants {
         }
         for live in dropped {
             live.ended.store(true, Ordering::Relaxed);
-            self.0.log.hurry(&live.reads);
+            self.0.recorder.flush_soon(&live.reads);
         }
     }
 }
 
-/// The image of a frozen task and what it weighs: planned and hashed again.
-async fn thaw(frozen: Vec<u8>) -> Result<(Body, usize), GrantError> {
-    let thaw = move || TaskInputs::from_bytes(&frozen).and_then(|task| Ok((task.thaw()?, task.weight())));
-    let thawed = offload(thaw).await;
-    let thawed =
-        thawed.map_err(|stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))?;
-    thawed.map_err(|error| match error {
+/// Rebuilds the image of a task from its recorded inputs and returns it with its weight in bytes.
+async fn rebuild(inputs: Vec<u8>) -> Result<(ImageBody, usize), GrantError> {
+    let work = move || TaskInputs::from_bytes(&inputs).and_then(|task| Ok((task.rebuild()?, task.weight())));
+    let rebuilt = offload(work).await;
+    let rebuilt =
+        rebuilt.map_err(|stopped| GrantError::Task(TaskImageError::Hash(std::io::Error::other(stopped))))?;
+    rebuilt.map_err(|error| match error {
         TaskImageError::Changed { expected, found } => GrantError::Changed { expected, found },
         other => GrantError::Task(other),
     })
 }
 
-impl fmt::Debug for Grants {
+impl fmt::Debug for MediaGrants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grants").field("library", &self.0.library).finish_non_exhaustive()
+        f.debug_struct("MediaGrants").field("library", &self.0.library).finish_non_exhaustive()
     }
 }
 
-enum Restored {
-    /// By this call.
+enum RestoredImage {
+    /// This call made the image.
     Here(Arc<LiveGrant>),
-    /// By another one meanwhile, and it is in the cache.
+    /// Another request made the image meanwhile; it is in the cache.
     Elsewhere(Arc<LiveGrant>),
 }

@@ -1,14 +1,14 @@
-//! `job.json` and the other files of a task image, rendered from what a job knows.
+//! `job.json` and the other files of a task image, rendered from the job and its recipe.
 //!
 //! ```text
-//! always                              when the recipe brings them
-//! job.json            who, whereto    user-data  meta-data  [network-config]  [vendor-data]     cloud-init NoCloud
+//! always                              when the recipe contains them
+//! job.json            job, addresses  user-data  meta-data  [network-config]  [vendor-data]     cloud-init NoCloud
 //! recipe.json         as it was sent  unattend.xml  autounattend.xml  (one text, two names)     Windows
 //! recipe.schema.json  its schema      ks.cfg                                                    Kickstart
 //! ```
 //!
-//! Invariants: the same input gives the same bytes; the keys of `job.json` are exactly those below, in this order, and
-//! are always all present; what is secret in it is worth this one job and is never printed.
+//! Invariants: equal inputs give equal bytes; `job.json` has exactly the keys of [`JobDocument`], all of them, in this
+//! order; the secrets in it are valid for this job only and are never printed.
 
 use std::fmt;
 
@@ -16,42 +16,42 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-/// What the maintenance OS learns about its job. Serialised in the order of the fields.
+/// The content of `job.json`: what the maintenance OS reads about its job. Serialised in the order of the fields.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobDocument {
     /// The job.
     pub job_id: Uuid,
-    /// The machine that may act on it; the maintenance OS compares it with its own.
+    /// The serial number of the target server; the maintenance OS compares it with that of its machine.
     pub server_serial: String,
-    /// Where the controller's API is.
+    /// The URL of the controller's API.
     pub controller_url: String,
-    /// The certificate authority of the controller, PEM.
+    /// The certificate authority of the controller, in PEM.
     pub controller_ca: Option<String>,
-    /// Where to report.
+    /// The URL to which the maintenance OS sends installation reports.
     pub webhook_url: String,
-    /// The job's own secret for reports.
+    /// The report token of this job.
     pub webhook_token: String,
-    /// Where the recipe's images are pulled from.
+    /// The access to the registry with the OS images of the recipe.
     pub registry: Option<PullAccess>,
     /// The `$id` of `recipe.schema.json`.
     pub recipe_schema_id: String,
-    /// When the job was accepted; in text RFC 3339 with milliseconds.
+    /// The time at which the job was accepted; RFC 3339 with milliseconds.
     #[serde(serialize_with = "milliseconds")]
     pub created_at: Timestamp,
-    /// The version of the controller that wrote this.
+    /// The version of the controller that wrote the document.
     pub shoal_version: String,
 }
 
-/// A right to pull from one repository, ended with the grant.
+/// The right of one job to pull from one repository. It ends with the job.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PullAccess {
-    /// Where the registry is.
+    /// The URL of the registry.
     pub url: String,
-    /// Its user.
+    /// The user name for the registry.
     pub username: String,
-    /// The job's own password.
+    /// The password of this job for the registry.
     pub password: String,
 }
 
@@ -59,7 +59,7 @@ impl JobDocument {
     /// The bytes of `job.json`: no spaces, keys in the order of the fields, one newline at the end.
     ///
     /// # Errors
-    /// Never in practice: every field has a form in JSON.
+    /// Never in practice: JSON can express every field.
     pub fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         let mut bytes = serde_json::to_vec(self)?;
         bytes.push(b'\n');
@@ -93,14 +93,14 @@ fn milliseconds<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(&at.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"))
 }
 
-/// Everything the files of a task image are made of.
+/// The inputs of the files of a task image.
 #[derive(Clone, Copy)]
 pub struct RenderInput<'a> {
-    /// `job.json`.
+    /// The content of `job.json`.
     pub job: &'a JobDocument,
-    /// The recipe as it was sent.
+    /// The recipe, byte for byte as the client sent it.
     pub recipe: &'a [u8],
-    /// The schema it was checked against.
+    /// The schema against which the recipe was validated.
     pub recipe_schema: &'a [u8],
     /// cloud-init user data.
     pub user_data: Option<&'a [u8]>,
@@ -122,11 +122,11 @@ impl fmt::Debug for RenderInput<'_> {
 
 /// The files of a task image by name, in the order of their names.
 ///
-/// cloud-init ignores a NoCloud volume without `user-data` or `meta-data`. So a recipe with only a network
-/// configuration or vendor data gets an empty user-data beside it.
+/// cloud-init ignores a NoCloud volume without `user-data` or `meta-data`. Therefore a recipe with only a network
+/// configuration or vendor data also gets an empty `user-data`.
 ///
 /// # Errors
-/// Never in practice: see [`JobDocument::to_bytes`].
+/// Never in practice: JSON can express every field of [`JobDocument`].
 pub fn render(input: &RenderInput<'_>) -> Result<Vec<(String, Vec<u8>)>, serde_json::Error> {
     let mut files = vec![
         ("job.json", input.job.to_bytes()?),
@@ -151,17 +151,17 @@ pub fn render(input: &RenderInput<'_>) -> Result<Vec<(String, Vec<u8>)>, serde_j
 
 fn meta_data(job: &JobDocument) -> String {
     let hostname = hostname(&job.server_serial);
-    // A service tag like 7E12345 is a number in YAML, and cloud-init wants a text.
+    // A serial number like 7E12345 is a number in YAML, and cloud-init requires a string.
     let text = hostname.starts_with(|first: char| first.is_ascii_lowercase())
         && !YAML_WORDS.contains(&hostname.as_str());
     let hostname = if text { hostname } else { format!("\"{hostname}\"") };
     format!("instance-id: {}\nlocal-hostname: {hostname}\n", job.job_id)
 }
 
-/// Plain words that YAML reads as something else than a text.
+/// Plain words that YAML does not parse as a string.
 const YAML_WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
-/// A serial as one label of a host name (RFC 1123): lower case, other characters as hyphens, at most 63.
+/// Converts a serial number to a host name label (RFC 1123): lower case, other characters as hyphens, at most 63 characters.
 fn hostname(serial: &str) -> String {
     let mapped: String = serial
         .to_lowercase()
@@ -242,7 +242,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn only_what_the_recipe_brings_is_rendered() {
+    fn only_the_files_that_the_recipe_contains_are_rendered() {
         let job = document();
         assert_eq!(names(&input(&job)), ["job.json", "recipe.json", "recipe.schema.json"]);
         let linux = RenderInput { user_data: Some(b"#cloud-config\n"), ..input(&job) };
@@ -276,7 +276,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn a_host_name_is_one_legal_label(serial in ".{0,90}") {
+        fn a_host_name_is_one_valid_label(serial in ".{0,90}") {
             let label = hostname(&serial);
             prop_assert!((1..=63).contains(&label.len()));
             prop_assert!(label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));

@@ -1,32 +1,34 @@
-//! Media: what a BMC is given to read, and who may read it.
+//! Media: the images that a BMC reads, and the right to read them.
 //!
 //! ```text
-//! job ── render ──> files ── plan ──> iso9660::Plan ─┐                          ┌─ range: which bytes
-//! location ── Library::import ──> <sha256>.iso ──────┼─> Body ── respond ───────┤
-//!                                                    |     ^                    └─ ReadObserver: what was read
-//! /t<token>/task.iso ── MediaPath ── Grants::open ───┴─────'
+//! job ── render ──> files ── plan ──> iso9660::Plan ─┐                               ┌─ range: which bytes
+//! location ── Library::import ──> <sha256>.iso ──────┼─> ImageBody ── respond ───────┤
+//!                                                    |     ^                         └─ ReadObserver: what was read
+//! /t<token>/task.iso ── MediaPath ── MediaGrants::open ────'
 //! ```
 //!
-//! | file | what it holds |
+//! | file | contents |
 //! |---|---|
 //! | `token` | tokens, paths and URLs |
-//! | `range` | RFC 9110 single ranges, pure |
-//! | `body` | bytes that can be served |
-//! | `serve` | one HTTP answer |
+//! | `range` | RFC 9110 single ranges, without input or output |
+//! | `body` | image bytes with length and digest |
+//! | `serve` | one HTTP response |
 //! | `job_document` | `job.json` and the other files of a task image |
-//! | `task_image` | the task image: plan, freeze, thaw |
-//! | `spliced` | the boot image of a single slot: the maintenance image with the task in it |
-//! | `file` | images and texts written to disk whole |
+//! | `task_image` | the task image: plan, record inputs, rebuild |
+//! | `spliced` | the boot image of a single slot: the maintenance image with the task's files added |
+//! | `file` | atomic writes of images and texts |
 //! | `library/` | the maintenance images |
-//! | `boot` | where the boot images in them are |
-//! | `grants` | tokens to open grants |
-//! | `fresh` | images planned a moment ago, not asked for yet |
+//! | `boot` | the ranges of the El Torito images in an image |
+//! | `grants` | from a token to an open grant |
+//! | `recent_images` | images that were planned but not requested yet |
 //! | `reads` | the record of what was read |
+//! | `offload` | blocking work on other threads |
 //!
-//! Invariants: a task image is computed, never stored here; a request after the first costs no hash and no open; what
-//! is served always has the digest that its grant was given for; a token is never logged, stored or printed.
+//! Invariants: a task image is computed and not stored in this crate; after the first request of a grant, a request
+//! hashes nothing and opens no file; the served bytes have the digest that the grant recorded; a token is never logged,
+//! stored or printed.
 //!
-//! Not here: who gives and ends grants (the workflow does), where they are kept (the store does), the listener.
+//! Elsewhere: the workflow issues and ends grants, the store keeps them, the controller owns the listener.
 
 mod body;
 mod boot;
@@ -46,11 +48,12 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub use body::{Backing, Body, ISO_CONTENT_TYPE, ImageDigest};
+pub use body::{Backing, ISO_CONTENT_TYPE, ImageBody, ImageDigest};
 pub use boot::BootExtents;
 pub use file::{write_bytes, write_image};
 pub use grants::{
-    CacheLimits, GrantError, GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, Grants, OpenGrant,
+    CacheLimits, GrantError, GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, MediaGrants,
+    OpenGrant,
 };
 pub use job_document::{JobDocument, PullAccess, RenderInput, render};
 pub use library::{
@@ -64,7 +67,7 @@ pub use serve::{FileSending, ReadObserver, SendFiles, respond};
 pub use spliced::{SpliceInputs, SplicedError, SplicedImage};
 pub use task_image::{
     INPUTS_MAX, MEDIA_LABELS, OPTIONAL_FILES, REQUIRED_FILES, TASK_FILES_MAX, TaskImageError, TaskImageInput,
-    TaskInputs, freeze, plan, record_inputs_with_body,
+    TaskInputs, plan, record_inputs, record_inputs_with_body,
 };
 pub use token::{
     Artifact, MEDIA_URL_LIMIT, MediaPath, MediaToken, MediaUrlError, Suffix, TOKEN_MAX, TOKEN_MIN,

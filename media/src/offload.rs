@@ -1,21 +1,24 @@
-//! Work that keeps a processor or a disk busy, kept away from the threads that answer others.
+//! Runs blocking work on other threads than those that serve requests.
 //!
-//! On a runtime of one thread there are no others: the work is done in place. That is a simulation or a test, and there the
-//! order of everything that happens is the program's own; an answer from another thread would come whenever it likes.
+//! On a runtime with one thread the work runs in place. Such a runtime belongs to a simulation or a test, where the order of
+//! all operations must be reproducible; a result from another thread would arrive at an unpredictable time.
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// The work broke off because of a defect, or because the program stops.
+/// The work ended without a result: it panicked, or the program stops.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the work broke off; look for a panic in the log")]
+#[error("the work ended without a result; look for a panic in the log")]
 pub struct WorkLost;
 
-/// Whether there is but one thread, so that work is done where it is.
+/// Whether the runtime has only one thread, so that work runs in place.
 pub(super) fn in_place() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
-/// Does blocking work where it disturbs nobody.
+/// Runs blocking work on a thread that may block and returns its result.
+///
+/// # Errors
+/// [`WorkLost`] when the work panics or the runtime stops.
 pub async fn offload<T, F>(work: F) -> Result<T, WorkLost>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Which bytes of a representation one request wants: RFC 9110 section 14, single byte ranges, nothing else.
+//! Selects the bytes of a representation that one request wants: single byte ranges of RFC 9110 section 14.
 //!
 //! ```text
 //! Range: bytes=FIRST-LAST    both ends inclusive, LAST clamped to the final byte
@@ -11,13 +11,13 @@
 //!   otherwise --------------------------------------------------------------> Partial       (206)
 //! ```
 //!
-//! Invariants: `start <= end_inclusive < len` in every `Partial`; numbers too large for 64 bits mean "beyond any end",
-//! they never wrap; nothing is allocated.
+//! Invariants: `start <= end_inclusive < len` in every `Partial`; a number too large for 64 bits counts as beyond the end
+//! and never wraps; nothing is allocated.
 //!
-//! Several ranges in one request are answered with the whole image, which section 14.2 allows: no BMC sends them, and a
-//! multipart answer has no exact length that a firmware's HTTP client would understand.
+//! A request with several ranges receives the whole image, which section 14.2 allows: no BMC sends such requests, and a
+//! multipart response has no exact length that the HTTP client of a firmware would understand.
 
-/// What a request is answered with.
+/// The part of a representation that a response contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
     /// The whole representation, status 200.
@@ -29,14 +29,14 @@ pub enum Selection {
         /// Offset of the last byte.
         end_inclusive: u64,
     },
-    /// No byte of the representation was asked for, status 416.
+    /// No byte of the representation is in the requested range, status 416.
     Unsatisfiable,
 }
 
-/// Decides what `range` selects of a representation of `len` bytes whose strong entity tag is `etag`.
+/// Decides which part of a representation of `len` bytes with the strong entity tag `etag` the header `range` selects.
 ///
 /// `is_get` is false for every other method: section 14.2 defines ranges for GET only, so a HEAD describes the whole
-/// representation. `if_range` holds only when it is exactly our strong tag; a weak tag or a date never does.
+/// representation. `if_range` holds only when it equals the strong tag; a weak tag or a date does not.
 #[must_use]
 pub fn evaluate(
     is_get: bool,
@@ -54,7 +54,7 @@ pub fn evaluate(
         Some(Spec::Between(first, _)) if first >= len => Selection::Unsatisfiable,
         Some(Spec::Between(start, last)) => Selection::Partial { start, end_inclusive: last.min(len - 1) },
         Some(Spec::Last(0)) => Selection::Unsatisfiable,
-        // A suffix of something empty is satisfiable and has no bytes a Content-Range could name.
+        // A suffix range of an empty representation is satisfiable, but Content-Range cannot express it.
         Some(Spec::Last(_)) if len == 0 => Selection::Full,
         Some(Spec::Last(count)) => {
             Selection::Partial { start: len.saturating_sub(count), end_inclusive: len - 1 }
@@ -67,13 +67,13 @@ enum Spec {
     Last(u64),
 }
 
-/// The one range of a header value; nothing when it is not ours to honour.
+/// The single range of a header value; `None` when the header is malformed or has several ranges and is ignored.
 fn single_range(value: &str) -> Option<Spec> {
     let (unit, set) = value.split_once('=')?;
     if !unit.trim_matches(is_ows).eq_ignore_ascii_case("bytes") {
         return None;
     }
-    // Empty list elements are legal and mean nothing (section 5.6.1.2).
+    // Empty list elements are legal and ignored (section 5.6.1.2).
     let mut ranges =
         set.split(',').map(|element| element.trim_matches(is_ows)).filter(|element| !element.is_empty());
     let only = ranges.next()?;
@@ -91,7 +91,7 @@ fn single_range(value: &str) -> Option<Spec> {
     }
 }
 
-/// A position; one that does not fit 64 bits is further than any image reaches.
+/// Parses a byte position. A number that does not fit into 64 bits becomes `u64::MAX`, which is beyond every image.
 fn position(digits: &str) -> Option<u64> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_three_forms_of_a_range_are_understood() {
+    fn the_three_forms_of_a_range_are_parsed() {
         assert_eq!(select("bytes=0-0", 10), part(0, 0));
         assert_eq!(select("bytes=2-5", 10), part(2, 5));
         assert_eq!(select("bytes=7-", 10), part(7, 9));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_or_multiple_is_ignored() {
+    fn malformed_and_multiple_ranges_are_ignored() {
         for range in [
             "",
             "bytes",
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(evaluate(true, Some("bytes=0-1"), Some("W/\"x\""), "W/\"x\"", 10), Selection::Full);
     }
 
-    /// The same rules said over a byte slice, without arithmetic on ends.
-    fn model(bytes: &[u8], first: Option<u64>, last: Option<u64>) -> Option<Vec<u8>> {
+    /// A model of the rules on a byte slice, without arithmetic on the ends.
+    fn slice_model(bytes: &[u8], first: Option<u64>, last: Option<u64>) -> Option<Vec<u8>> {
         let numbered = bytes.iter().copied().enumerate();
         let chosen: Vec<u8> = match (first, last) {
             (Some(first), Some(last)) => numbered
@@ -212,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_selection_is_what_the_slice_model_says(
+        fn a_selection_equals_that_of_the_slice_model(
             bytes in proptest::collection::vec(any::<u8>(), 1..64),
             first in proptest::option::of(0u64..80),
             extra in proptest::option::of(0u64..80),
@@ -234,7 +234,7 @@ mod tests {
                 Selection::Unsatisfiable => None,
                 Selection::Full => return Err(TestCaseError::fail("a valid range was ignored")),
             };
-            prop_assert_eq!(got, model(&bytes, first, last));
+            prop_assert_eq!(got, slice_model(&bytes, first, last));
         }
 
         #[test]

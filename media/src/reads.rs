@@ -1,18 +1,18 @@
-//! What was really read through each grant, and how that reaches the database.
+//! Counts the reads of each grant and records them in the database.
 //!
 //! ```text
-//! handed over ──note──> pending ──(first read, boot read, ended: at once; else every 10 s)──> ledger
-//!                          ^                                                       |
-//!                          `───────────────── put back when that fails ────────────'
+//! chunk sent ──note──> pending ──(first read, boot read, grant ended: now; else every 10 s)──> store
+//!                         ^                                                       |
+//!                         `───────────── kept when the store fails ───────────────'
 //! ```
 //!
-//! A mounted medium that nobody read is the most common reason why a machine does not boot, and after a crash a read
-//! proves that the host was powered on. So the first read and the first read of a boot image are recorded at once;
-//! everything after them at most every ten seconds, whatever the number of requests.
+//! A mounted medium without a single read is the most common reason why a machine does not boot, and after a crash a read
+//! proves that the host was powered on. Therefore the first read and the first read of an El Torito image are recorded
+//! immediately; later reads at most every ten seconds, for any number of requests.
 //!
-//! Invariants: noting a read never waits; what is recorded are additions, and merging one twice can only count bytes
-//! twice, never lose or invent a read; one task writes for all grants, and it ends when nothing is pending; a grant has
-//! at most one entry in the queue.
+//! Invariants: noting a read never waits; records are increments, and a repeated increment can only count bytes twice,
+//! never lose or invent a read; one task writes for all grants and ends when nothing is pending; a grant has at most one
+//! entry in the queue.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,31 +24,31 @@ use tokio::time::Instant;
 
 use super::grants::{GrantStore, GrantStoreUnavailable};
 
-/// How often the reads of one grant are recorded at most.
+/// The shortest time between two records of the reads of one grant.
 pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
-/// How long one call of the ledger may take.
-pub(super) const LEDGER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Grants recorded at once, so that they share a commit of the database.
+/// The timeout of one call to the grant store.
+pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Grants recorded concurrently, so that they share a commit of the database.
 const FLUSH_WIDTH: usize = 64;
 
-/// Gives the time for what is recorded.
+/// Returns the present time, with which reads are dated.
 pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Reads of one image.
+/// PendingReads of one image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadSummary {
-    /// When the first byte was handed over.
+    /// The time of the first read.
     pub first_read_at: Option<Timestamp>,
-    /// When the latest byte was.
+    /// The time of the latest read.
     pub last_read_at: Option<Timestamp>,
-    /// Bytes handed over, repeated ones included.
+    /// The number of bytes read; bytes that were read twice count twice.
     pub bytes: u64,
-    /// Whether bytes of an El Torito boot image were among them.
+    /// Whether a read included bytes of an El Torito image.
     pub boot_read: bool,
 }
 
 impl ReadSummary {
-    /// Both together: the earlier first, the later last, the sum of the bytes.
+    /// Combines two summaries: the earlier first read, the later last read, the sum of the bytes.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         Self {
@@ -60,8 +60,8 @@ impl ReadSummary {
     }
 }
 
-/// The reads of one opened grant that the ledger does not know yet.
-pub(super) struct Reads {
+/// The reads of one open grant that are not recorded yet.
+pub(super) struct PendingReads {
     token_hash: String,
     state: Mutex<ReadsState>,
 }
@@ -69,17 +69,17 @@ pub(super) struct Reads {
 struct ReadsState {
     pending: ReadSummary,
     in_flight: ReadSummary,
-    /// Whether this is in the queue of the log.
+    /// Whether the grant is in the queue of the recorder.
     queued: bool,
-    /// Whether it must not wait for its ten seconds.
+    /// Whether the next record must not wait for [`FLUSH_EVERY`].
     urgent: bool,
     flushed_at: Option<Instant>,
     first_known: bool,
     boot_known: bool,
 }
 
-impl Reads {
-    /// Nothing pending, beyond what is `recorded` already.
+impl PendingReads {
+    /// No pending reads; `recorded` is what the store has already.
     pub(super) fn new(token_hash: String, recorded: ReadSummary) -> Self {
         let state = ReadsState {
             pending: ReadSummary::default(),
@@ -103,17 +103,17 @@ impl ReadsState {
         self.pending == ReadSummary::default() && self.in_flight == ReadSummary::default()
     }
 
-    /// When this is to be recorded; nothing means now.
+    /// The time of the next record; `None` means now.
     fn due(&self) -> Option<Instant> {
-        // What is in flight is in the hands of another call, which wakes the writing task when it is done.
-        let at_once = self.urgent && self.in_flight == ReadSummary::default();
-        if at_once { None } else { self.flushed_at.map(|at| at + FLUSH_EVERY) }
+        // While a record is in flight, the call that sends it wakes the writing task at its end.
+        let now = self.urgent && self.in_flight == ReadSummary::default();
+        if now { None } else { self.flushed_at.map(|at| at + FLUSH_EVERY) }
     }
 }
 
-/// Records reads, for all grants.
+/// Records the reads of all grants.
 pub(super) struct ReadRecorder {
-    ledger: Arc<dyn GrantStore>,
+    store: Arc<dyn GrantStore>,
     clock: WallClock,
     queue: Mutex<Queue>,
     wake: Notify,
@@ -121,18 +121,18 @@ pub(super) struct ReadRecorder {
 
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Arc<Reads>>,
+    waiting: Vec<Arc<PendingReads>>,
     /// Whether the writing task runs.
     running: bool,
 }
 
 impl ReadRecorder {
-    pub(super) fn new(ledger: Arc<dyn GrantStore>, clock: WallClock) -> Self {
-        Self { ledger, clock, queue: Mutex::default(), wake: Notify::new() }
+    pub(super) fn new(store: Arc<dyn GrantStore>, clock: WallClock) -> Self {
+        Self { store, clock, queue: Mutex::default(), wake: Notify::new() }
     }
 
-    /// `len` bytes were handed over, some of them of a boot image when `boot`.
-    pub(super) fn note(self: &Arc<Self>, reads: &Arc<Reads>, len: u64, boot: bool) {
+    /// Notes that `len` bytes were read; `boot` says that some of them belong to an El Torito image.
+    pub(super) fn note(self: &Arc<Self>, reads: &Arc<PendingReads>, len: u64, boot: bool) {
         let now = Some((self.clock)());
         let delta = ReadSummary { first_read_at: now, last_read_at: now, bytes: len, boot_read: boot };
         let mut state = reads.lock();
@@ -144,22 +144,22 @@ impl ReadRecorder {
         let queue = !std::mem::replace(&mut state.queued, true);
         drop(state);
         if queue || news {
-            self.kick(queue.then(|| reads.clone()));
+            self.start_writer(queue.then(|| reads.clone()));
         }
     }
 
-    /// Records what is pending without waiting for the ten seconds.
-    pub(super) fn hurry(self: &Arc<Self>, reads: &Arc<Reads>) {
+    /// Records the pending reads of a grant without waiting for [`FLUSH_EVERY`].
+    pub(super) fn flush_soon(self: &Arc<Self>, reads: &Arc<PendingReads>) {
         let mut state = reads.lock();
         if state.queued {
             state.urgent = true;
             drop(state);
-            self.kick(None);
+            self.start_writer(None);
         }
     }
 
-    /// Sees to it that the writing task runs and looks at the queue.
-    fn kick(self: &Arc<Self>, newcomer: Option<Arc<Reads>>) {
+    /// Starts the writing task, or wakes it if it runs.
+    fn start_writer(self: &Arc<Self>, newcomer: Option<Arc<PendingReads>>) {
         let mut queue = lock(&self.queue);
         queue.waiting.extend(newcomer);
         if queue.running {
@@ -176,32 +176,32 @@ impl ReadRecorder {
             self.record(|state| state.due().is_none_or(|due| due <= now)).await;
             let next = {
                 let mut queue = lock(&self.queue);
-                settle(&mut queue);
+                remove_clean(&mut queue);
                 let next = queue.waiting.iter().map(|reads| reads.lock().due().unwrap_or(now)).min();
                 queue.running = next.is_some();
                 next
             };
             let Some(next) = next else { return };
-            // Waking up only ever means to look again, so it does not matter which of the two it was.
+            // Timeout and notification have the same effect: the loop checks the queue again.
             let _ = tokio::time::timeout_at(next, self.wake.notified()).await;
         }
     }
 
-    /// Records everything pending now; for the stop of the program.
+    /// Records all pending reads now. Called when the program stops.
     pub(super) async fn flush(self: &Arc<Self>) {
-        let log = self.clone();
-        // A task of its own, because what is in flight must be settled also when the caller stops waiting.
+        let recorder = self.clone();
+        // A separate task, because the records in flight must be completed even if the caller stops waiting.
         let flushing = tokio::spawn(async move {
-            log.record(|_| true).await;
-            settle(&mut lock(&log.queue));
-            log.wake.notify_one();
+            recorder.record(|_| true).await;
+            remove_clean(&mut lock(&recorder.queue));
+            recorder.wake.notify_one();
         });
         if let Err(stopped) = flushing.await {
             tracing::warn!(error = %stopped, "media reads not recorded");
         }
     }
 
-    /// Records what is pending for those that `chosen` picks.
+    /// Records the pending reads of the grants that `chosen` selects.
     async fn record(&self, chosen: impl Fn(&ReadsState) -> bool) {
         let mut deltas = Vec::new();
         for reads in &lock(&self.queue).waiting {
@@ -215,18 +215,18 @@ impl ReadRecorder {
         }
         futures_util::stream::iter(deltas)
             .for_each_concurrent(FLUSH_WIDTH, |(reads, delta)| async move {
-                let recorded = within_timeout(self.ledger.record_read(&reads.token_hash, delta)).await;
+                let recorded = within_timeout(self.store.record_read(&reads.token_hash, delta)).await;
                 let mut state = reads.lock();
                 state.in_flight = ReadSummary::default();
                 if let Err(error) = recorded {
-                    tracing::warn!(error = %error, "media reads not recorded, kept for later");
+                    tracing::warn!(error = %error, "media reads not recorded; they stay pending and are recorded later");
                     state.pending = delta.merge(state.pending);
                 }
             })
             .await;
     }
 
-    /// What is not recorded yet for a token.
+    /// The reads of a token that are not recorded yet.
     pub(super) fn pending(&self, token_hash: &str) -> ReadSummary {
         lock(&self.queue)
             .waiting
@@ -240,8 +240,8 @@ impl ReadRecorder {
     }
 }
 
-/// Lets go of what has nothing pending.
-fn settle(queue: &mut Queue) {
+/// Removes the grants without pending reads from the queue.
+fn remove_clean(queue: &mut Queue) {
     queue.waiting.retain(|reads| {
         let mut state = reads.lock();
         state.queued = !state.is_clean();
@@ -249,17 +249,17 @@ fn settle(queue: &mut Queue) {
     });
 }
 
-/// A ledger call that is as good as failed after a while.
+/// Runs a call to the grant store and fails it after [`STORE_TIMEOUT`].
 pub(super) async fn within_timeout<T>(
     call: impl Future<Output = Result<T, GrantStoreUnavailable>>,
 ) -> Result<T, GrantStoreUnavailable> {
-    match tokio::time::timeout(LEDGER_TIMEOUT, call).await {
+    match tokio::time::timeout(STORE_TIMEOUT, call).await {
         Ok(outcome) => outcome,
-        Err(_) => Err(GrantStoreUnavailable { reason: "no answer within ten seconds".to_owned() }),
+        Err(_) => Err(GrantStoreUnavailable { reason: "no response within ten seconds".to_owned() }),
     }
 }
 
-/// Nothing that is done under these locks leaves a value half changed.
+/// Locks a mutex and ignores poisoning: no code under these locks leaves a value half changed.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

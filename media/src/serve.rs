@@ -1,4 +1,4 @@
-//! Answers one HTTP request for an image.
+//! The HTTP response to one request for an image.
 //!
 //! ```text
 //! GET, HEAD ── If-None-Match holds ─────────────> 304
@@ -7,16 +7,18 @@
 //!                                  └─ neither ──> 416  Content-Range: bytes */len
 //! other ────────────────────────────────────────> 405  Allow: GET, HEAD
 //!
-//! the body of a disk image:   poll: | hand over chunk n | hand over chunk n+1 | ...
-//!                    blocking pool: | read chunk n+1    | read chunk n+2      |      one chunk ahead, never two
+//! the body of a disk image:   poll: | send chunk n   | send chunk n+1 | ...
+//!                    blocking pool: | read chunk n+1 | read chunk n+2 |      one chunk ahead, never two
 //! ```
 //!
-//! Over a connection that sends files by itself, what lies in a file is promised instead of read, all but the last chunk of
-//! the answer: reading that one also finds whether the file was changed meanwhile, so that nobody takes a mixture for whole.
+//! On a connection that supports sendfile, the body contains placeholders for parts of files, and the connection sends
+//! these parts. Only the last chunk of the response is read: the read detects a file that was changed meanwhile, and then
+//! the connection is broken before the client has a complete response with mixed content.
 //!
-//! Invariants: every answer has an exact length, on HEAD too, so nothing is ever chunked and HTTP/1.0 works; at most
-//! two chunks of 256 KiB are in memory per request; a failed read breaks the connection, so that a client never takes
-//! a short image for a whole one; the observer hears of bytes when they are handed over, not when they are asked for.
+//! Invariants: every response has an exact length, HEAD included, so no response is chunked and HTTP/1.0 works; at most
+//! two chunks of 256 KiB are in memory for each request; a failed read breaks the connection, so that a client never takes
+//! a part of an image for the whole image; the observer is notified of bytes when they are sent, not when they are
+//! requested.
 //!
 //! RFC 9110 sections 8.8, 13, 14, 15.
 
@@ -38,47 +40,48 @@ use http_body::{Frame, SizeHint};
 use iso9660::{FileRange, ReadAt};
 use tokio::task::JoinHandle;
 
-use super::body::Body;
+use super::body::ImageBody;
 use super::offload::in_place;
 use super::range::{Selection, evaluate};
 
-/// How many bytes are read and handed over at once.
+/// The size of a chunk: bytes read and sent at a time.
 const CHUNK: u64 = 256 * 1024;
-/// From how many bytes on a part of a file is sent by the connection.
-const DIRECT: u64 = 64 * 1024;
+/// The smallest part of a file that is sent with sendfile.
+const SENDFILE_MIN: u64 = 64 * 1024;
 
-/// Hears what was really read from an image.
+/// Is notified of every read of an image.
 pub trait ReadObserver: Send + Sync {
-    /// `len` bytes at `offset` were handed to the connection.
+    /// Called when `len` bytes at `offset` are passed to the connection.
     fn read(&self, offset: u64, len: u64);
 
-    /// Whether the right to read has ended; asked before every chunk, and the connection is broken when it has.
+    /// Whether the right to read has ended. Checked before every chunk; if true, the connection is broken.
     fn ended(&self) -> bool {
         false
     }
 }
 
-/// Promises parts of files to the connection that a request came by, which sends them by itself.
+/// Sends parts of files on the connection of a request without copying them through the process (sendfile).
 pub trait SendFiles: Send + Sync {
-    /// What stands for `length` bytes of `file` from `offset` on, or for the first of them; `None` when they must be read.
-    fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes>;
+    /// Returns a placeholder for `length` bytes of `file` at `offset`, or for the first of them. `None` when the bytes must
+    /// be read.
+    fn placeholder(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes>;
 }
 
-/// Travels with a request whose connection sends files by itself, as an extension.
+/// The request extension of a connection that supports sendfile.
 #[derive(Clone)]
 pub struct FileSending(Arc<dyn SendFiles>);
 
 impl FileSending {
-    /// These promises.
-    pub fn new(promises: impl SendFiles + 'static) -> Self {
-        Self(Arc::new(promises))
+    /// An extension for a connection whose file sender is `sender`.
+    pub fn new(sender: impl SendFiles + 'static) -> Self {
+        Self(Arc::new(sender))
     }
 }
 
-/// Answers a request from `body`.
-pub fn respond(body: &Body, request: &Parts, observer: Arc<dyn ReadObserver>) -> Response {
+/// Builds the response to a request for `body`.
+pub fn respond(body: &ImageBody, request: &Parts, observer: Arc<dyn ReadObserver>) -> Response {
     let headers = &request.headers;
-    let serving = Serving { body, observer, promises: request.extensions.get() };
+    let serving = Serving { body, observer, file_sending: request.extensions.get() };
     let is_get = match request.method {
         Method::GET => true,
         Method::HEAD => false,
@@ -118,7 +121,7 @@ pub fn respond(body: &Body, request: &Parts, observer: Arc<dyn ReadObserver>) ->
     response
 }
 
-/// A response without a body and with the length that says so.
+/// A response without a body and with `Content-Length: 0`.
 pub(super) fn empty(status: StatusCode, headers: &[(HeaderName, HeaderValue)]) -> Response {
     let mut response = Response::new(axum::body::Body::empty());
     *response.status_mut() = status;
@@ -127,21 +130,21 @@ pub(super) fn empty(status: StatusCode, headers: &[(HeaderName, HeaderValue)]) -
     response
 }
 
-/// What an answer is made from.
+/// The inputs of a response.
 struct Serving<'a> {
-    body: &'a Body,
+    body: &'a ImageBody,
     observer: Arc<dyn ReadObserver>,
-    promises: Option<&'a FileSending>,
+    file_sending: Option<&'a FileSending>,
 }
 
-/// `len` bytes from `offset`, or only their description.
+/// A response with `len` bytes at `offset`; without a body for HEAD.
 fn content(serving: Serving<'_>, is_get: bool, offset: u64, len: u64) -> Response {
-    let Serving { body, observer, promises } = serving;
+    let Serving { body, observer, file_sending } = serving;
     let mut response = Response::new(if is_get {
         axum::body::Body::new(ExactBody {
             body: body.clone(),
             observer,
-            promises: promises.cloned(),
+            file_sending: file_sending.cloned(),
             offset,
             remaining: len,
             ahead: None,
@@ -155,13 +158,14 @@ fn content(serving: Serving<'_>, is_get: bool, offset: u64, len: u64) -> Respons
 }
 
 fn insert(response: &mut Response, name: HeaderName, text: &str) {
-    // The texts are digits, dates and hexadecimal, which are always header values.
+    // The values are digits, dates and hexadecimal, which are always valid header values.
     if let Ok(value) = HeaderValue::from_str(text) {
         response.headers_mut().insert(name, value);
     }
 }
 
-/// The value of a header that was sent once. Sent twice or with other than visible ASCII it is as good as malformed.
+/// The value of a header that was sent exactly once. A header that was sent twice or is not visible ASCII counts as
+/// malformed.
 fn sole<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
@@ -171,9 +175,9 @@ fn sole<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     value.to_str().ok()
 }
 
-/// The condition on the range, unless it is our own date: the bytes under a URL never change, so that date is as
-/// strong a validator as the tag, and a BMC that prefers dates must not be sent the whole image each time.
-fn if_range<'h>(headers: &'h HeaderMap, body: &Body) -> Option<&'h str> {
+/// The value of `If-Range`, or `None` when it equals our `Last-Modified` date. The bytes of a URL never change, so the date
+/// is as strong a validator as the tag, and a BMC that sends dates must not receive the whole image each time.
+fn if_range<'h>(headers: &'h HeaderMap, body: &ImageBody) -> Option<&'h str> {
     if !headers.contains_key(IF_RANGE) {
         return None;
     }
@@ -181,7 +185,7 @@ fn if_range<'h>(headers: &'h HeaderMap, body: &Body) -> Option<&'h str> {
     (body.last_modified() != Some(condition.trim())).then_some(condition)
 }
 
-/// Whether the client says that it has these very bytes already (weak comparison, section 13.1.2).
+/// Whether `If-None-Match` names the entity tag of the body (weak comparison, section 13.1.2).
 fn matches_known_tag(headers: &HeaderMap, etag: &str) -> bool {
     headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         value
@@ -191,43 +195,43 @@ fn matches_known_tag(headers: &HeaderMap, etag: &str) -> bool {
     })
 }
 
-/// A part of an image as an HTTP body of exactly known size.
+/// A part of an image as an HTTP body of exact size.
 struct ExactBody {
-    body: Body,
+    body: ImageBody,
     observer: Arc<dyn ReadObserver>,
-    promises: Option<FileSending>,
-    /// Of the next byte to hand over.
+    file_sending: Option<FileSending>,
+    /// The offset of the next byte to send.
     offset: u64,
-    /// Bytes still to hand over.
+    /// The number of bytes still to send.
     remaining: u64,
-    /// The read of the next chunk, when it has been started.
+    /// The read of the next chunk, if it was started.
     ahead: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
 impl ExactBody {
-    /// Starts to read the chunk at `offset` where blocking is allowed.
-    fn start(&self, offset: u64, remaining: u64) -> JoinHandle<io::Result<Bytes>> {
+    /// Starts a read of the chunk at `offset` on a thread that may block.
+    fn start_read(&self, offset: u64, remaining: u64) -> JoinHandle<io::Result<Bytes>> {
         let body = self.body.clone();
         tokio::task::spawn_blocking(move || read_chunk(&body, offset, remaining))
     }
 
-    /// Where the next bytes lie, when the connection can send them and they are not the last.
-    fn direct(&self) -> Option<(&FileSending, FileRange)> {
-        let promises = self.promises.as_ref()?;
+    /// The file range of the next bytes, if sendfile is supported and the range is not in the last chunk.
+    fn sendfile_range(&self) -> Option<(&FileSending, FileRange)> {
+        let file_sending = self.file_sending.as_ref()?;
         let early = self.remaining.saturating_sub(CHUNK);
         let range = self.body.file_at(self.offset)?;
         let range = FileRange { len: range.len.min(early), ..range };
-        (range.len >= DIRECT).then_some((promises, range))
+        (range.len >= SENDFILE_MIN).then_some((file_sending, range))
     }
 
-    /// What stands for the next bytes.
-    fn promise(&self) -> Option<Bytes> {
-        let (promises, range) = self.direct().filter(|_| self.ahead.is_none())?;
-        promises.0.promise(&range.file, range.offset, range.len)
+    /// The placeholder for the next bytes.
+    fn placeholder(&self) -> Option<Bytes> {
+        let (file_sending, range) = self.sendfile_range().filter(|_| self.ahead.is_none())?;
+        file_sending.0.placeholder(&range.file, range.offset, range.len)
     }
 
-    /// Tells of `chunk` and moves past it.
-    fn hand_over(&mut self, chunk: Bytes) -> Frame<Bytes> {
+    /// Notifies the observer of `chunk` and advances past it.
+    fn send(&mut self, chunk: Bytes) -> Frame<Bytes> {
         let len = chunk.len() as u64;
         self.observer.read(self.offset, len);
         self.offset += len;
@@ -235,15 +239,15 @@ impl ExactBody {
         Frame::data(chunk)
     }
 
-    /// Ends the body before its length, which makes the server break the connection.
+    /// Ends the body before its length, so that the server breaks the connection.
     fn fail(&mut self, error: io::Error) -> io::Error {
-        tracing::warn!(offset = self.offset, image = %self.body.digest(), error = %error, "media read stopped, connection broken");
+        tracing::warn!(offset = self.offset, image = %self.body.digest(), error = %error, "media response stopped early, connection broken");
         self.remaining = 0;
         error
     }
 }
 
-fn read_chunk(body: &Body, offset: u64, remaining: u64) -> io::Result<Bytes> {
+fn read_chunk(body: &ImageBody, offset: u64, remaining: u64) -> io::Result<Bytes> {
     let mut buffer = vec![0; usize::try_from(remaining.min(CHUNK)).unwrap_or(CHUNK as usize)];
     body.read_exact_at(offset, &mut buffer)?;
     Ok(buffer.into())
@@ -266,14 +270,14 @@ impl http_body::Body for ExactBody {
             return Poll::Ready(Some(Err(this.fail(error))));
         }
         let at_once = this.body.in_memory() || in_place();
-        let read = if let Some(promised) = this.promise() {
-            return Poll::Ready(Some(Ok(this.hand_over(promised))));
+        let read = if let Some(placeholder) = this.placeholder() {
+            return Poll::Ready(Some(Ok(this.send(placeholder))));
         } else if at_once {
             read_chunk(&this.body, this.offset, this.remaining)
         } else {
             let mut reading = match this.ahead.take() {
                 Some(reading) => reading,
-                None => this.start(this.offset, this.remaining),
+                None => this.start_read(this.offset, this.remaining),
             };
             match Pin::new(&mut reading).poll(context) {
                 Poll::Pending => {
@@ -287,9 +291,9 @@ impl http_body::Body for ExactBody {
             Ok(chunk) => chunk,
             Err(error) => return Poll::Ready(Some(Err(this.fail(error)))),
         };
-        let frame = this.hand_over(chunk);
-        if this.remaining > 0 && !at_once && this.direct().is_none() {
-            this.ahead = Some(this.start(this.offset, this.remaining));
+        let frame = this.send(chunk);
+        if this.remaining > 0 && !at_once && this.sendfile_range().is_none() {
+            this.ahead = Some(this.start_read(this.offset, this.remaining));
         }
         Poll::Ready(Some(Ok(frame)))
     }

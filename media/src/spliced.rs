@@ -3,16 +3,16 @@
 //! ```text
 //! maintenance image (by digest) + TaskInputs ──plan──> SplicedImage { plan, identity }      reads less than 1 MiB
 //!                                  |   ^
-//!                         to_bytes v   | from_bytes      (JSON with the frozen task in it: seal it before storing)
+//!                         to_bytes v   | from_bytes      (JSON that contains the task's inputs: seal it before storing)
 //!                               database
-//!                                  `──thaw(maintenance)──> Body     planned again, refused when its identity is another
+//!                                  `──rebuild(maintenance)──> ImageBody     planned again, refused if the identity differs
 //! ```
 //!
-//! Hashing gigabytes for every job would take longer than the job's other steps together. What identifies such an image is
-//! therefore not the SHA-256 of its bytes but one over what they are made from: the digest of the maintenance image (which
-//! never changes under its digest), the digest of the task, and every byte and address that the splice generated.
+//! Hashing gigabytes for every job would take longer than the other steps of the job together. The identity of a spliced
+//! image is therefore not the SHA-256 of its bytes but a SHA-256 over its inputs: the digest of the maintenance image, the
+//! digest of the task image, and every byte and address that the splice generated.
 //!
-//! Invariant: what is served has the identity that the grant was given for, or is not served.
+//! Invariant: an image is served only if its identity is the one that the grant recorded.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,38 +21,40 @@ use iso9660::{Content, Plan, ReadAt, SegmentData, Splice, SpliceError, SpliceOpt
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::body::{Backing, Body, ImageDigest};
+use super::body::{Backing, ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::task_image::{TaskImageError, TaskInputs};
 
-/// The version of the frozen form and of what an identity is made of.
+/// The version of the recorded inputs and of the identity.
 const FORMAT: u32 = 1;
 
-/// Why there is no spliced image.
+/// Why a spliced image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SplicedError {
-    /// The maintenance image cannot take the files.
+    /// The files cannot be added to the maintenance image.
     #[error("add the task's files to the maintenance image")]
     Splice(#[source] SpliceError),
-    /// The frozen task cannot be read.
-    #[error("restore the task of a spliced image")]
+    /// The recorded inputs of the task cannot be read.
+    #[error("read the task of a spliced image")]
     Task(#[source] TaskImageError),
-    /// A frozen form that is not one, or of another version.
-    #[error("read a frozen spliced image: {0}; the grant cannot be served and the job needs a new image")]
-    Frozen(String),
-    /// The same inputs no longer give the recorded image.
+    /// The recorded inputs are malformed or have another version.
     #[error(
-        "restore a spliced image: it is now {found} and the grant was given for {expected}; it is not served"
+        "read the inputs of a spliced image: {0}; the image cannot be served and the job needs a new image"
+    )]
+    Inputs(String),
+    /// The inputs no longer give the recorded image.
+    #[error(
+        "rebuild a spliced image: its identity is now {found} and the grant was issued for {expected}; it is not served"
     )]
     Changed {
-        /// What was recorded.
+        /// The recorded identity.
         expected: ImageDigest,
-        /// What came out.
+        /// The identity of the rebuilt image.
         found: ImageDigest,
     },
 }
 
-/// The inputs of one spliced image. Holds the job's secrets.
+/// The recorded inputs of one spliced image. Contains the secrets of the job.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SpliceInputs {
     maintenance: ImageDigest,
@@ -70,17 +72,17 @@ struct Document {
 /// A planned spliced image.
 #[derive(Debug)]
 pub struct SplicedImage {
-    /// What identifies it.
+    /// The identity of the image.
     pub identity: ImageDigest,
-    /// Its length.
+    /// The length of the image in bytes.
     pub len: u64,
-    /// What a person should know about the splice, a sentence each.
+    /// Notes about the splice for the operator, one sentence each.
     pub notes: Vec<String>,
     plan: Plan,
 }
 
 impl SpliceInputs {
-    /// The task's files in the image with this digest.
+    /// The inputs: the digest of the maintenance image and the task whose files are added.
     #[must_use]
     pub fn new(maintenance: ImageDigest, task: TaskInputs) -> Self {
         Self { maintenance, task }
@@ -92,17 +94,17 @@ impl SpliceInputs {
         self.maintenance
     }
 
-    /// How much memory the restored image takes, roughly.
+    /// The approximate memory of the rebuilt image in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.task.weight()
     }
 
-    /// Plans the image over the maintenance image's bytes. Reads some of them: not for a thread that must not block.
+    /// Plans the image over the bytes of the maintenance image. Reads some of them, so call it on a thread that may block.
     ///
     /// # Errors
-    /// When the maintenance image cannot take the files, such as one with a UDF file system.
-    pub fn plan(&self, maintenance: &Body) -> Result<SplicedImage, SplicedError> {
+    /// When the files cannot be added to the maintenance image, for example because it has a UDF file system.
+    pub fn plan(&self, maintenance: &ImageBody) -> Result<SplicedImage, SplicedError> {
         let files: Vec<(&str, Content)> = self
             .task
             .files()
@@ -141,54 +143,54 @@ impl SpliceInputs {
         ImageDigest::new(hash.finalize().into())
     }
 
-    /// Plans the image again and serves it if it is still the one with this identity.
+    /// Plans the image again and returns it if it has the identity `expected`.
     ///
     /// # Errors
-    /// [`SplicedError::Changed`] when it is another; as [`SpliceInputs::plan`].
-    pub fn thaw(
+    /// [`SplicedError::Changed`] when the identity differs, and the errors of [`SpliceInputs::plan`].
+    pub fn rebuild(
         &self,
-        maintenance: &Body,
+        maintenance: &ImageBody,
         expected: ImageDigest,
-    ) -> Result<(Body, BootExtents), SplicedError> {
+    ) -> Result<(ImageBody, BootExtents), SplicedError> {
         let image = self.plan(maintenance)?;
         if image.identity != expected {
             return Err(SplicedError::Changed { expected, found: image.identity });
         }
         let boot = BootExtents::of(&image.plan);
-        Ok((Body::identified(image.plan, image.identity, Backing::Disk, "splice"), boot))
+        Ok((ImageBody::identified(image.plan, image.identity, Backing::Disk, "splice"), boot))
     }
 
-    /// The form that is stored. It holds the job's secrets: seal it.
+    /// Serialises the inputs for the store. The bytes contain the secrets of the job: seal them.
     ///
     /// # Errors
-    /// Never in practice: every value has a form in JSON.
+    /// Never in practice: JSON can express every value.
     pub fn to_bytes(&self) -> Result<Vec<u8>, SplicedError> {
-        let text = |why: &dyn fmt::Display| SplicedError::Frozen(why.to_string());
+        let text = |why: &dyn fmt::Display| SplicedError::Inputs(why.to_string());
         let task = self.task.to_bytes().map_err(SplicedError::Task)?;
         let task = String::from_utf8(task).map_err(|why| text(&why.utf8_error()))?;
         let task =
             serde_json::value::RawValue::from_string(task).map_err(|_| text(&"its task is not JSON"))?;
         let document = Document { splice: FORMAT, maintenance: self.maintenance.to_hex(), task };
-        serde_json::to_vec(&document).map_err(|_| text(&"it has no form in JSON"))
+        serde_json::to_vec(&document).map_err(|_| text(&"it cannot be written as JSON"))
     }
 
-    /// Reads the stored form.
+    /// Parses the bytes of [`SpliceInputs::to_bytes`].
     ///
     /// # Errors
-    /// When it is not ours, or of another version.
+    /// When the bytes are malformed or have another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SplicedError> {
-        // Errors of the JSON reader may quote its input, which holds secrets: the position is all that is told.
+        // Errors of the JSON parser may quote its input, which contains secrets: only the position is shown.
         let document: Document = serde_json::from_slice(bytes).map_err(|error| {
-            SplicedError::Frozen(format!("it cannot be read at column {}", error.column()))
+            SplicedError::Inputs(format!("they cannot be parsed at column {}", error.column()))
         })?;
         if document.splice != FORMAT {
-            return Err(SplicedError::Frozen(format!(
-                "it has format {} and this version writes {FORMAT}",
+            return Err(SplicedError::Inputs(format!(
+                "they have format {} and this version reads {FORMAT}",
                 document.splice
             )));
         }
         let maintenance = ImageDigest::parse(&document.maintenance)
-            .ok_or_else(|| SplicedError::Frozen("its digest is none".to_owned()))?;
+            .ok_or_else(|| SplicedError::Inputs("the digest is malformed".to_owned()))?;
         let task = TaskInputs::from_bytes(document.task.get().as_bytes()).map_err(SplicedError::Task)?;
         Ok(Self { maintenance, task })
     }

@@ -1,18 +1,18 @@
-//! The task image of one job, and the frozen form from which the same bytes can be had for as long as its grant lives.
+//! The task image of one job, and the recorded inputs from which it is rebuilt for as long as its grant is open.
 //!
 //! ```text
 //! TaskImageInput ──plan──> Plan                 volume id TASK_ + last 11 hex digits of the job id, or a known label
 //!       |                                       every date = the job's created_at; at least 1 MiB
-//!       `──────freeze──> TaskInputs { format, volume_id, epoch, files, sha256, len }
+//!       `──record_inputs──> TaskInputs { format, volume_id, epoch, files, sha256, len }
 //!                           |   ^
-//!                  to_bytes v   | from_bytes    (JSON, bounded; holds secrets: seal it before storing)
+//!                  to_bytes v   | from_bytes    (JSON, bounded; contains secrets: seal it before storing)
 //!                          database
 //!                           |
-//!                           `──thaw──> Body     planned again, hashed, refused when the digest is another
+//!                           `──rebuild──> ImageBody     planned again, hashed, refused if the digest differs
 //! ```
 //!
-//! Invariants: names are from a closed list; the three files every task has are there; nothing but the frozen values
-//! reaches the image, so that an upgrade or a changed template either gives the same bytes or a typed refusal.
+//! Invariants: file names are from a closed list; the three required files are present; the image depends on the recorded
+//! inputs only, so that after an upgrade a rebuild gives either the same bytes or a typed error.
 
 use std::fmt;
 
@@ -23,31 +23,31 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::body::{Backing, Body, ImageDigest};
+use super::body::{Backing, ImageBody, ImageDigest};
 
-/// The files every task image has.
+/// The files that every task image has.
 pub const REQUIRED_FILES: [&str; 3] = ["job.json", "recipe.json", "recipe.schema.json"];
-/// The files it may have besides.
+/// The files that a task image may have in addition.
 pub const OPTIONAL_FILES: [&str; 7] =
     ["autounattend.xml", "ks.cfg", "meta-data", "network-config", "unattend.xml", "user-data", "vendor-data"];
 /// The volume ids that some installers look for.
 pub const MEDIA_LABELS: [&str; 3] = ["CIDATA", "CONFIG-2", "OEMDRV"];
-/// All files of a task image together are at most this long.
+/// The maximum size of all files of a task image together, in bytes.
 pub const TASK_FILES_MAX: usize = 10 << 20;
-/// A frozen task is at most this long: the files in base64, and room for their names.
+/// The maximum size of recorded inputs in bytes: the files in base64 and their names.
 pub const INPUTS_MAX: usize = TASK_FILES_MAX / 3 * 4 + (64 << 10);
 
-/// The version of the frozen form and of the layout rules behind it.
-const FROZEN_FORMAT: u32 = 1;
+/// The version of the recorded inputs and of the layout rules.
+const INPUTS_FORMAT: u32 = 1;
 
-/// What a task image is made of.
+/// The inputs of a task image.
 #[derive(Clone)]
 pub struct TaskImageInput {
     /// The job.
     pub job_id: Uuid,
-    /// When it was accepted: the date of everything in the image.
+    /// The time at which the job was accepted: the date of every file in the image.
     pub created_at: Timestamp,
-    /// Name and bytes of each file at the root.
+    /// Name and bytes of each file of the root directory.
     pub files: Vec<(String, Vec<u8>)>,
     /// The recipe's `media_label`, which replaces the volume id.
     pub volume_id: Option<String>,
@@ -64,80 +64,82 @@ impl fmt::Debug for TaskImageInput {
     }
 }
 
-/// Why there is no task image.
+/// Why a task image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskImageError {
-    /// A name outside the list.
-    #[error("compose task image: no file is named {name:?} there")]
+    /// A file name is not in the list.
+    #[error("plan task image: {name:?} is not a file of task images")]
     UnknownFile {
         /// The name.
         name: String,
     },
-    /// A name twice.
-    #[error("compose task image: {name} is given twice")]
+    /// A file name is given twice.
+    #[error("plan task image: {name} is given twice")]
     DuplicateFile {
         /// The name.
         name: String,
     },
-    /// One of the files every task has is not there.
-    #[error("compose task image: {name} is missing")]
+    /// A required file is missing.
+    #[error("plan task image: {name} is missing")]
     MissingFile {
         /// The name.
         name: &'static str,
     },
-    /// The files are too long together.
+    /// The files together are too large.
     #[error(
-        "compose task image: the files have {bytes} bytes together, at most {TASK_FILES_MAX} fit; shorten user data or answer files"
+        "plan task image: the files have {bytes} bytes, the limit is {TASK_FILES_MAX}; shorten user data or answer files"
     )]
     TooLarge {
-        /// Bytes of all files.
+        /// The size of all files together.
         bytes: usize,
     },
-    /// A label nobody looks for.
-    #[error("compose task image: media_label {label:?} is none of CIDATA, CONFIG-2, OEMDRV")]
+    /// The label is not one of [`MEDIA_LABELS`].
+    #[error("plan task image: media_label {label:?} is not CIDATA, CONFIG-2 or OEMDRV")]
     Label {
         /// The label.
         label: String,
     },
-    /// The image could not be laid out.
-    #[error("compose task image: lay out the volume")]
+    /// The layout of the volume failed.
+    #[error("plan task image: lay out the volume")]
     Layout(#[source] PlanError),
     /// The planned image could not be hashed.
-    #[error("compose task image: hash the planned image")]
+    #[error("plan task image: hash the planned image")]
     Hash(#[source] std::io::Error),
-    /// The frozen form could not be written.
-    #[error("freeze task image: write its inputs")]
+    /// The inputs could not be serialised.
+    #[error("record task image: write its inputs")]
     Encode(#[source] serde_json::Error),
-    /// A frozen form that is not one.
-    #[error("read frozen task image: {reason}; the grant cannot be served and the job needs a new image")]
-    Frozen {
-        /// What is wrong with it.
+    /// The recorded inputs are malformed.
+    #[error(
+        "read the inputs of a task image: {reason}; the image cannot be served and the job needs a new image"
+    )]
+    Inputs {
+        /// What is wrong with the inputs.
         reason: String,
     },
-    /// A frozen form of another version.
+    /// The recorded inputs have another version.
     #[error(
-        "read frozen task image: it has format {found} and this version writes {FROZEN_FORMAT}; serve it with the version that froze it"
+        "read the inputs of a task image: they have format {found} and this version reads {INPUTS_FORMAT}; serve the image with the version that recorded it"
     )]
     Format {
-        /// The format found.
+        /// The format of the recorded inputs.
         found: u32,
     },
-    /// The same inputs no longer give the recorded bytes.
+    /// The inputs no longer give the recorded bytes.
     #[error(
-        "thaw task image: its bytes hash to {found} and the grant was given for {expected}; the image is not served"
+        "rebuild task image: its bytes hash to {found} and the grant was issued for {expected}; the image is not served"
     )]
     Changed {
-        /// What was recorded.
+        /// The recorded digest.
         expected: ImageDigest,
-        /// What came out.
+        /// The digest of the rebuilt image.
         found: ImageDigest,
     },
 }
 
-/// Lays out the image of a job.
+/// Plans the task image of a job.
 ///
 /// # Errors
-/// When a file or the label is not one of those a task image has, or they are too large.
+/// [`TaskImageError`] when a file name or the label is not allowed, a required file is missing, or the files are too large.
 pub fn plan(input: &TaskImageInput) -> Result<Plan, TaskImageError> {
     let volume_id = volume_id(input)?;
     layout(&volume_id, input.created_at.as_second(), &input.files)
@@ -182,7 +184,7 @@ fn check(files: &[(String, Vec<u8>)]) -> Result<(), TaskImageError> {
     if bytes > TASK_FILES_MAX { Err(TaskImageError::TooLarge { bytes }) } else { Ok(()) }
 }
 
-/// The inputs of one task image and what came out of them. Holds the job's secrets.
+/// The recorded inputs of one task image, with digest and length of the image. Contains the secrets of the job.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TaskInputs {
     volume_id: String,
@@ -192,7 +194,7 @@ pub struct TaskInputs {
     len: u64,
 }
 
-/// [`TaskInputs`] as JSON, keys in this order.
+/// [`TaskInputs`] as JSON, with the keys in this order.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TaskInputsDocument {
@@ -204,25 +206,25 @@ struct TaskInputsDocument {
     len: u64,
 }
 
-/// The one key that is the same in every format.
+/// The key that every format has.
 #[derive(Deserialize)]
 struct InputsFormat {
     format: u32,
 }
 
-/// Plans and hashes the image of a job, and keeps what is needed to do so again.
+/// Plans and hashes the task image of a job and returns the inputs from which it can be rebuilt.
 ///
 /// # Errors
-/// As [`plan`].
-pub fn freeze(input: &TaskImageInput) -> Result<TaskInputs, TaskImageError> {
+/// The errors of [`plan`].
+pub fn record_inputs(input: &TaskImageInput) -> Result<TaskInputs, TaskImageError> {
     record_inputs_with_body(input).map(|(task, _)| task)
 }
 
-/// As [`freeze`], with the planned and hashed image itself: what [`TaskInputs::thaw`] would give.
+/// Plans and hashes the task image of a job and returns its inputs and the image, as [`TaskInputs::rebuild`] would return it.
 ///
 /// # Errors
-/// As [`plan`].
-pub fn record_inputs_with_body(input: &TaskImageInput) -> Result<(TaskInputs, Body), TaskImageError> {
+/// The errors of [`plan`].
+pub fn record_inputs_with_body(input: &TaskImageInput) -> Result<(TaskInputs, ImageBody), TaskImageError> {
     let plan = plan(input)?;
     let sha256 = ImageDigest::of(&plan).map_err(TaskImageError::Hash)?;
     let task = TaskInputs {
@@ -249,17 +251,17 @@ impl TaskInputs {
         self.len
     }
 
-    /// The files at the root of the image.
+    /// The files of the root directory.
     pub(super) fn files(&self) -> &[(String, Vec<u8>)] {
         &self.files
     }
 
-    /// The date of everything in the image, in seconds since 1970.
+    /// The date of every file in the image, in seconds since 1970.
     pub(super) fn epoch(&self) -> i64 {
         self.epoch
     }
 
-    /// Whether the image has no bytes, which none has.
+    /// Whether the image has no bytes; false for every planned image.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -271,13 +273,13 @@ impl TaskInputs {
         &self.volume_id
     }
 
-    /// The form that is stored. It holds the job's secrets: seal it.
+    /// Serialises the inputs for the store. The bytes contain the secrets of the job: seal them.
     ///
     /// # Errors
-    /// Never in practice: every value has a form in JSON.
+    /// Never in practice: JSON can express every value.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TaskImageError> {
         let document = TaskInputsDocument {
-            format: FROZEN_FORMAT,
+            format: INPUTS_FORMAT,
             volume_id: self.volume_id.clone(),
             epoch: self.epoch,
             files: self.files.iter().map(|(name, bytes)| (name.clone(), BASE64.encode(bytes))).collect(),
@@ -287,41 +289,44 @@ impl TaskInputs {
         serde_json::to_vec(&document).map_err(TaskImageError::Encode)
     }
 
-    /// Reads the stored form.
+    /// Parses the bytes of [`TaskInputs::to_bytes`].
     ///
     /// # Errors
-    /// When it is too long, not ours, or of another version.
+    /// When the bytes are too long, malformed, or have another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TaskImageError> {
-        let frozen = |reason: String| TaskImageError::Frozen { reason };
+        let invalid = |reason: String| TaskImageError::Inputs { reason };
         if bytes.len() > INPUTS_MAX {
-            return Err(frozen(format!("it has {} bytes, more than any", bytes.len())));
+            return Err(invalid(format!(
+                "they have {} bytes, more than the limit of {INPUTS_MAX}",
+                bytes.len()
+            )));
         }
-        // Errors of the JSON reader may quote its input, which holds secrets: the position is all that is told.
+        // Errors of the JSON parser may quote its input, which contains secrets: only the position is shown.
         let position =
-            |error: serde_json::Error| frozen(format!("it cannot be read at column {}", error.column()));
+            |error: serde_json::Error| invalid(format!("they cannot be parsed at column {}", error.column()));
         let InputsFormat { format } = serde_json::from_slice(bytes).map_err(position)?;
-        if format != FROZEN_FORMAT {
+        if format != INPUTS_FORMAT {
             return Err(TaskImageError::Format { found: format });
         }
         let document: TaskInputsDocument = serde_json::from_slice(bytes).map_err(position)?;
-        let sha256 =
-            ImageDigest::parse(&document.sha256).ok_or_else(|| frozen("its digest is none".to_owned()))?;
+        let sha256 = ImageDigest::parse(&document.sha256)
+            .ok_or_else(|| invalid("the digest is malformed".to_owned()))?;
         let files = document
             .files
             .into_iter()
             .map(|(name, text)| match BASE64.decode(text) {
                 Ok(bytes) => Ok((name, bytes)),
-                Err(_) => Err(frozen(format!("the file {name} is not base64"))),
+                Err(_) => Err(invalid(format!("the file {name} is not base64"))),
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { volume_id: document.volume_id, epoch: document.epoch, files, sha256, len: document.len })
     }
 
-    /// Plans the image again and serves it if it is still the same.
+    /// Plans and hashes the image again and returns it if it has the recorded digest.
     ///
     /// # Errors
-    /// [`TaskImageError::Changed`] when the bytes are others than those the grant was given for.
-    pub fn thaw(&self) -> Result<Body, TaskImageError> {
+    /// [`TaskImageError::Changed`] when digest or length differ from the recorded ones.
+    pub fn rebuild(&self) -> Result<ImageBody, TaskImageError> {
         let plan = layout(&self.volume_id, self.epoch, &self.files)?;
         let found = ImageDigest::of(&plan).map_err(TaskImageError::Hash)?;
         if found != self.sha256 || plan.len() != self.len {
@@ -330,16 +335,16 @@ impl TaskInputs {
         Ok(self.body(plan))
     }
 
-    /// The image over a plan of it, which has its digest.
-    fn body(&self, plan: Plan) -> Body {
-        let body = Body::new(plan, self.sha256, Backing::Memory);
+    /// The image body over a plan that has the recorded digest.
+    fn body(&self, plan: Plan) -> ImageBody {
+        let body = ImageBody::new(plan, self.sha256, Backing::Memory);
         match Timestamp::from_second(self.epoch) {
             Ok(created_at) => body.modified_at(created_at),
             Err(_) => body,
         }
     }
 
-    /// How much memory the thawed image takes, roughly.
+    /// The approximate memory of the rebuilt image in bytes.
     #[must_use]
     pub fn weight(&self) -> usize {
         self.files.iter().map(|(name, bytes)| name.len() + bytes.len()).sum::<usize>() + (64 << 10)

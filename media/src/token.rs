@@ -1,4 +1,4 @@
-//! The paths and URLs under which a BMC finds an image.
+//! The paths and URLs of images for BMCs.
 //!
 //! ```text
 //! http://192.0.2.7:8080/t7q2xk4nd5w3mz6bcv2rj4hpyaq/task.iso
@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Some firmware refuses `?` and `&`, some refuses hyphens in names, some an image at the root of the server, some a
-//! URL of 128 bytes and more. So what we generate is one directory deep and made of `[a-z0-9]`, `/` and one dot; the
-//! builder checks it again, because a URL that a BMC refuses fails a job an hour later with an error that names none
-//! of this. The token is the capability: whoever has the URL may read the image until the grant ends, so a token is
-//! never printed.
+//! URL of 128 bytes and more. A generated path is therefore one directory deep and consists of `[a-z0-9]`, `/` and one
+//! dot. [`media_url`] checks the whole URL, because a URL that a BMC refuses fails a job an hour later with an error that
+//! does not name the cause. The token is a capability: every client that knows the URL can read the image until the grant
+//! ends, so a token is never printed.
 
 use std::fmt;
 
@@ -19,14 +19,14 @@ use url::Url;
 
 pub use engine::model::Artifact;
 
-/// Shortest token accepted.
+/// The length of the shortest token.
 pub const TOKEN_MIN: usize = 16;
-/// Longest token accepted.
+/// The length of the longest token.
 pub const TOKEN_MAX: usize = 64;
-/// A media URL is shorter than this.
+/// Every media URL has fewer bytes than this.
 pub const MEDIA_URL_LIMIT: usize = 128;
 
-/// The ending of the path; some firmware takes images for USB slots by `.img` only. The bytes are the same.
+/// The file suffix of the path. Both suffixes serve the same bytes; some firmware accepts only `.img` for USB slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Suffix {
@@ -37,7 +37,7 @@ pub enum Suffix {
 }
 
 impl Suffix {
-    /// The ending without its dot.
+    /// The suffix without its dot.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,12 +47,12 @@ impl Suffix {
     }
 }
 
-/// A media token: 16 to 64 characters of `[a-z0-9]`. A secret; `Debug` shows its length only.
+/// A media token: 16 to 64 characters of `[a-z0-9]`. It is a secret; `Debug` shows its length only.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct MediaToken(String);
 
 impl MediaToken {
-    /// Takes a text that has the form of a token.
+    /// Parses a token; `None` when the text does not have the form of one.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let shaped = (TOKEN_MIN..=TOKEN_MAX).contains(&text.len())
@@ -60,14 +60,14 @@ impl MediaToken {
         shaped.then(|| Self(text.to_owned()))
     }
 
-    /// The token itself, to be put into a URL and nowhere else.
+    /// The text of the token, for use in a URL only.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What is stored and looked up: SHA-256 of the token, in hexadecimal. Looking up by hash takes the same time
-    /// however much of a guess is right.
+    /// The SHA-256 of the token in hexadecimal, which is stored and looked up. The time of a lookup by hash does not depend
+    /// on how much of a guessed token is right.
     #[must_use]
     pub fn hash(&self) -> String {
         hex::encode(Sha256::digest(self.0.as_bytes()))
@@ -80,19 +80,19 @@ impl fmt::Debug for MediaToken {
     }
 }
 
-/// A request path taken apart.
+/// The parts of the path of a media request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MediaPath {
-    /// The capability.
+    /// The token of the grant.
     pub token: MediaToken,
-    /// Which image.
+    /// The requested image.
     pub artifact: Artifact,
-    /// With which ending it was asked for.
+    /// The requested suffix.
     pub suffix: Suffix,
 }
 
 impl MediaPath {
-    /// Takes a path of exactly the form `/t<token>/{task,boot}.{iso,img}`, nothing for any other.
+    /// Parses a path of exactly the form `/t<token>/{task,boot}.{iso,img}`; `None` for every other path.
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         if path.len() >= MEDIA_URL_LIMIT {
@@ -116,16 +116,16 @@ pub fn media_path(token: &MediaToken, artifact: Artifact, suffix: Suffix) -> Str
     format!("/t{}/{}.{}", token.reveal(), artifact.as_str(), suffix.as_str())
 }
 
-/// Why no media URL can be made for a base. None of these texts holds a token.
+/// Why no media URL can be made from a base URL. The error texts contain no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MediaUrlError {
     /// The base is not a URL.
-    #[error("the media base URL cannot be read ({0}): give it as http://HOST[:PORT]")]
+    #[error("the media base URL is malformed ({0}): give it as http://HOST[:PORT]")]
     Malformed(url::ParseError),
-    /// Neither http nor https.
+    /// The scheme is not http or https.
     #[error("the media base URL has the scheme {0}: a BMC fetches media over http or https")]
     Scheme(String),
-    /// The base has a path, and the image would be deeper than one directory.
+    /// The base has a path, so that the image would be more than one directory deep.
     #[error(
         "the media base URL has a path: some BMCs read images one directory deep only, so give scheme, host and port alone"
     )]
@@ -136,7 +136,9 @@ pub enum MediaUrlError {
     )]
     Query,
     /// The base has a user or password.
-    #[error("the media base URL has a user name or password: BMCs refuse or leak them, so remove them")]
+    #[error(
+        "the media base URL has a user name or password: some BMCs refuse or disclose them, so remove them"
+    )]
     Credentials,
     /// The whole URL is too long.
     #[error(
@@ -148,10 +150,10 @@ pub enum MediaUrlError {
     },
 }
 
-/// The URL that a BMC is given: `base` (`http(s)://HOST[:PORT]`) and the image's path.
+/// The URL of an image for a BMC: `base` (`http(s)://HOST[:PORT]`) and the path of the image.
 ///
 /// # Errors
-/// When the base would make a URL that some BMC is known to refuse.
+/// [`MediaUrlError`] when the URL would be malformed or is of a form that some BMCs refuse.
 pub fn media_url(
     base: &str,
     token: &MediaToken,
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_that_of_the_text() {
+    fn the_hash_is_the_sha256_of_the_text() {
         assert_eq!(
             MediaToken::parse("aaaaaaaaaaaaaaaa").unwrap().hash(),
             "0c0beacef8877bbf2416eb00f2b5dc96354e26dd1df5517320459b1236860f8c"
@@ -272,14 +274,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_parses_is_generated_again(path in "/t[a-z0-9]{10,70}/(task|boot)\\.(iso|img|bin)") {
+        fn every_parsed_path_is_generated_again(path in "/t[a-z0-9]{10,70}/(task|boot)\\.(iso|img|bin)") {
             if let Some(parsed) = MediaPath::parse(&path) {
                 prop_assert_eq!(media_path(&parsed.token, parsed.artifact, parsed.suffix), path);
             }
         }
 
         #[test]
-        fn every_url_keeps_the_rules(text in "[a-z0-9]{16,64}", port in 1u16.., boot in any::<bool>()) {
+        fn every_generated_url_satisfies_the_rules(text in "[a-z0-9]{16,64}", port in 1u16.., boot in any::<bool>()) {
             let token = MediaToken::parse(&text).unwrap();
             let artifact = if boot { Artifact::Boot } else { Artifact::Task };
             let url = media_url(&format!("http://255.255.255.255:{port}"), &token, artifact, Suffix::Iso).unwrap();

@@ -1,10 +1,10 @@
-//! Connections to BMCs: one client per server, its session kept across crashes, everything it sends fenced by the lease.
+//! Connections to BMCs: one client per server. Its session survives a crash of the controller; the lease fences its mutations.
 //!
 //! ```text
-//!   step --(server, lease)--> Bmcs --> client (reused while the record's revision stands)
-//!                               |         sessions: opened -> sealed on disk ; closed -> forgotten
-//!                               |         fence:    the lease of whoever connected last
-//!                               +--> end of a job: log out, forget
+//!   step --(server, lease)--> Bmcs --> client (reused until the record's revision changes)
+//!                               |         sessions: opened -> sealed on disk ; closed -> deleted
+//!                               |         fence:    the lease of the worker that connected last
+//!                               +--> end of a job: log out, remove the client
 //! ```
 
 use std::collections::HashMap;
@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use redfish::{
-    Bmc, Credentials, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer, Options, Recorder,
-    SessionHandle, SessionKeeper, TlsMode as BmcTls, Transport, TransportError,
+    Bmc, BmcCredentials, ClientOptions, Endpoint, Fence, Fingerprint, HttpOptions, HttpTransport, Observer,
+    RecordingTransport, SessionHandle, SessionKeeper, TlsVerification, Transport, TransportError,
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::mpsc;
@@ -27,54 +27,62 @@ use engine::LeaseGuard;
 use engine::model::{Serial, Server, TlsMode};
 use secrets::{CredentialRef, Key, Resolver, open, seal};
 
-/// Changes of kept sessions that wait for the disk at most; more are dropped, the session then simply times out.
-const BACKLOG: usize = 1024;
-/// How long a certificate's fingerprint may take to be read.
+/// Limit of session changes that wait to be written. Further changes are dropped; such a session times out at the BMC.
+const MAX_PENDING_CHANGES: usize = 1024;
+/// Timeout of reading a certificate's fingerprint.
 const FINGERPRINT: Duration = Duration::from_secs(10);
 
-/// How long one logout may take when the program stops.
+/// Timeout of one logout when the controller stops.
 const LOGOUT: Duration = Duration::from_secs(5);
-/// How long closing one old session may take.
-const LEFT_BEHIND: Duration = Duration::from_secs(60);
-/// How many sessions are closed at once.
+/// Timeout of closing one session of a previous controller instance.
+const CLOSE_ORPHAN: Duration = Duration::from_secs(60);
+/// Number of sessions that are closed in parallel.
 const CLOSING: usize = 64;
 
-/// A session as it is kept, sealed.
+/// A BMC session sealed with the controller's key, as it is stored.
 pub type SealedSession = String;
 
-/// Where sessions are kept so that the next incarnation can close them.
+/// The durable store of open BMC sessions. The next controller instance reads it to close sessions after a crash.
 #[async_trait]
-pub trait Sessions: Send + Sync {
-    /// Keeps (or forgets) the session of a server.
-    async fn keep(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable>;
-    /// The session kept for a server.
-    async fn kept(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable>;
-    /// The servers for which one is kept.
-    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable>;
+pub trait SessionStore: Send + Sync {
+    /// Stores the session of a server; `None` deletes it.
+    async fn save(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable>;
+    /// Returns the stored session of a server.
+    async fn load(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable>;
+    /// Lists the servers with a stored session.
+    async fn list(&self) -> Result<Vec<Serial>, Unavailable>;
 }
 
-/// The way to BMCs. Passed in, so that a simulation can be the network (lock L10).
+/// Connects the controller to BMCs: by sockets, or by a simulation (decision D10).
 #[async_trait]
-pub trait Network: Send + Sync {
-    /// What carries requests to the BMC at `endpoint`.
+pub trait BmcConnector: Send + Sync {
+    /// Creates the transport for requests to the BMC at `endpoint`.
     ///
     /// # Errors
-    /// When nothing can be sent with these settings.
-    fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, TransportError>;
-    /// The fingerprint of the certificate at `endpoint`.
+    /// Returns an error when the TLS settings cannot be used.
+    fn transport(
+        &self,
+        endpoint: &Endpoint,
+        tls: &TlsVerification,
+    ) -> Result<Arc<dyn Transport>, TransportError>;
+    /// Reads the fingerprint of the certificate at `endpoint`.
     ///
     /// # Errors
-    /// When nobody answers with one.
+    /// Returns an error when no TLS server responds at `endpoint`.
     async fn fingerprint(&self, endpoint: &Endpoint) -> Result<Fingerprint, TransportError>;
 }
 
-/// Real sockets.
+/// The connector that uses TCP and TLS sockets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SocketConnector;
 
 #[async_trait]
-impl Network for SocketConnector {
-    fn transport(&self, endpoint: &Endpoint, tls: &BmcTls) -> Result<Arc<dyn Transport>, TransportError> {
+impl BmcConnector for SocketConnector {
+    fn transport(
+        &self,
+        endpoint: &Endpoint,
+        tls: &TlsVerification,
+    ) -> Result<Arc<dyn Transport>, TransportError> {
         Ok(Arc::new(HttpTransport::new(endpoint, tls, HttpOptions::default())?))
     }
 
@@ -83,40 +91,40 @@ impl Network for SocketConnector {
     }
 }
 
-/// Why there is no connection.
+/// The reason why a BMC could not be connected.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     /// The server's record is not usable.
     #[error("{0}")]
     Record(String),
-    /// The BMC could not be spoken to.
+    /// The BMC did not respond, or refused the connection.
     #[error("connect to the BMC: {0}")]
     Bmc(Box<redfish::RedfishError>),
 }
 
-/// A connection, and the certificate fingerprint learned when it was made.
+/// A connected client, with the certificate fingerprint if this connection read it for the first time.
 pub(super) struct Connected {
     pub(super) bmc: Bmc,
     pub(super) learned_fingerprint: Option<String>,
 }
 
-/// How much BMCs are asked.
+/// Limits of requests to BMCs.
 #[derive(Clone, Copy, Debug)]
 pub struct BmcLimits {
-    /// Each of them.
+    /// The limits for each BMC.
     pub each: redfish::LimitOptions,
-    /// Requests in flight to all of them together.
+    /// The maximum of requests in flight to all BMCs together.
     pub in_flight: usize,
 }
 
-/// All connections of a controller.
+/// All BMC connections of a controller.
 pub struct Bmcs {
     resolver: Resolver,
     key: Arc<Key>,
-    sessions: Arc<dyn Sessions>,
+    sessions: Arc<dyn SessionStore>,
     observer: Arc<dyn Observer>,
-    network: Arc<dyn Network>,
-    options: Options,
+    connector: Arc<dyn BmcConnector>,
+    options: ClientOptions,
     states: BmcStates,
     ca: Option<Arc<[u8]>>,
     changes: mpsc::Sender<Change>,
@@ -126,30 +134,30 @@ pub struct Bmcs {
 pub(super) struct Open {
     revision: i64,
     pub(super) bmc: Bmc,
-    /// Repeated until the record holds it: the report that carried it may not have been written.
+    /// Returned with every connection until the server's record holds it: the step report that carried it may be lost.
     learned_fingerprint: Option<String>,
     lease: Arc<SharedLease>,
 }
 
 impl Bmcs {
-    /// No connections yet. Must be called inside a runtime: kept sessions are written by a task of its own.
+    /// Creates an empty set of connections. Needs a Tokio runtime: a background task stores the sessions.
     pub fn new(
         resolver: Resolver,
         key: Key,
-        sessions: Arc<dyn Sessions>,
+        sessions: Arc<dyn SessionStore>,
         observer: Arc<dyn Observer>,
-        options: Options,
+        options: ClientOptions,
         limits: BmcLimits,
         ca: Option<Vec<u8>>,
     ) -> Self {
-        let (changes, queue) = mpsc::channel(BACKLOG);
+        let (changes, queue) = mpsc::channel(MAX_PENDING_CHANGES);
         tokio::spawn(write_changes(Arc::clone(&sessions), queue));
         Self {
             resolver,
             key: Arc::new(key),
             sessions,
             observer,
-            network: Arc::new(SocketConnector),
+            connector: Arc::new(SocketConnector),
             options,
             states: BmcStates::new(limits.each, limits.in_flight),
             ca: ca.map(Arc::from),
@@ -158,13 +166,13 @@ impl Bmcs {
         }
     }
 
-    /// The same over another network than real sockets.
+    /// Replaces the socket connector, for example by a simulation.
     #[must_use]
-    pub fn over(self, network: Arc<dyn Network>) -> Self {
-        Self { network, ..self }
+    pub fn with_connector(self, connector: Arc<dyn BmcConnector>) -> Self {
+        Self { connector, ..self }
     }
 
-    /// The connection to a server's BMC; mutations are sent only while `lease` outlives them.
+    /// Connects to a server's BMC, or reuses the open connection. A mutation is sent only if `lease` outlasts it.
     pub(super) async fn connect(
         &self,
         server: &Server,
@@ -189,11 +197,11 @@ impl Bmcs {
         Ok(Connected { bmc, learned_fingerprint })
     }
 
-    /// A handle of its own that changes nothing on the host: for probes. Its session is to be closed by whoever asked.
+    /// Connects a separate client whose fence refuses mutations, for probes. The caller ends it with [`Bmcs::release`].
     pub(super) async fn reader(
         &self,
         server: &Server,
-        recorded: Option<&mut Option<Recorder>>,
+        recorded: Option<&mut Option<RecordingTransport>>,
     ) -> Result<Connected, ConnectError> {
         let state = self.states.of(server);
         let _one_at_a_time = state.connecting.lock().await;
@@ -201,7 +209,7 @@ impl Bmcs {
             self.handle(server, &state, Arc::new(ReadOnlyFence), recorded).await?;
         let job = self.open().get(&server.serial).map(|open| open.bmc.clone());
         match job {
-            // A job is at work there: its session serves both, a BMC has few places.
+            // A running job has a session. The probe shares it because a BMC allows few sessions.
             Some(job) => {
                 if let Some(session) = job.session().await {
                     bmc.adopt_session(session).await;
@@ -212,8 +220,8 @@ impl Bmcs {
         Ok(Connected { bmc, learned_fingerprint })
     }
 
-    /// Ends what [`Bmcs::reader`] began: its session is closed unless it is a job's.
-    pub(super) async fn give_back(&self, serial: &Serial, reader: &Bmc) {
+    /// Releases a client of [`Bmcs::reader`]. Its session is closed unless a job uses it.
+    pub(super) async fn release(&self, serial: &Serial, reader: &Bmc) {
         let job = self.open().get(serial).map(|open| open.bmc.clone());
         let jobs = match job {
             Some(job) => job.session().await.map(|session| session.uri),
@@ -227,13 +235,13 @@ impl Bmcs {
         }
     }
 
-    /// A new handle; nothing is sent but what the first look at a certificate needs.
+    /// Builds a client. The only request it may send is the first read of the certificate.
     async fn handle(
         &self,
         server: &Server,
         state: &Arc<BmcState>,
         fence: Arc<dyn Fence>,
-        recorded: Option<&mut Option<Recorder>>,
+        recorded: Option<&mut Option<RecordingTransport>>,
     ) -> Result<(Bmc, Option<String>), ConnectError> {
         let endpoint: Endpoint = server.bmc_address.parse().map_err(|why| {
             ConnectError::Record(format!("the BMC address of {} is unusable: {why}", server.serial))
@@ -241,21 +249,21 @@ impl Bmcs {
         let (tls, learned_fingerprint) = self.tls(server, &endpoint, state).await?;
         let password = self.password(server)?;
         let mut transport = self
-            .network
+            .connector
             .transport(&endpoint, &tls)
             .map_err(|why| ConnectError::Bmc(Box::new(redfish::RedfishError::connecting(why))))?;
         if let Some(recorded) = recorded {
-            let recorder = recorded.insert(Recorder::over(transport));
+            let recorder = recorded.insert(RecordingTransport::over(transport));
             transport = Arc::new(recorder.clone());
         }
-        let credentials = Credentials::new(server.bmc_username.clone(), password);
+        let credentials = BmcCredentials::new(server.bmc_username.clone(), password);
         let builder = Bmc::builder(endpoint, credentials, transport, profiles::first(server));
         let bmc = profiles::choose(builder, server)
             .options(self.options)
             .limits(state.limits.clone())
             .observer(Arc::clone(&self.observer))
             .fence(fence)
-            .session_keeper(Arc::new(Keeper {
+            .session_keeper(Arc::new(SealingSessionKeeper {
                 server: server.serial.clone(),
                 state: Arc::clone(state),
                 key: Arc::clone(&self.key),
@@ -274,20 +282,20 @@ impl Bmcs {
         Some(Connected { bmc: found.bmc.clone(), learned_fingerprint })
     }
 
-    /// Nothing is asked for a while: what is kept for the next request is let go, the session stays.
-    pub(super) fn rest(&self, server: &Serial) {
+    /// Frees the idle sockets and buffers of a connection before a long wait. The session stays open.
+    pub(super) fn release_idle(&self, server: &Serial) {
         if let Some(found) = self.open().get(server) {
-            found.bmc.rest();
+            found.bmc.release_idle();
         }
     }
 
-    /// Logs out and forgets the connection; best effort, a session also ends by itself. Without a connection there may be
-    /// the session of a predecessor that died before it could log out: connecting closes it.
+    /// Logs out and removes the connection. Failures are only logged because a session also times out. Without a connection
+    /// a worker that died may have left a session: connecting closes it.
     pub(super) async fn close(&self, server: &Server, lease: &LeaseGuard) {
         let serial = &server.serial;
         let unconnected = !self.open().contains_key(serial);
         if unconnected
-            && matches!(self.sessions.kept(serial).await, Ok(Some(_)))
+            && matches!(self.sessions.load(serial).await, Ok(Some(_)))
             && let Err(error) = self.connect(server, lease).await
         {
             tracing::info!(server = %serial, %error, "an old BMC session could not be closed; it times out");
@@ -305,14 +313,14 @@ impl Bmcs {
         server: &Server,
         endpoint: &Endpoint,
         state: &BmcState,
-    ) -> Result<(BmcTls, Option<String>), ConnectError> {
+    ) -> Result<(TlsVerification, Option<String>), ConnectError> {
         if !endpoint.is_secure() {
-            return Ok((BmcTls::Insecure, None));
+            return Ok((TlsVerification::Insecure, None));
         }
         match (server.tls, &server.tls_fingerprint) {
-            (TlsMode::Insecure, _) => Ok((BmcTls::Insecure, None)),
+            (TlsMode::Insecure, _) => Ok((TlsVerification::Insecure, None)),
             (TlsMode::Verify, _) => match &self.ca {
-                Some(ca) => Ok((BmcTls::Ca(ca.clone()), None)),
+                Some(ca) => Ok((TlsVerification::Ca(ca.clone()), None)),
                 None => Err(ConnectError::Record(
                     "the server asks for a verified certificate but REDFISH_CA_FILE is not set: set it, or register \
                      the server with tls pinned"
@@ -321,53 +329,55 @@ impl Bmcs {
             },
             (TlsMode::Pinned, Some(fingerprint)) => fingerprint
                 .parse()
-                .map(|pin| (BmcTls::Pin(pin), None))
-                .map_err(|_| ConnectError::Record("the registered certificate fingerprint is unusable".to_owned())),
+                .map(|pin| (TlsVerification::Pin(pin), None))
+                .map_err(|_| ConnectError::Record("the registered certificate fingerprint cannot be parsed; register it again".to_owned())),
             (TlsMode::Pinned, None) => {
                 let bmc = |error| ConnectError::Bmc(Box::new(error));
-                let passed = state.limits.pass(self.network.fingerprint(endpoint)).await;
-                let read = passed.map_err(|resting| bmc(redfish::RedfishError::resting(resting)))?;
-                let seen = read.map_err(|why| match state.limits.resting() {
-                    Some(resting) => bmc(redfish::RedfishError::resting(resting)),
+                let passed = state.limits.pass(self.connector.fingerprint(endpoint)).await;
+                let read = passed.map_err(|open| bmc(redfish::RedfishError::circuit_open(open)))?;
+                let seen = read.map_err(|why| match state.limits.circuit_open() {
+                    Some(open) => bmc(redfish::RedfishError::circuit_open(open)),
                     None => bmc(redfish::RedfishError::connecting(why)),
                 })?;
-                Ok((BmcTls::Pin(seen), Some(seen.to_string())))
+                Ok((TlsVerification::Pin(seen), Some(seen.to_string())))
             }
         }
     }
 
     fn password(&self, server: &Server) -> Result<SecretString, ConnectError> {
-        let reference: CredentialRef = server
-            .bmc_password
-            .parse()
-            .map_err(|_| ConnectError::Record("the BMC password is not a credential reference".to_owned()))?;
+        let reference: CredentialRef = server.bmc_password.parse().map_err(|_| {
+            ConnectError::Record(
+                "the BMC password in the server's record is not a credential reference; register it again"
+                    .to_owned(),
+            )
+        })?;
         self.resolver
             .resolve(&reference, server.serial.as_str())
             .map_err(|why| ConnectError::Record(format!("{}", engine::model::error_chain(&why))))
     }
 
-    /// Closes the session a crashed incarnation left open, so that the BMC's few places do not fill up.
+    /// Closes the session that a crashed controller instance left open: a BMC allows few sessions.
     async fn close_saved(&self, serial: &Serial, bmc: &Bmc) {
-        let kept = match self.sessions.kept(serial).await {
-            Ok(kept) => kept,
+        let stored = match self.sessions.load(serial).await {
+            Ok(stored) => stored,
             Err(error) => {
-                return tracing::warn!(server = %serial, %error, "the kept BMC session cannot be read");
+                return tracing::warn!(server = %serial, %error, "the stored BMC session cannot be read");
             }
         };
-        let Some(handle) = kept.and_then(|sealed| self.unseal(serial, &sealed)) else { return };
+        let Some(handle) = stored.and_then(|sealed| self.unseal(serial, &sealed)) else { return };
         if let Err(error) = bmc.delete_session(&handle).await {
             tracing::info!(server = %serial, %error, "an old BMC session could not be closed; it times out");
         }
     }
 
     fn unseal(&self, serial: &Serial, sealed: &str) -> Option<SessionHandle> {
-        let plain = open(&self.key, &context(serial), sealed).ok()?;
+        let plain = open(&self.key, &seal_context(serial), sealed).ok()?;
         let text = std::str::from_utf8(&plain).ok()?;
         let (uri, token) = text.split_once('\n')?;
         Some(SessionHandle { uri: uri.to_owned(), token: SecretString::from(token.to_owned()) })
     }
 
-    /// Closes all sessions, each within a few seconds and all at once: for the stop of the program.
+    /// Closes all sessions in parallel, each with a timeout. For the stop of the controller.
     pub async fn close_all(&self) {
         let open: Vec<(Serial, Open)> = self.open().drain().collect();
         let closing = open.into_iter().map(|(serial, open)| async move {
@@ -378,25 +388,25 @@ impl Bmcs {
             }
         });
         futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
-        // What was closed is also forgotten on disk before the store goes.
+        // The closed sessions are also deleted from the store before the store closes.
         let (done, written) = tokio::sync::oneshot::channel();
         if self.changes.try_send(Change::Flush(done)).is_ok() {
             let _elapsed = tokio::time::timeout(LOGOUT, written).await;
         }
     }
 
-    /// Closes what a former incarnation left open on BMCs that no job is about to use: a BMC has few places.
-    pub async fn close_orphaned_sessions(&self, directory: &dyn super::Directory) {
-        let left = match self.sessions.all_kept().await {
-            Ok(left) => left,
-            Err(error) => return tracing::warn!(%error, "kept BMC sessions cannot be read"),
+    /// Closes sessions of previous controller instances on BMCs without a running job: a BMC allows few sessions.
+    pub async fn close_orphaned_sessions(&self, servers: &dyn super::ServerLookup) {
+        let orphans = match self.sessions.list().await {
+            Ok(orphans) => orphans,
+            Err(error) => return tracing::warn!(%error, "stored BMC sessions cannot be read"),
         };
-        let closing = left.into_iter().map(|serial| async move {
-            let Ok(Some(server)) = directory.server(&serial).await else { return };
+        let closing = orphans.into_iter().map(|serial| async move {
+            let Ok(Some(server)) = servers.server(&serial).await else { return };
             if self.open().contains_key(&serial) {
                 return;
             }
-            match tokio::time::timeout(LEFT_BEHIND, self.reader(&server, None)).await {
+            match tokio::time::timeout(CLOSE_ORPHAN, self.reader(&server, None)).await {
                 Ok(Ok(_closed)) => {}
                 Ok(Err(error)) => {
                     tracing::info!(server = %serial, %error, "an old BMC session is left to time out")
@@ -412,68 +422,68 @@ impl Bmcs {
     }
 }
 
-/// What a sealed session is bound to.
-fn context(serial: &Serial) -> String {
+/// The context a sealed session is bound to.
+fn seal_context(serial: &Serial) -> String {
     format!("bmc-session/{serial}")
 }
 
-/// What is to be written about kept sessions.
+/// A change for the session store.
 enum Change {
-    /// The session of a server, or that there is none.
-    Kept(Serial, Option<SealedSession>),
-    /// Answer when all before is written.
+    /// The new session of a server, or `None` after it was closed.
+    Session(Serial, Option<SealedSession>),
+    /// Notifies the sender when all earlier changes are written.
     Flush(tokio::sync::oneshot::Sender<()>),
 }
 
-async fn write_changes(sessions: Arc<dyn Sessions>, mut queue: mpsc::Receiver<Change>) {
+async fn write_changes(sessions: Arc<dyn SessionStore>, mut queue: mpsc::Receiver<Change>) {
     while let Some(change) = queue.recv().await {
         match change {
-            Change::Kept(server, session) => {
-                if let Err(error) = sessions.keep(&server, session).await {
-                    tracing::warn!(%server, %error, "a BMC session was not kept; after a crash it times out by itself");
+            Change::Session(server, session) => {
+                if let Err(error) = sessions.save(&server, session).await {
+                    tracing::warn!(%server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
                 }
             }
-            // Nobody waits any more: then nobody needs to know.
+            // The receiver may have stopped waiting; then the notification is not needed.
             Change::Flush(done) => drop(done.send(())),
         }
     }
 }
 
-/// Nothing is changed through this handle.
+/// The fence of clients that must not change anything.
 struct ReadOnlyFence;
 
 impl Fence for ReadOnlyFence {
     fn allows(&self, owned_for: Duration) -> bool {
-        // What changes something asks for as long as it may take, reads and logins for this moment.
+        // Mutations ask for ownership for their whole timeout; reads and logins ask for zero.
         owned_for.is_zero()
     }
 }
 
-struct Keeper {
+struct SealingSessionKeeper {
     server: Serial,
     state: Arc<BmcState>,
     key: Arc<Key>,
     changes: mpsc::Sender<Change>,
 }
 
-impl SessionKeeper for Keeper {
+impl SessionKeeper for SealingSessionKeeper {
     fn opened(&self, session: &SessionHandle) {
         self.state.session_opened(&session.uri);
         let plain = format!("{}\n{}", session.uri, session.token.expose_secret());
-        if let Ok(sealed) = seal(&self.key, &context(&self.server), plain.as_bytes()) {
-            // A full backlog only means that this session is not closed after a crash.
-            let _dropped = self.changes.try_send(Change::Kept(self.server.clone(), Some(sealed)));
+        if let Ok(sealed) = seal(&self.key, &seal_context(&self.server), plain.as_bytes()) {
+            // When the queue is full this session is not stored, so it is not closed after a crash.
+            let _dropped = self.changes.try_send(Change::Session(self.server.clone(), Some(sealed)));
         }
     }
 
     fn closed(&self, uri: &str) {
         if self.state.session_closed(uri) {
-            let _dropped = self.changes.try_send(Change::Kept(self.server.clone(), None));
+            let _dropped = self.changes.try_send(Change::Session(self.server.clone(), None));
         }
     }
 }
 
-/// The lease of the worker that uses the connection now.
+/// The lease of the worker that uses the connection.
 struct SharedLease(Mutex<Option<LeaseGuard>>);
 
 impl SharedLease {
@@ -485,6 +495,6 @@ impl SharedLease {
 impl Fence for SharedLease {
     fn allows(&self, owned_for: Duration) -> bool {
         let lease = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        lease.as_ref().is_some_and(|lease| lease.outlives(owned_for).is_ok())
+        lease.as_ref().is_some_and(|lease| lease.allows_until(owned_for).is_ok())
     }
 }

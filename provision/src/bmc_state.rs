@@ -1,48 +1,48 @@
-//! What belongs to a BMC and not to a connection: its limits, who is connecting, and which of our sessions is open on it.
+//! The state of a BMC that all its connections share: request limits, the connect lock and the stored session.
 //!
-//! Connections come and go with jobs and probes. Whatever number of them there is, a BMC has one state, found by its address:
-//! two requests in flight, one rate, one circuit breaker, one memory of rejected logins (lock L17).
+//! Jobs and probes open and close connections. However many there are, a BMC has one state, found by its address: two requests
+//! in flight, one rate limit, one circuit breaker, one count of rejected logins (decision D17).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use redfish::{LimitOptions, Limits, Together};
+use redfish::{GlobalLimit, LimitOptions, RequestLimits};
 
 use engine::model::{Serial, Server};
 
-/// What is remembered of all BMCs.
+/// The states of all BMCs.
 pub(super) struct BmcStates {
     options: LimitOptions,
-    together: Together,
+    global: GlobalLimit,
     states: Mutex<HashMap<String, Arc<BmcState>>>,
 }
 
-/// What belongs to one BMC.
+/// The state of one BMC.
 pub(super) struct BmcState {
-    /// How much it is asked at once.
-    pub(super) limits: Limits,
-    /// Held while somebody connects: what a former incarnation left is looked at by one at a time.
+    /// The limits of requests to this BMC.
+    pub(super) limits: RequestLimits,
+    /// Held while a client connects, so that only one client closes the session of a previous controller instance.
     pub(super) connecting: tokio::sync::Mutex<()>,
-    /// The session that is kept for the next incarnation.
-    kept: Mutex<Option<String>>,
-    /// The record whose credentials were tried last.
+    /// The URI of the session that is stored for the next controller instance.
+    stored: Mutex<Option<String>>,
+    /// The server record (serial and revision) whose credentials were used last.
     record: Mutex<Option<(Serial, i64)>>,
 }
 
 impl BmcStates {
     pub(super) fn new(options: LimitOptions, in_flight: usize) -> Self {
-        Self { options, together: Together::new(in_flight), states: Mutex::default() }
+        Self { options, global: GlobalLimit::new(in_flight), states: Mutex::default() }
     }
 
-    /// The state of a server's BMC. A changed record may hold other credentials: logins are tried again.
+    /// Returns the state of a server's BMC. A changed record may hold other credentials, so rejected logins are forgotten.
     pub(super) fn of(&self, server: &Server) -> Arc<BmcState> {
         let state = {
             let mut states = lock(&self.states);
             let new = || {
                 Arc::new(BmcState {
-                    limits: Limits::new(self.options, Some(self.together.clone())),
+                    limits: RequestLimits::new(self.options, Some(self.global.clone())),
                     connecting: tokio::sync::Mutex::default(),
-                    kept: Mutex::default(),
+                    stored: Mutex::default(),
                     record: Mutex::default(),
                 })
             };
@@ -60,17 +60,17 @@ impl BmcStates {
 }
 
 impl BmcState {
-    /// The newest session is the one to be kept.
+    /// Records a new session. The newest session is the stored one.
     pub(super) fn session_opened(&self, uri: &str) {
-        *lock(&self.kept) = Some(uri.to_owned());
+        *lock(&self.stored) = Some(uri.to_owned());
     }
 
-    /// Whether the session that ended is the kept one; an older one leaves the newer one alone.
+    /// Returns whether the closed session was the stored one. The end of an older session does not delete a newer one.
     pub(super) fn session_closed(&self, uri: &str) -> bool {
-        let mut kept = lock(&self.kept);
-        let ours = kept.as_deref().is_none_or(|kept| kept == uri);
+        let mut stored = lock(&self.stored);
+        let ours = stored.as_deref().is_none_or(|stored| stored == uri);
         if ours {
-            *kept = None;
+            *stored = None;
         }
         ours
     }
@@ -86,8 +86,8 @@ mod tests {
     use engine::model::Time;
 
     #[test]
-    fn one_address_is_one_state_and_another_record_tries_its_logins_anew() {
-        let states = BmcStates::new(LimitOptions::usual(), 4);
+    fn each_bmc_address_has_one_state() {
+        let states = BmcStates::new(LimitOptions::recommended(), 4);
         let mut server =
             Server::unknown("S-1".parse().unwrap(), Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH));
         server.bmc_address = "https://192.0.2.7".to_owned();
@@ -98,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_older_session_does_not_forget_the_newer_one() {
-        let state = BmcStates::new(LimitOptions::usual(), 4)
+    fn closing_an_older_session_keeps_the_newer_one() {
+        let state = BmcStates::new(LimitOptions::recommended(), 4)
             .of(&Server::unknown("S-1".parse().unwrap(), Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH)));
         state.session_opened("/1");
         state.session_opened("/2");
         assert!(!state.session_closed("/1"));
         assert!(state.session_closed("/2"));
-        assert!(state.session_closed("/0"), "one of a former incarnation");
+        assert!(state.session_closed("/0"), "a session of a previous controller instance");
     }
 }

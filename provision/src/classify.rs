@@ -1,4 +1,4 @@
-//! From what a BMC did to what the engine should do: the one place that classifies failures.
+//! Classifies BMC failures: maps a Redfish error to the step report that the engine acts on.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::{class, waits};
 use engine::model::{Failure, Wait};
-use engine::{StepContext, StepReport, Verdict, WaitRequest, fail_on_deadline};
+use engine::{StepContext, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
 
-/// A failure of this workflow.
+/// Builds a failure of this workflow.
 pub(super) fn failure(
     class: &str,
     step: &str,
@@ -21,21 +21,21 @@ pub(super) fn failure(
         class: class.to_owned(),
         step: step.to_owned(),
         summary: summary.into(),
-        evidence: None,
+        detail: None,
         next_action: next_action.into(),
     }
 }
 
-/// What follows from an error of the Redfish client: try again what may pass, fail on a definite no. A mutation whose
-/// fate is unknown is tried again too: the step observes before it acts.
+/// Maps an error of the Redfish client to a step report: transient errors are retried, definite refusals fail. A mutation
+/// whose effect is unknown is retried too, because the step observes before it acts.
 pub(super) fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
-    if let ErrorKind::CircuitOpen(resting) = &error.kind {
-        return StepReport::new(Verdict::Wait(WaitRequest {
+    if let ErrorKind::CircuitOpen(open) = &error.kind {
+        return StepReport::new(StepOutcome::Wait(WaitRequest {
             reason: &waits::BMC_SILENT,
             signals: Vec::new(),
-            poll: Some(resting.wait.max(Duration::from_secs(1))),
-            within: BMC_RETURNS_WITHIN,
-            detail: resting.to_string(),
+            poll: Some(open.wait.max(Duration::from_secs(1))),
+            within: SILENCE_LIMIT,
+            detail: open.to_string(),
         }));
     }
     let class = match &error.kind {
@@ -55,47 +55,48 @@ pub(super) fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
         _ => class::BMC_REFUSED,
     };
     let failure = Failure {
-        evidence: Some(json!({
+        detail: Some(json!({
             "code": error.code(), "status": error.status(), "maybe_applied": error.maybe_applied(),
         })),
         ..failure(class, step, error.to_string(), next_action(error))
     };
-    // What was there comes back late after a restart of the BMC.
-    let passes = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
-    if error.is_transient() || error.maybe_applied() || passes {
-        StepReport::new(Verdict::Retry(failure))
+    // After a restart of the BMC, resources can be missing for a while.
+    let may_recover = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
+    if error.is_transient() || error.maybe_applied() || may_recover {
+        StepReport::new(StepOutcome::Retry(failure))
     } else {
         StepReport::fail(failure)
     }
 }
 
-/// The same of a change of power or of the boot source. One that comes too early is waited for and is no try that failed:
-/// some firmware keeps changes back while a host is in its self-test, or for a minute after it went off.
+/// Maps an error of a power or boot change to a step report. `Busy` becomes a wait and not a failed attempt: some firmware
+/// refuses changes while the host is in its self-test, or for a minute after power-off.
 pub(super) fn from_redfish_change(step: &str, error: &RedfishError) -> StepReport {
     let ErrorKind::Busy { retry_after, .. } = &error.kind else { return from_redfish(step, error) };
-    StepReport::new(Verdict::Wait(WaitRequest {
+    StepReport::new(StepOutcome::Wait(WaitRequest {
         reason: &waits::BMC_BUSY,
         signals: Vec::new(),
-        poll: Some(retry_after.unwrap_or(BUSY_AGAIN)),
-        within: BUSY_WITHIN,
+        poll: Some(retry_after.unwrap_or(BUSY_RETRY)),
+        within: BUSY_LIMIT,
         detail: error.kind.to_string(),
     }))
 }
 
-/// Pause between two tries of a change that came too early.
-const BUSY_AGAIN: Duration = Duration::from_secs(10);
-/// How long changes may be kept back: servers with much memory test themselves for many minutes.
-const BUSY_WITHIN: Duration = Duration::from_secs(15 * 60);
+/// Delay between two attempts of a change that the BMC refused as busy.
+const BUSY_RETRY: Duration = Duration::from_secs(10);
+/// Time limit for busy responses: the self-test of servers with much memory takes many minutes.
+const BUSY_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// How long a BMC that does not answer is waited for: some take twenty minutes to restart.
-const BMC_RETURNS_WITHIN: Duration = Duration::from_secs(20 * 60);
+/// Time limit for an unreachable BMC: some take twenty minutes to restart.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Stands in a text for the serial number of the server it is about.
+/// Placeholder in texts for the serial number of the server.
 const SERIAL: &str = "SERIAL";
 
-/// What to do about an error of the Redfish client, in terms of this program. Holds [`SERIAL`].
+/// Returns the next action for an error of the Redfish client, with the `shoal` command where one helps. May contain
+/// [`SERIAL`].
 pub(super) fn next_action(error: &RedfishError) -> String {
-    let next = error.next_step();
+    let next = error.next_action();
     match &error.kind {
         ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, detail } => {
             let shown = detail.rsplit_once("shown ").map_or("…", |(_, shown)| shown);
@@ -116,22 +117,22 @@ pub(super) fn next_action(error: &RedfishError) -> String {
     }
 }
 
-/// The same text about a server.
-pub(super) fn about(text: &str, serial: &str) -> String {
+/// Replaces [`SERIAL`] in a text by a serial number.
+pub(super) fn with_serial(text: &str, serial: &str) -> String {
     text.replace(SERIAL, serial)
 }
 
-/// A report whose texts name the server they are about.
-pub(super) fn naming(mut report: StepReport, context: &StepContext) -> StepReport {
-    if let Verdict::Fail(failure) | Verdict::Retry(failure) = &mut report.verdict
+/// Fills the serial number of the run's server into the next action of a report.
+pub(super) fn name_server(mut report: StepReport, context: &StepContext) -> StepReport {
+    if let StepOutcome::Fail(failure) | StepOutcome::Retry(failure) = &mut report.outcome
         && let Some(serial) = &context.snapshot.run.server
     {
-        failure.next_action = about(&failure.next_action, serial.as_str());
+        failure.next_action = with_serial(&failure.next_action, serial.as_str());
     }
     report
 }
 
-/// What it means that a wait of this workflow is over and nothing came.
+/// Builds the report for a wait whose deadline has passed.
 pub(super) fn overdue(wait: &Wait) -> StepReport {
     let late = fail_on_deadline(wait);
     if wait.reason != waits::BMC_SILENT.name {
@@ -144,9 +145,9 @@ pub(super) fn overdue(wait: &Wait) -> StepReport {
     })
 }
 
-/// Try again: something of our own did not answer.
+/// Builds a retry because a service of the controller is unavailable.
 pub(super) fn unavailable(step: &str, why: &impl std::fmt::Display) -> StepReport {
-    StepReport::new(Verdict::Retry(failure(
+    StepReport::new(StepOutcome::Retry(failure(
         class::TRANSIENT,
         step,
         why.to_string(),
@@ -165,10 +166,10 @@ mod tests {
     }
 
     fn class_of(report: &StepReport) -> (&'static str, String) {
-        match &report.verdict {
-            Verdict::Retry(failure) => ("retry", failure.class.clone()),
-            Verdict::Fail(failure) => ("fail", failure.class.clone()),
-            Verdict::Wait(wait) => ("wait", wait.reason.name.to_owned()),
+        match &report.outcome {
+            StepOutcome::Retry(failure) => ("retry", failure.class.clone()),
+            StepOutcome::Fail(failure) => ("fail", failure.class.clone()),
+            StepOutcome::Wait(wait) => ("wait", wait.reason.name.to_owned()),
             other => panic!("{other:?}"),
         }
     }
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_tried_again_and_a_definite_no_is_the_end() {
+    fn transient_errors_are_retried_and_definite_refusals_fail() {
         let text = String::new;
         let tls = |problem| ErrorKind::Tls { problem, detail: text() };
         let denied = |denial| ErrorKind::Unauthorized { denial, message: text() };
@@ -212,21 +213,25 @@ mod tests {
             );
         }
         let refused = ErrorKind::Refused { status: 400, message_id: None, message: text() };
-        assert_eq!(class_of(&from_redfish("step", &error(refused, true))).0, "retry", "its fate is unknown");
+        assert_eq!(
+            class_of(&from_redfish("step", &error(refused, true))).0,
+            "retry",
+            "the effect is unknown"
+        );
     }
 
     #[test]
-    fn a_change_that_comes_too_early_is_waited_for_as_long_as_the_bmc_says() {
-        for (asked, paused) in [(Some(7), Duration::from_secs(7)), (None, BUSY_AGAIN)] {
+    fn a_busy_response_is_waited_for_as_long_as_the_bmc_says() {
+        for (asked, paused) in [(Some(7), Duration::from_secs(7)), (None, BUSY_RETRY)] {
             let report = from_redfish_change("step", &error(busy(asked), false));
-            let Verdict::Wait(wait) = report.verdict else { panic!("{report:?}") };
+            let StepOutcome::Wait(wait) = report.outcome else { panic!("{report:?}") };
             assert_eq!((wait.reason.name, wait.poll), (waits::BMC_BUSY.name, Some(paused)));
         }
     }
 
     #[test]
     fn the_next_action_names_the_command_and_the_server() {
-        let action = |kind| about(&next_action(&error(kind, false)), "XF-7");
+        let action = |kind| with_serial(&next_action(&error(kind, false)), "XF-7");
         let tls = |problem, detail: &str| ErrorKind::Tls { problem, detail: detail.to_owned() };
         let pinned = action(tls(TransportErrorKind::PinMismatch, "pinned ab, shown cd:ef"));
         assert!(pinned.ends_with("`shoal server update XF-7 --tls-fingerprint cd:ef`"), "{pinned}");

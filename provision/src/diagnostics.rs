@@ -1,13 +1,13 @@
-//! The workflow behind `shoal bmc doctor SERIAL`: an examination under the server's exclusive lock.
+//! The diagnostics workflow behind `shoal bmc doctor SERIAL`. It holds the server's exclusive lock.
 //!
 //! ```text
-//!  forward  doctor.prepare (a tiny image, its grant) -> doctor.check (every check)
-//!  finish   doctor.clean (whatever of it is still in a slot comes out; grant and session end)
+//!  forward  doctor.prepare (grant of the test image) -> doctor.check (all checks)
+//!  finish   doctor.clean (test image ejected; grant and session ended)
 //! ```
 //!
-//! It is a workflow because it changes something: its lease fences it, its lock keeps jobs away (lock L13), and after a
-//! crash the next incarnation takes the image out again. It belongs to no server's history: a server can be removed with
-//! examinations in the log.
+//! Diagnostics are a workflow because they change the BMC: the lease fences them, the lock keeps jobs away (decision D13), and
+//! after a crash the next controller instance ejects the test image. A run is not part of a server's history, so a server with
+//! diagnostics in the log can be removed.
 
 #![expect(
     clippy::result_large_err,
@@ -24,98 +24,109 @@ use serde_json::json;
 use super::bmc::ConnectError;
 use super::class;
 use super::classify::{failure, from_redfish, unavailable};
-use super::probe::checks::{AllowedChanges, Check, Findings, Mark, TestMedium, examine, take_out};
-use super::probe::{Subject, learned, test_image, tls, trouble};
-use super::services::Site;
-use super::steps::{grant_context, settled};
+use super::probe::checks::{
+    AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks,
+};
+use super::probe::{ProbeTarget, bmc_problem, learned, test_image, tls};
+use super::services::Services;
+use super::steps::{grant_context, into_report};
 use crate::QUEUE;
 use engine::model::{
-    Artifact, Effect, Grant, LockRequest, NewEvent, NewRun, OnConflict, Plan, RunId, Serial, Server,
+    Artifact, Effect, Grant, LockRequest, NewEvent, NewRun, OnConflict, RunId, RunPlan, Serial, Server,
     Snapshot, StepInstance, Time, error_chain,
 };
-use engine::{AfterCommit, Kind, Order, Reason, Refusal, Step, StepContext, StepPolicy, StepReport, Verdict};
+use engine::{
+    AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport,
+    WaitReason, Workflow,
+};
 use media::{Suffix, TaskInputs, media_url};
 use secrets::seal;
 
 /// The workflow's name.
-const KIND: &str = "doctor";
+const WORKFLOW: &str = "doctor";
 const PREPARE: &str = "doctor.prepare";
-const EXAMINE: &str = "doctor.check";
+const CHECK: &str = "doctor.check";
 const CLEAN: &str = "doctor.clean";
-/// How long an examination may take, the queue included.
-const WITHIN: Duration = Duration::from_secs(600);
+/// Time limit of one run, including the time in the queue.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// What is examined.
+/// The input of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Asked {
+struct DiagnosticsInput {
     server: Serial,
     write_boot: bool,
 }
 
-/// An examination of a server, to be handed to the engine.
-pub fn examination(server: &Serial, write_boot: bool, id: RunId, created_by: &str, now: Time) -> NewRun {
+/// Builds a diagnostics run of a server for the engine.
+pub fn diagnostics_order(
+    server: &Serial,
+    write_boot: bool,
+    id: RunId,
+    created_by: &str,
+    now: Time,
+) -> NewRun {
     let instance =
         |name: &&str| StepInstance { name: (*name).to_owned(), key: String::new(), queue: QUEUE.to_owned() };
-    let plan = Plan {
-        forward: [PREPARE, EXAMINE].iter().map(instance).collect(),
+    let plan = RunPlan {
+        forward: [PREPARE, CHECK].iter().map(instance).collect(),
         finish: [CLEAN].iter().map(instance).collect(),
     };
     NewRun {
         id,
-        kind: KIND.to_owned(),
-        kind_version: 1,
+        workflow: WORKFLOW.to_owned(),
+        workflow_version: 1,
         locks: vec![LockRequest {
             resource: format!("server/{server}"),
-            places: 1,
+            capacity: 1,
             on_conflict: OnConflict::Refuse,
         }],
         server: None,
         parent: None,
         priority: 0,
-        deadline_at: now.plus(WITHIN),
+        deadline_at: now.plus(TIME_LIMIT),
         created_by: created_by.to_owned(),
         created_at: now,
-        input: json!(Asked { server: server.clone(), write_boot }),
+        input: json!(DiagnosticsInput { server: server.clone(), write_boot }),
         plan,
         effects: Vec::new(),
-        events: vec![NewEvent::info("doctor.requested", format!("examination of {server}")).by(created_by)],
+        events: vec![NewEvent::info("doctor.requested", format!("diagnostics of {server}")).by(created_by)],
     }
 }
 
-/// What an examination found; `None` as long as it has not ended.
-pub fn findings(snapshot: &Snapshot) -> Option<Findings> {
+/// Returns the result of a diagnostics run; `None` while the run has not ended.
+pub fn diagnostics_of(snapshot: &Snapshot) -> Option<Diagnostics> {
     if !matches!(snapshot.run.phase, engine::model::Phase::Ended) {
         return None;
     }
-    let left = snapshot.evidence(EXAMINE).last();
-    let mut findings: Findings =
-        left.and_then(|record| Deserialize::deserialize(&record.evidence).ok()).unwrap_or_default();
+    let record = snapshot.records_of(CHECK).last();
+    let mut diagnostics: Diagnostics =
+        record.and_then(|record| Deserialize::deserialize(&record.output).ok()).unwrap_or_default();
     if let Some(failure) = &snapshot.run.failure {
-        findings.checks.push(Check {
+        diagnostics.checks.push(Check {
             name: "connect".to_owned(),
-            mark: Mark::Fail,
+            status: CheckStatus::Fail,
             found: failure.summary.clone(),
             next_action: failure.next_action.clone(),
         });
     }
-    Some(findings)
+    Some(diagnostics)
 }
 
-/// The workflow.
+/// The workflow that runs diagnostics of a BMC.
 pub struct DiagnosticsWorkflow {
-    site: Arc<Site>,
+    services: Arc<Services>,
 }
 
 impl DiagnosticsWorkflow {
-    /// The workflow at a site.
-    pub fn new(site: Arc<Site>) -> Self {
-        Self { site }
+    /// Creates the workflow over the services.
+    pub fn new(services: Arc<Services>) -> Self {
+        Self { services }
     }
 }
 
-impl Kind for DiagnosticsWorkflow {
+impl Workflow for DiagnosticsWorkflow {
     fn name(&self) -> &'static str {
-        KIND
+        WORKFLOW
     }
 
     fn version(&self) -> u32 {
@@ -123,54 +134,54 @@ impl Kind for DiagnosticsWorkflow {
     }
 
     fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
-        let name = [PREPARE, EXAMINE, CLEAN].into_iter().find(|known| *known == name)?;
-        Some(Arc::new(Stage { name, site: Arc::clone(&self.site) }))
+        let name = [PREPARE, CHECK, CLEAN].into_iter().find(|known| *known == name)?;
+        Some(Arc::new(DiagnosticsStep { name, services: Arc::clone(&self.services) }))
     }
 
-    fn prepare(&self, _order: Order) -> Result<NewRun, Refusal> {
-        Err(Refusal("an examination is asked for by an operator, not by a workflow".to_owned()))
+    fn prepare_child(&self, _request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        Err(ChildRefused("diagnostics are requested by an operator; no workflow can request them".to_owned()))
     }
 
     fn finish_timeout(&self) -> Duration {
         Duration::from_secs(120)
     }
 
-    fn reasons(&self) -> &'static [&'static Reason] {
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &super::waits::ALL
     }
 }
 
-struct Stage {
+struct DiagnosticsStep {
     name: &'static str,
-    site: Arc<Site>,
+    services: Arc<Services>,
 }
 
 #[async_trait]
-impl Step for Stage {
+impl Step for DiagnosticsStep {
     fn policy(&self) -> StepPolicy {
         StepPolicy {
             call: Duration::from_secs(150),
-            budget: WITHIN,
+            budget: TIME_LIMIT,
             attempts: 2,
             interruptible: false,
-            always: self.name == CLEAN,
+            runs_past_deadline: self.name == CLEAN,
             ..StepPolicy::default()
         }
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
-        settled(match self.name {
-            PREPARE => prepare(&self.site, context),
-            EXAMINE => run_checks(&self.site, context).await,
-            _ => clean(&self.site, context).await,
+        into_report(match self.name {
+            PREPARE => prepare(&self.services, context),
+            CHECK => check_step(&self.services, context).await,
+            _ => clean(&self.services, context).await,
         })
     }
 }
 
-fn asked(step: &str, context: &StepContext) -> Result<Asked, StepReport> {
+fn input(step: &str, context: &StepContext) -> Result<DiagnosticsInput, StepReport> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
-        let summary = format!("the stored input of this examination cannot be read: {why}");
-        StepReport::fail(failure(engine::class::INTERNAL, step, summary, "ask for it again"))
+        let summary = format!("the stored input of this diagnostics run cannot be read: {why}");
+        StepReport::fail(failure(engine::class::INTERNAL, step, summary, "run the diagnostics again"))
     })
 }
 
@@ -181,30 +192,31 @@ fn image(step: &str, context: &StepContext) -> Result<Arc<TaskInputs>, StepRepor
     })
 }
 
-fn prepare(site: &Site, context: &StepContext) -> Result<StepReport, StepReport> {
+fn prepare(services: &Services, context: &StepContext) -> Result<StepReport, StepReport> {
     let broken = |why: String| StepReport::fail(failure(class::MEDIA, PREPARE, why, "report it as a bug"));
     let run = context.snapshot.run.id;
     let image = image(PREPARE, context)?;
     let digest = image.digest().to_hex();
-    let token = site
+    let token = services
         .media_token(run, Artifact::Task, &digest)
-        .ok_or_else(|| broken("its token is unusable".to_owned()))?;
+        .ok_or_else(|| broken("the token of the test image is unusable".to_owned()))?;
     let bytes = image.to_bytes().map_err(|why| broken(error_chain(&why).to_string()))?;
-    let frozen = seal(&site.media_key, &grant_context(run), &bytes).map_err(|why| broken(why.to_string()))?;
+    let inputs =
+        seal(&services.media_key, &grant_context(run), &bytes).map_err(|why| broken(why.to_string()))?;
     Ok(StepReport::done().effect(Effect::GrantIssued(Box::new(Grant {
         token_hash: token.hash(),
         run,
         artifact: Artifact::Task,
-        frozen: Some(frozen),
+        inputs: Some(inputs),
         sha256: digest,
         size: image.len(),
         created_at: context.now(),
     }))))
 }
 
-/// The tiny image under its grant.
+/// The test image with the URL of its grant.
 struct Granted {
-    site: Arc<Site>,
+    services: Arc<Services>,
     url: String,
     hash: String,
 }
@@ -216,60 +228,69 @@ impl TestMedium for Granted {
     }
 
     async fn was_read(&self) -> bool {
-        self.site.grants.evidence(&self.hash).await.is_ok_and(|reads| reads.first_read_at.is_some())
+        self.services.grants.reads_of(&self.hash).await.is_ok_and(|reads| reads.first_read_at.is_some())
     }
 }
 
-fn medium(step: &str, site: &Arc<Site>, context: &StepContext, base: &str) -> Result<Granted, StepReport> {
+fn medium(
+    step: &str,
+    services: &Arc<Services>,
+    context: &StepContext,
+    base: &str,
+) -> Result<Granted, StepReport> {
     let digest = image(step, context)?.digest().to_hex();
-    let url = site
+    let url = services
         .media_token(context.snapshot.run.id, Artifact::Task, &digest)
         .and_then(|token| Some((media_url(base, &token, Artifact::Task, Suffix::Iso).ok()?, token.hash())));
     let (url, hash) = url.ok_or_else(|| {
         let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
         StepReport::fail(failure(class::MEDIA, step, "there is no usable media URL", next))
     })?;
-    Ok(Granted { site: Arc::clone(site), url, hash })
+    Ok(Granted { services: Arc::clone(services), url, hash })
 }
 
-async fn server(step: &str, site: &Site, context: &StepContext) -> Result<(Server, Asked), StepReport> {
-    let asked = asked(step, context)?;
-    match site.directory.server(&asked.server).await {
-        Ok(Some(server)) => Ok((server, asked)),
+async fn server(
+    step: &str,
+    services: &Services,
+    context: &StepContext,
+) -> Result<(Server, DiagnosticsInput), StepReport> {
+    let input = input(step, context)?;
+    match services.servers.server(&input.server).await {
+        Ok(Some(server)) => Ok((server, input)),
         Ok(None) => {
-            let summary = format!("server {} is no longer registered", asked.server);
+            let summary = format!("server {} is no longer registered", input.server);
             Err(StepReport::fail(failure(class::INPUT, step, summary, "register it again")))
         }
         Err(why) => Err(unavailable(step, &why)),
     }
 }
 
-async fn run_checks(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let (server, asked) = server(EXAMINE, site, context).await?;
+async fn check_step(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let (server, input) = server(CHECK, services, context).await?;
     let serial = server.serial.as_str();
     let wrong =
-        |sentence: String, next: String| StepReport::fail(failure(class::INPUT, EXAMINE, sentence, next));
-    let base = site.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
-    let connected = site.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
+        |sentence: String, next: String| StepReport::fail(failure(class::INPUT, CHECK, sentence, next));
+    let base = services.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
+    let connected = services.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
         ConnectError::Record(why) => wrong(why, format!("correct it with `shoal server update {serial}`")),
         ConnectError::Bmc(error) => {
-            let why = trouble(&error, Some(serial));
+            let why = bmc_problem(&error, Some(serial));
             wrong(why.sentence, why.next_action)
         }
     })?;
-    let medium = medium(EXAMINE, site, context, &base)?;
-    let subject = Subject {
+    let medium = medium(CHECK, services, context, &base)?;
+    let target = ProbeTarget {
         serial: Some(serial),
         media_base: &base,
         tls: tls(&server, connected.learned_fingerprint.as_deref()),
         learned: learned(&server),
         now: context.now(),
     };
-    let trials = AllowedChanges { medium: Ok(&medium), write_boot: asked.write_boot };
-    let findings = examine(&connected.bmc, &subject, &trials).await;
-    let worst = format!("{:?}", findings.verdict()).to_lowercase();
+    let allowed = AllowedChanges { medium: Ok(&medium), write_boot: input.write_boot };
+    let diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
+    let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
     let mut report = StepReport::done()
-        .leaving(json!(findings))
+        .with_output(json!(diagnostics))
         .event(NewEvent::info("doctor.finished", format!("{serial}: {worst}")));
     if let Some(fingerprint) = connected.learned_fingerprint {
         report = report.effect(Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
@@ -277,33 +298,33 @@ async fn run_checks(site: &Arc<Site>, context: &StepContext) -> Result<StepRepor
     Ok(report)
 }
 
-async fn clean(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn clean(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     let done =
-        context.snapshot.evidence(EXAMINE).any(|record| record.phase == engine::model::StepPhase::Done);
-    let begun = context.snapshot.evidence(EXAMINE).next().is_some();
-    let asked = asked(CLEAN, context)?;
-    let server = site.directory.server(&asked.server).await.map_err(|why| unavailable(CLEAN, &why))?;
+        context.snapshot.records_of(CHECK).any(|record| record.phase == engine::model::StepPhase::Done);
+    let started = context.snapshot.records_of(CHECK).next().is_some();
+    let input = input(CLEAN, context)?;
+    let server = services.servers.server(&input.server).await.map_err(|why| unavailable(CLEAN, &why))?;
     if let Some(server) = server {
-        if begun && !done {
-            take_out_everywhere(site, context, &server).await?;
+        if started && !done {
+            eject_everywhere(services, context, &server).await?;
         }
-        site.bmcs.close(&server, &context.lease).await;
+        services.bmcs.close(&server, &context.lease).await;
     }
-    let (run, grants) = (context.snapshot.run.id, site.grants.clone());
+    let (run, grants) = (context.snapshot.run.id, services.grants.clone());
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
     report.then = Some(AfterCommit(Arc::new(move || grants.end(run.0))));
     Ok(report)
 }
 
-/// An examination broke off: its image may be in any slot.
-async fn take_out_everywhere(
-    site: &Arc<Site>,
+/// Ejects the test image from every slot: an interrupted check may have left it in any of them.
+async fn eject_everywhere(
+    services: &Arc<Services>,
     context: &StepContext,
     server: &Server,
 ) -> Result<(), StepReport> {
-    let Ok(base) = site.media_base(server).await else { return Ok(()) };
-    let medium = medium(CLEAN, site, context, &base)?;
-    let connected = match site.bmcs.connect(server, &context.lease).await {
+    let Ok(base) = services.media_base(server).await else { return Ok(()) };
+    let medium = medium(CLEAN, services, context, &base)?;
+    let connected = match services.bmcs.connect(server, &context.lease).await {
         Ok(connected) => connected,
         Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
         Err(ConnectError::Record(_)) => return Ok(()),
@@ -311,9 +332,9 @@ async fn take_out_everywhere(
     let selector = redfish::SystemSelector::serial(server.serial.as_str());
     let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
     for slot in discovery.slots.iter().filter(|slot| slot.holds(&medium.url)) {
-        if let Some(left) = take_out(&connected.bmc, &slot.uri, &medium).await {
-            let next = "eject it in the BMC; a job does it at its beginning";
-            return Err(StepReport::new(Verdict::Retry(failure(class::TRANSIENT, CLEAN, left, next))));
+        if let Some(remains) = eject_test_medium(&connected.bmc, &slot.uri, &medium).await {
+            let next = "eject it in the BMC; the next job also ejects it";
+            return Err(StepReport::new(StepOutcome::Retry(failure(class::TRANSIENT, CLEAN, remains, next))));
         }
     }
     Ok(())

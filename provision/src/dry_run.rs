@@ -1,4 +1,4 @@
-//! What a job would do, without doing it: nothing is written, nothing is sent to a BMC, no image is imported.
+//! The preview of a job. A dry run writes nothing, sends nothing to a BMC and imports no image.
 
 use std::time::Duration;
 
@@ -7,72 +7,72 @@ use serde_json::Value;
 
 use super::order::{JobInput, JobOrder, OrderError};
 use super::outputs::Validated;
-use super::services::Site;
-use super::steps::{ImageName, TaskImage, bmc_address, task_image};
+use super::services::Services;
+use super::steps::{BuiltTaskImage, ImageName, bmc_address, task_image};
 use engine::model::{Effect, NewRun, RunId, Server, Snapshot, Stage, Time};
-use engine::{Kind, StepPolicy, Verdict};
+use engine::{StepOutcome, StepPolicy, Workflow};
 use recipe::Lint;
 
-/// One step as it would be carried out.
+/// One step of the preview.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedStep {
-    /// Towards the goal, or after every ending.
+    /// The stage: forward, or finish.
     pub stage: Stage,
-    /// Its name.
+    /// The name of the step.
     pub step: String,
-    /// How long all its tries may take, in seconds.
+    /// Time limit of all attempts together, in seconds.
     pub budget_s: u64,
-    /// How long one call may take, in seconds.
+    /// Time limit of one call, in seconds.
     pub call_s: u64,
-    /// How long it may wait, in seconds, where that was set.
+    /// Time limit of waits, in seconds, if one is set.
     pub wait_s: Option<u64>,
-    /// How often it is tried.
+    /// Maximum number of attempts.
     pub attempts: u32,
-    /// Whether a cancel interrupts it.
+    /// Whether a cancel request interrupts the step.
     pub interruptible: bool,
 }
 
-/// An image as it would be made or used.
+/// An image that the job would build or use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedImage {
-    /// Where it comes from, without what may be a signature.
+    /// The source of the image, without the query, which may be a signature.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Its digest, if it is known.
+    /// The digest, if known.
     pub sha256: Option<String>,
-    /// Its length in bytes, if it is known.
+    /// The length in bytes, if known.
     pub size: Option<u64>,
 }
 
-/// What a job would do.
+/// The preview of a job.
 #[derive(Clone, Debug)]
 pub struct DryRun {
-    /// The run that would be made.
+    /// The run that would be created.
     pub run: NewRun,
-    /// Its steps, in order.
+    /// The steps in order.
     pub steps: Vec<PlannedStep>,
     /// The slot plan of the server's last discovery.
     pub slot_plan: Option<Value>,
-    /// The task image of a job made now under this id. Its digest differs from job to job: the job's id is in it.
+    /// The task image of this job id. Every job has another digest because the image contains the job id.
     pub task_image: PlannedImage,
     /// The maintenance image.
     pub maintenance_image: PlannedImage,
-    /// Whether our registry holds the OS image; `None` when the recipe names none.
+    /// Whether this controller's registry holds the OS image; `None` when the recipe names none.
     pub os_image_held: Option<bool>,
-    /// What is unwise about the recipe, though valid.
+    /// Advice about the valid recipe.
     pub lints: Vec<Lint>,
-    /// What the job would fail of as things stand, in sentences.
+    /// The reasons, as sentences, why the job would fail now.
     pub blocked_by: Vec<String>,
 }
 
-impl Site {
-    /// What an order would come to.
+impl Services {
+    /// Returns the preview of the job an order would create.
     ///
     /// # Errors
-    /// When the order would be refused for what it says.
+    /// Returns the error with which the order would be refused.
     pub async fn dry_run(
         &self,
-        kind: &dyn Kind,
+        workflow: &dyn Workflow,
         order: JobOrder,
         server: &Server,
         by: &str,
@@ -88,7 +88,7 @@ impl Site {
         let location = location.unwrap_or_default();
         let known = self.library.known(&location);
         let (task_image, os_image_held) = match self.preview(&run, server, &known, now).await {
-            Ok(thought) => thought,
+            Ok(preview) => preview,
             Err(why) => {
                 blocked_by.push(why);
                 (PlannedImage { location: None, sha256: None, size: None }, None)
@@ -96,12 +96,12 @@ impl Site {
         };
         if os_image_held == Some(false) {
             blocked_by.push(
-                "our registry does not hold the OS image of the recipe; unless it is elsewhere, push it"
+                "the registry of this controller does not hold the OS image of the recipe; push it, unless another registry holds it"
                     .to_owned(),
             );
         }
         Ok(DryRun {
-            steps: steps(kind, &run, now),
+            steps: steps(workflow, &run, now),
             slot_plan: server.observed.as_ref().and_then(|observed| observed.get("slot_plan").cloned()),
             task_image,
             maintenance_image: PlannedImage {
@@ -116,7 +116,7 @@ impl Site {
         })
     }
 
-    /// The task image of a run that is only thought of, and whether our registry holds its OS image.
+    /// Plans the task image of a run that does not exist, and looks up its OS image in the registry.
     async fn preview(
         &self,
         run: &NewRun,
@@ -124,9 +124,11 @@ impl Site {
         known: &Option<media::ImportedImage>,
         now: Time,
     ) -> Result<(PlannedImage, Option<bool>), String> {
-        let asked: JobInput = JobInput::deserialize(&run.input).map_err(|why| why.to_string())?;
-        let recipe =
-            self.schemas.validate(&asked.recipe).map_err(|_| "the recipe no longer holds".to_owned())?;
+        let job_input: JobInput = JobInput::deserialize(&run.input).map_err(|why| why.to_string())?;
+        let recipe = self
+            .schemas
+            .validate(&job_input.recipe)
+            .map_err(|_| "the recipe is no longer valid".to_owned())?;
         let held =
             match recipe.oci_url.as_deref().filter(|_| self.settings.registry).and_then(ImageName::parse) {
                 Some(image) => {
@@ -143,24 +145,24 @@ impl Site {
             boot_len: known.as_ref().map_or(0, |image| image.len),
             own_registry: held == Some(true),
         };
-        let TaskImage { frozen, .. } =
-            task_image(self, run.id, now, &asked, &validated).map_err(|report| match report.verdict {
-                Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary,
-                _ => "the task image could not be made".to_owned(),
+        let BuiltTaskImage { inputs, .. } =
+            task_image(self, run.id, now, &job_input, &validated).map_err(|report| match report.outcome {
+                StepOutcome::Fail(failure) | StepOutcome::Retry(failure) => failure.summary,
+                _ => "the task image could not be built".to_owned(),
             })?;
         let image =
-            PlannedImage { location: None, sha256: Some(frozen.digest().to_hex()), size: Some(frozen.len()) };
+            PlannedImage { location: None, sha256: Some(inputs.digest().to_hex()), size: Some(inputs.len()) };
         Ok((image, held))
     }
 }
 
-fn steps(kind: &dyn Kind, new: &NewRun, now: Time) -> Vec<PlannedStep> {
+fn steps(workflow: &dyn Workflow, new: &NewRun, now: Time) -> Vec<PlannedStep> {
     let snapshot = Snapshot::new(new, now);
     let stage = |stage: Stage, instances: &[engine::model::StepInstance]| {
         instances
             .iter()
             .map(|instance| {
-                let policy: StepPolicy = kind.policy(&instance.name, &snapshot);
+                let policy: StepPolicy = workflow.policy(&instance.name, &snapshot);
                 let StepPolicy { call, budget, attempts, wait, interruptible, .. } = policy;
                 PlannedStep {
                     stage,

@@ -1,5 +1,5 @@
-//! The provisioning workflow: from a recipe and a serial number to an installed machine. The only room that joins the
-//! engine, media and Redfish.
+//! The provisioning workflow: from a recipe and a serial number to an installed machine. The only crate that uses the
+//! engine, media and Redfish together.
 //!
 //! ```text
 //!  forward  validate -> iso.build -> redfish.discover -> redfish.power-off -> redfish.eject -> redfish.mount.maintenance
@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Invariants
-//! - Nothing is changed on a BMC whose serial is not the registered one (lock L3a); every change is read back (L4).
-//! - A step observes first: called again after a crash, a retry or a wait it only does what is still missing (L8).
-//! - Past power-on nothing restarts the host because the controller did; [`steps::power_on`] sends `On` at most to a host
-//!   that shows no sign of having been started.
-//! - Cleanup undoes what the job's own intents record, and nothing else.
+//! - A BMC is changed only after its serial number matched the registered one (decision D3a); every change is read back
+//!   (decision D4).
+//! - A step observes first: when it is called again after a crash, a retry or a wait, it does only what is missing
+//!   (decision D8).
+//! - After power-on a restart of the controller never restarts the host; `redfish.power-on` sends `On` only to a host without
+//!   a sign of a start.
+//! - Cleanup reverts only what the intents of the job record.
 
 mod bmc;
 mod bmc_state;
@@ -36,89 +38,89 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::model::{NewRun, Plan, Snapshot, StepInstance};
-use engine::{Kind, Order, Reason, Refusal, Step, StepPolicy};
+use engine::model::{NewRun, RunPlan, Snapshot, StepInstance};
+use engine::{ChildRefused, ChildRequest, Step, StepPolicy, WaitReason, Workflow};
 use recipe::TaskTarget;
 
-pub use bmc::{BmcLimits, Bmcs, Network, SealedSession, Sessions, SocketConnector};
-pub use diagnostics::{DiagnosticsWorkflow, examination, findings};
+pub use bmc::{BmcConnector, BmcLimits, Bmcs, SealedSession, SessionStore, SocketConnector};
+pub use diagnostics::{DiagnosticsWorkflow, diagnostics_of, diagnostics_order};
 pub use dry_run::DryRun;
 pub use order::{JobOrder, OrderError, ReadyOrder};
 pub use profiles::{checked_profile, checked_quirks};
-pub use report::{Report, ReportError, ReportOutcome, parse as parse_report};
+pub use report::{InstallReport, ReportError, ReportOutcome, parse as parse_report};
 pub use services::{
-    Addresses, Directory, Images, Limits, ProvisionMetrics, ProvisionSettings, Site, Unavailable,
-    checked_base_url, checked_bmc_address, checked_fingerprint,
+    Addresses, OsImages, ProvisionLimits, ProvisionMetrics, ProvisionSettings, ServerLookup, Services,
+    Unavailable, checked_base_url, checked_bmc_address, checked_fingerprint,
 };
 pub use steps::{grant_context, power_on_permit, slot_plan};
 
 /// The workflow's name.
-pub const KIND: &str = "provision";
-/// Grows when an old plan may no longer be carried out as it stands.
+pub const WORKFLOW: &str = "provision";
+/// The version of the workflow. It grows when plans of the old version can no longer be executed.
 const VERSION: u32 = 1;
-/// The queue its steps belong to.
+/// The queue of the workflow's steps.
 pub const QUEUE: &str = "default";
 
-/// Failure classes of this workflow; a closed list.
+/// The closed list of failure classes of this workflow.
 pub mod class {
-    /// What was asked for is wrong: recipe, server record, credentials, another machine's BMC.
+    /// The request is wrong: recipe, server record, credentials, or the BMC of another machine.
     pub const INPUT: &str = "input";
-    /// It may work when tried again.
+    /// A later attempt may succeed.
     pub const TRANSIENT: &str = "transient";
-    /// The BMC does not answer.
+    /// The BMC does not respond.
     pub const BMC_UNREACHABLE: &str = "bmc_unreachable";
-    /// The BMC said no.
+    /// The BMC refused the request.
     pub const BMC_REFUSED: &str = "bmc_refused";
-    /// The BMC cannot do what is needed.
+    /// The BMC lacks a required function.
     pub const UNSUPPORTED: &str = "unsupported";
-    /// An image could not be made, read or served.
+    /// An image could not be built, read or served.
     pub const MEDIA: &str = "media";
     /// The maintenance OS reported a failure.
     pub const INSTALLER: &str = "installer";
 }
 
-/// A step's name and what makes it.
-type Row = (&'static str, fn(Arc<Site>) -> Arc<dyn Step>);
+/// A step's name and its constructor.
+type Row = (&'static str, fn(Arc<Services>) -> Arc<dyn Step>);
 
-/// The steps towards an installed machine, in order.
+/// The forward steps in order, without the last one.
 const FORWARD: [Row; 9] = [
-    ("validate", |site| Arc::new(steps::Validate(site))),
-    ("iso.build", |site| Arc::new(steps::IsoBuild(site))),
-    ("redfish.discover", |site| Arc::new(steps::Discover(site))),
-    ("redfish.power-off", |site| Arc::new(steps::PowerOff(site))),
-    ("redfish.eject", |site| Arc::new(steps::Eject(site))),
-    ("redfish.mount.maintenance", |site| Arc::new(steps::MountMaintenance(site))),
-    ("redfish.mount.task", |site| Arc::new(steps::MountTask(site))),
-    ("redfish.boot-override", |site| Arc::new(steps::SetBootOverride(site))),
-    ("redfish.power-on", |site| Arc::new(steps::PowerOn(site))),
+    ("validate", |services| Arc::new(steps::Validate(services))),
+    ("iso.build", |services| Arc::new(steps::IsoBuild(services))),
+    ("redfish.discover", |services| Arc::new(steps::Discover(services))),
+    ("redfish.power-off", |services| Arc::new(steps::PowerOff(services))),
+    ("redfish.eject", |services| Arc::new(steps::Eject(services))),
+    ("redfish.mount.maintenance", |services| Arc::new(steps::MountMaintenance(services))),
+    ("redfish.mount.task", |services| Arc::new(steps::MountTask(services))),
+    ("redfish.boot-override", |services| Arc::new(steps::SetBootOverride(services))),
+    ("redfish.power-on", |services| Arc::new(steps::PowerOn(services))),
 ];
 
-/// The last of them: the machine reports, or, where its target cannot, it is looked at.
-const REPORTED: Row = ("webhook.wait", |site| Arc::new(steps::AwaitReport(site)));
-const OBSERVED: Row = ("redfish.poll", |site| Arc::new(steps::AwaitCompletion(site)));
+/// The last forward step: wait for the report, or observe the machine when the target cannot report.
+const REPORTED: Row = ("webhook.wait", |services| Arc::new(steps::AwaitReport(services)));
+const OBSERVED: Row = ("redfish.poll", |services| Arc::new(steps::AwaitCompletion(services)));
 
-/// What is done after every ending, in order.
+/// The finish steps in order; they run at every end of a job.
 const FINISH: [Row; 5] = [
-    ("cleanup.power-off", |site| Arc::new(steps::CleanupPowerOff(site))),
-    ("cleanup.eject", |site| Arc::new(steps::CleanupEject(site))),
-    ("cleanup.boot-override", |site| Arc::new(steps::CleanupBootOverride(site))),
-    ("cleanup.power-on", |site| Arc::new(steps::CleanupPowerOn(site))),
-    ("cleanup.grant", |site| Arc::new(steps::CleanupGrant(site))),
+    ("cleanup.power-off", |services| Arc::new(steps::CleanupPowerOff(services))),
+    ("cleanup.eject", |services| Arc::new(steps::CleanupEject(services))),
+    ("cleanup.boot-override", |services| Arc::new(steps::CleanupBootOverride(services))),
+    ("cleanup.power-on", |services| Arc::new(steps::CleanupPowerOn(services))),
+    ("cleanup.grant", |services| Arc::new(steps::CleanupGrant(services))),
 ];
 
-/// The workflow.
+/// The provisioning workflow.
 pub struct Provision {
-    site: Arc<Site>,
+    services: Arc<Services>,
 }
 
 impl Provision {
-    /// The workflow at a site.
-    pub fn new(site: Arc<Site>) -> Self {
-        Self { site }
+    /// Creates the workflow over the services.
+    pub fn new(services: Arc<Services>) -> Self {
+        Self { services }
     }
 
-    /// The plan of every job for a target.
-    fn plan(target: TaskTarget) -> Plan {
+    /// Returns the plan of jobs with this target.
+    fn plan(target: TaskTarget) -> RunPlan {
         let instances = |rows: &[Row]| {
             rows.iter()
                 .map(|(name, _)| StepInstance {
@@ -129,28 +131,28 @@ impl Provision {
                 .collect()
         };
         let last = if cannot_report(target) { OBSERVED } else { REPORTED };
-        Plan { forward: instances(&[&FORWARD[..], &[last]].concat()), finish: instances(&FINISH) }
+        RunPlan { forward: instances(&[&FORWARD[..], &[last]].concat()), finish: instances(&FINISH) }
     }
 }
 
-/// Whether what a target boots is not ours and tells nobody how it ended: the ESXi installer.
+/// Whether the system that a target boots cannot send an installation report: the ESXi installer is not ours.
 fn cannot_report(target: TaskTarget) -> bool {
     target == TaskTarget::InstallEsxi
 }
 
-/// The names of all steps, in order.
+/// Returns the names of all steps in order.
 pub fn step_names() -> impl Iterator<Item = &'static str> {
     FORWARD.iter().chain(&[REPORTED, OBSERVED]).chain(&FINISH).map(|(name, _)| *name)
 }
 
-/// A policy with another time for all of the step: its tries, its waits, and no call beyond it.
+/// Limits a policy to a time: all attempts, waits and calls of the step.
 fn timed(policy: StepPolicy, time: Duration) -> StepPolicy {
     StepPolicy { budget: time, wait: Some(time), call: policy.call.min(time), ..policy }
 }
 
-impl Kind for Provision {
+impl Workflow for Provision {
     fn name(&self) -> &'static str {
-        KIND
+        WORKFLOW
     }
 
     fn version(&self) -> u32 {
@@ -163,44 +165,44 @@ impl Kind for Provision {
             .chain(&[REPORTED, OBSERVED])
             .chain(&FINISH)
             .find(|(known, _)| *known == name)
-            .map(|(_, make)| make(Arc::clone(&self.site)))
+            .map(|(_, make)| make(Arc::clone(&self.services)))
     }
 
-    fn prepare(&self, order: Order) -> Result<NewRun, Refusal> {
-        let job: JobOrder = serde_json::from_value(order.input)
-            .map_err(|why| Refusal(format!("the order of a provision job cannot be read: {why}")))?;
-        let ready = self.site.accept(job, order.id, &order.created_by, order.now);
-        let mut run = ready.map_err(|why| Refusal(why.to_string()))?.run;
-        run.parent = Some(order.parent);
+    fn prepare_child(&self, request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        let job: JobOrder = serde_json::from_value(request.input)
+            .map_err(|why| ChildRefused(format!("the order of a provision job cannot be read: {why}")))?;
+        let ready = self.services.accept(job, request.id, &request.created_by, request.now);
+        let mut run = ready.map_err(|why| ChildRefused(why.to_string()))?.run;
+        run.parent = Some(request.parent);
         Ok(run)
     }
 
     fn finish_timeout(&self) -> Duration {
-        self.site.settings.cleanup_timeout
+        self.services.settings.cleanup_timeout
     }
 
-    /// What the step declares, unless the order or the site gives it another time.
+    /// Returns the policy the step declares, with the time limit of the order or of the settings if one is set.
     fn policy(&self, step: &str, snapshot: &Snapshot) -> StepPolicy {
         let declared = self.step(step).map(|step| step.policy()).unwrap_or_default();
         let ordered = snapshot.input["timeouts"][step].as_u64().map(Duration::from_secs);
-        match ordered.or_else(|| self.site.settings.limits.steps.get(step).copied()) {
+        match ordered.or_else(|| self.services.settings.limits.steps.get(step).copied()) {
             Some(time) => timed(declared, time),
             None => declared,
         }
     }
 
-    fn limit(&self, resource: &str) -> Option<&'static str> {
-        let (kind, _) = resource.split_once('/')?;
-        match kind {
-            "turn" => Some("MAX_POWER_ONS"),
+    fn limit_setting(&self, resource: &str) -> Option<&'static str> {
+        let (prefix, _) = resource.split_once('/')?;
+        match prefix {
+            "permit" => Some("MAX_POWER_ONS"),
             "site" => Some("SITE_LIMIT"),
             "batch" => Some("max_parallel of the batch"),
-            "bmc" => Some("one job at a BMC"),
+            "bmc" => Some("one job at a time per BMC"),
             _ => None,
         }
     }
 
-    fn reasons(&self) -> &'static [&'static Reason] {
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &waits::ALL
     }
 }

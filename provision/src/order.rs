@@ -1,69 +1,69 @@
-//! Taking an order: from what a client asks for to a run that could be made, or every reason why not.
+//! Job orders: turns a client's request into a run, or into the errors why it is refused.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::services::Site;
-use super::{KIND, Provision, VERSION, cannot_report};
-use engine::Refusal;
+use super::services::Services;
+use super::{Provision, VERSION, WORKFLOW, cannot_report};
+use engine::ChildRefused;
 use engine::model::{
     BatchId, Effect, Job, LockRequest, NewEvent, NewJob, NewRun, OnConflict, RunId, Serial, Time,
 };
 use recipe::{FieldError, Lint, Recipe};
 use secrets::token_hash;
 
-/// What a client asks for; also a run's input, and what another workflow orders.
+/// A request for a job, from a client or from another workflow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobOrder {
     /// The server to install.
     pub server_serial: Serial,
     /// The recipe, byte for byte as submitted.
     pub recipe: String,
-    /// The maintenance ISO, when it is not the controller's.
+    /// The maintenance ISO, if not the controller's default.
     #[serde(default)]
     pub maintenance_iso_url: Option<String>,
-    /// Operator's labels.
+    /// Labels of the operator.
     #[serde(default)]
     pub labels: Value,
-    /// Larger goes first.
+    /// The priority: higher runs start first.
     #[serde(default)]
     pub priority: i32,
-    /// The caller's idempotency key.
+    /// The client's idempotency key.
     #[serde(default)]
     pub idempotency_key: Option<String>,
-    /// SHA-256 of the request, to tell a replay from another request under the same key.
+    /// SHA-256 of the request, to distinguish a replay from another request with the same key.
     #[serde(default)]
     pub request_sha256: String,
-    /// The ended job this one tries again.
+    /// The ended job that this job retries.
     #[serde(default)]
     pub retry_of: Option<RunId>,
-    /// The batch it belongs to, and how many of that may work at once.
+    /// The batch of the job, and the maximum of its jobs that run at once.
     #[serde(default)]
     pub batch: Option<(BatchId, Option<u32>)>,
-    /// When it must have an outcome, if not after the controller's usual time.
+    /// The deadline, if not the controller's default.
     #[serde(default)]
     pub deadline: Option<Time>,
-    /// How long steps may take, in seconds, if not as usual.
+    /// Time limits of steps in seconds, where they differ from the default.
     #[serde(default)]
     pub timeouts: BTreeMap<String, u64>,
-    /// The site of the server (its label), when it is known.
+    /// The value of the server's label `site`, if it has one.
     #[serde(default)]
     pub site: Option<String>,
-    /// The server's BMC, when other servers are registered with it too.
+    /// The address of the server's BMC, if other servers are registered with the same BMC.
     #[serde(default)]
     pub shared_bmc: Option<String>,
 }
 
 impl JobOrder {
-    /// The order that asks once more for what an ended job was asked for.
+    /// Builds the order that repeats an ended job.
     ///
     /// # Errors
-    /// When the job's input is not one this program wrote.
-    pub fn again(job: &Job, input: &Value, idempotency_key: Option<String>) -> Result<Self, Refusal> {
+    /// Returns an error when the stored input of the job cannot be read.
+    pub fn retry_of(job: &Job, input: &Value, idempotency_key: Option<String>) -> Result<Self, ChildRefused> {
         let input: JobInput = JobInput::deserialize(input)
-            .map_err(|why| Refusal(format!("the order of job {} cannot be read: {why}", job.run.id)))?;
+            .map_err(|why| ChildRefused(format!("the order of job {} cannot be read: {why}", job.run.id)))?;
         Ok(Self {
             server_serial: input.server,
             recipe: input.recipe,
@@ -82,41 +82,41 @@ impl JobOrder {
     }
 }
 
-/// An order that can be made a run.
+/// An accepted order.
 #[derive(Clone, Debug)]
 pub struct ReadyOrder {
-    /// The run.
+    /// The run to create.
     pub run: NewRun,
-    /// What is unwise about the recipe, though valid.
+    /// Advice about the valid recipe.
     pub lints: Vec<Lint>,
 }
 
-/// Why an order is refused.
+/// The reason why an order is refused.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OrderError {
-    /// The recipe does not hold.
+    /// The recipe is invalid.
     #[error("the recipe has {} error(s)", .0.len())]
     Recipe(Vec<FieldError>),
-    /// There is no maintenance ISO to boot.
+    /// No maintenance ISO is configured or given.
     #[error(
         "no maintenance ISO: set MAINTENANCE_ISO_URL on the controller or give maintenance_iso_url with the job"
     )]
     NoMaintenanceIso,
-    /// There is no installer to boot.
+    /// No ESXi installer is configured or given.
     #[error(
         "no ESXi installer: set ESXI_INSTALLER_URL on the controller or give maintenance_iso_url with the job; the \
          maintenance ISO does not install ESXi"
     )]
     NoInstaller,
-    /// Its location cannot be used.
+    /// The location of the maintenance ISO cannot be used.
     #[error("{0}")]
     MaintenanceIso(String),
-    /// It could only fail.
-    #[error("the deadline has passed already")]
+    /// The deadline has passed, so the job could only fail.
+    #[error("the deadline has already passed; give a later one")]
     DeadlinePassed,
 }
 
-/// A location the library can import from, without credentials: it is stored and shown.
+/// Checks that the library can import from a location, and that the location has no credentials: it is stored and shown.
 fn checked_location(location: &str) -> Result<(), String> {
     if location.starts_with('/') {
         return Ok(());
@@ -126,15 +126,15 @@ fn checked_location(location: &str) -> Result<(), String> {
     match url.scheme() {
         "file" | "http" | "https" if url.username().is_empty() && url.password().is_none() => Ok(()),
         "file" | "http" | "https" => {
-            Err("credentials do not belong into this URL: it is stored and shown".to_owned())
+            Err("remove the credentials from this URL: it is stored and shown".to_owned())
         }
-        other => {
-            Err(format!("{other}: is not imported from; give an absolute path, a file:, http: or https: URL"))
-        }
+        other => Err(format!(
+            "scheme {other}: is not supported; give an absolute path, a file:, http: or https: URL"
+        )),
     }
 }
 
-/// What is stored as a run's input.
+/// The stored input of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct JobInput {
     pub(super) server: Serial,
@@ -144,8 +144,11 @@ pub(super) struct JobInput {
     pub(super) timeouts: BTreeMap<String, u64>,
 }
 
-impl Site {
-    /// Checks an order and makes the run that would carry it out. Pure but for the derivation of the job's token.
+impl Services {
+    /// Checks an order and builds its run. Nothing is stored.
+    ///
+    /// # Errors
+    /// Returns the reason why the order is refused.
     pub fn accept(
         &self,
         order: JobOrder,
@@ -157,12 +160,12 @@ impl Site {
             return Err(OrderError::DeadlinePassed);
         }
         let recipe = self.schemas.validate(&order.recipe).map_err(OrderError::Recipe)?;
-        let (usual, missing) = match cannot_report(recipe.task_target) {
+        let (default_url, missing) = match cannot_report(recipe.task_target) {
             true => (&self.settings.esxi_installer_url, OrderError::NoInstaller),
             false => (&self.settings.maintenance_iso_url, OrderError::NoMaintenanceIso),
         };
         let maintenance_iso_url =
-            order.maintenance_iso_url.clone().or_else(|| usual.clone()).ok_or(missing)?;
+            order.maintenance_iso_url.clone().or_else(|| default_url.clone()).ok_or(missing)?;
         if order.maintenance_iso_url.is_some() {
             checked_location(&maintenance_iso_url).map_err(OrderError::MaintenanceIso)?;
         }
@@ -208,20 +211,21 @@ impl Site {
         };
         let mut locks = vec![LockRequest {
             resource: format!("server/{}", order.server_serial),
-            places: 1,
+            capacity: 1,
             on_conflict: OnConflict::Refuse,
         }];
         locks.extend(order.batch.and_then(|(batch, places)| {
-            Some(LockRequest { resource: batch.resource(), places: places?, on_conflict: OnConflict::Wait })
+            Some(LockRequest { resource: batch.resource(), capacity: places?, on_conflict: OnConflict::Wait })
         }));
-        let line = |resource: String, places| LockRequest { resource, places, on_conflict: OnConflict::Wait };
+        let wait_for =
+            |resource: String, capacity| LockRequest { resource, capacity, on_conflict: OnConflict::Wait };
         let per_site = order.site.zip(self.settings.limits.per_site);
-        locks.extend(per_site.map(|(site, places)| line(format!("site/{site}"), places)));
-        locks.extend(order.shared_bmc.map(|address| line(format!("bmc/{address}"), 1)));
+        locks.extend(per_site.map(|(site, capacity)| wait_for(format!("site/{site}"), capacity)));
+        locks.extend(order.shared_bmc.map(|address| wait_for(format!("bmc/{address}"), 1)));
         NewRun {
             id,
-            kind: KIND.to_owned(),
-            kind_version: VERSION,
+            workflow: WORKFLOW.to_owned(),
+            workflow_version: VERSION,
             locks,
             server: Some(order.server_serial),
             parent: None,

@@ -1,27 +1,27 @@
-//! What steps leave for later steps, as types. Stored as JSON with the step's record; holds no secret.
+//! The types of step outputs. They are stored as JSON with the step record and hold no secret.
 
 use redfish::Discovery;
 use serde::{Deserialize, Serialize};
 
-use super::slots::{Choice, Learned, Refusal, SlotPlan};
+use super::slots::{LearnedSlots, SlotChoice, SlotPlan, SlotRefusal};
 use engine::model::Time;
 
-/// Left by `validate`.
+/// The output of `validate`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Validated {
-    /// The base URL of the API for the machine.
+    /// The base URL of the API as the machine reaches it.
     pub(super) controller_url: String,
-    /// The base URL of media for the BMC.
+    /// The base URL of media as the BMC reaches it.
     pub(super) media_base: String,
     /// The digest of the maintenance image.
     pub(super) boot_digest: String,
-    /// Its length in bytes.
+    /// The length of the maintenance image in bytes.
     pub(super) boot_len: u64,
-    /// Whether the OS image comes from our own registry.
+    /// Whether the OS image comes from this controller's registry.
     pub(super) own_registry: bool,
 }
 
-/// Left by `iso.build`.
+/// The output of `iso.build`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Built {
     /// The digest of the task image.
@@ -32,34 +32,34 @@ pub(super) struct Built {
     pub(super) boot_grant: String,
 }
 
-/// Left by `redfish.discover`.
+/// The output of `redfish.discover`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Discovered {
-    /// The address of the BMC whose serial was compared.
+    /// The address of the BMC whose serial number was compared.
     pub(super) bmc_address: String,
-    /// What the BMC showed.
+    /// The discovered resources of the BMC.
     pub(super) discovery: Discovery,
-    /// The chosen plan.
+    /// The chosen slot plan.
     pub(super) plan: SlotPlan,
-    /// Why it was chosen.
+    /// The reason for the choice.
     #[serde(default)]
     pub(super) reason: String,
     /// The slot the machine boots from.
     pub(super) boot_slot: String,
     /// The slot of the task image; none in the single-slot plan.
     pub(super) task_slots: Vec<String>,
-    /// Whether the host was off when it was found.
+    /// Whether the host was off at discovery.
     pub(super) was_off: bool,
-    /// What identifies the spliced boot image, and the hash of the token of its grant; in the single-slot plan only.
+    /// The spliced boot image and its grant; in the single-slot plan only.
     #[serde(default)]
     pub(super) spliced: Option<SplicedBootGrant>,
-    /// Which try of a plan this is, from 1; each has its own grants.
+    /// The number of the slot plan attempt, from 1. Each attempt has its own grants.
     #[serde(default = "first")]
     pub(super) attempt: u32,
-    /// What was known of the slots.
+    /// What earlier jobs learned about the slots.
     #[serde(default)]
-    pub(super) learned: Learned,
-    /// Hashes of the tokens of the grants that later plans were given.
+    pub(super) learned: LearnedSlots,
+    /// Hashes of the tokens of the grants of later slot plans.
     #[serde(default)]
     pub(super) grants: Vec<String>,
 }
@@ -68,64 +68,64 @@ fn first() -> u32 {
     1
 }
 
-/// Another plan, taken because a slot refused; left by the mount step that was refused.
+/// The next slot plan, chosen because a slot refused an image. Part of the output of the mount step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Replanned {
-    /// Which try this is, from 2.
+pub(super) struct SlotFallback {
+    /// The number of the slot plan attempt, from 2.
     pub(super) attempt: u32,
-    /// The slot that refused.
-    pub(super) refusal: Refusal,
-    /// The plan taken instead.
-    pub(super) choice: Choice,
+    /// The refusal that led to this plan.
+    pub(super) refusal: SlotRefusal,
+    /// The slot plan chosen instead.
+    pub(super) choice: SlotChoice,
     /// Hash of the token of the new grant of the boot image.
     pub(super) boot_grant: String,
     /// Hash of the token of the new grant of the task image; none in the single-slot plan.
     pub(super) task_grant: Option<String>,
-    /// What identifies the spliced boot image; in the single-slot plan only.
+    /// The identity of the spliced boot image; in the single-slot plan only.
     pub(super) spliced: Option<String>,
 }
 
-/// The boot image of the single-slot plan.
+/// The spliced boot image of the single-slot plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct SplicedBootGrant {
-    /// What identifies the image.
+    /// The identity of the image.
     pub(super) identity: String,
     /// Hash of the token of its grant.
     pub(super) grant: String,
 }
 
-/// Left by the mount steps.
+/// The output of the mount steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Mounted {
     /// The slot that holds the image.
     pub(super) slot: String,
-    /// When the insert was sent.
+    /// The time when the insert was sent.
     pub(super) sent_at: Time,
-    /// Whether it was refused in so many words, so that nothing can come of it any more.
+    /// Whether the BMC definitely refused the insert, so that the image cannot appear later.
     #[serde(default)]
     pub(super) refused: bool,
-    /// The plan taken instead, when the slot refused.
+    /// The slot plan chosen instead, if the slot refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) replanned: Option<Box<Replanned>>,
+    pub(super) slot_fallback: Option<Box<SlotFallback>>,
 }
 
-/// Left by steps that ask for a power change.
+/// The output of steps that change the power state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct PowerRequest {
-    /// When the graceful request was written down to be sent.
+    /// The time of the checkpoint before the graceful request was sent.
     pub(super) graceful_at: Option<Time>,
-    /// Whether whoever sent it lived to see an answer, or none: without that it may never have left, and no time since
-    /// then is time the host was given.
+    /// The BMC answered the graceful request, or the request timed out. While this is false the request may never have been
+    /// sent, so the grace period of the host has not started.
     #[serde(default)]
     pub(super) graceful_answered: bool,
-    /// When the (forced) request was sent.
+    /// The time when the last (forced) request was sent.
     pub(super) sent_at: Option<Time>,
-    /// How often it was sent.
+    /// The number of requests sent.
     pub(super) sent: u32,
-    /// Every sign but that of its BMC says that it was done: what the BMC shows may be stale for a while, or for good.
+    /// The change is taken as done although the BMC does not show it: the power state it shows may be stale, or never right.
     #[serde(default)]
-    pub(super) unseen: bool,
-    /// When an image that the BMC had dropped was inserted again, if one was. It may show late.
+    pub(super) unconfirmed: bool,
+    /// The time when an image that the BMC had dropped was inserted again, if any. The slot may show it late.
     #[serde(default)]
     pub(super) reinserted_at: Option<Time>,
 }

@@ -1,9 +1,9 @@
-//! What the maintenance OS reports (DESIGN section 13): parsing, and telling the job exactly once.
+//! Installation reports of the maintenance OS (docs/maintenance-os.md): parsing, and delivery to the job exactly once.
 //!
 //! ```text
 //!   success | failed  --signal "report" (one key: the first report wins)-->  the job
-//!   the same again    -> duplicate, answered as such, also after the end
-//!   the opposite      -> contradiction: refused, an event, nothing changes
+//!   the same again    -> duplicate, accepted as idempotent, also after the end of the job
+//!   the opposite      -> contradiction: refused, with an event; the job does not change
 //!   progress          -> an event
 //! ```
 
@@ -11,66 +11,66 @@ use serde::Deserialize;
 use serde_json::json;
 
 use engine::model::{Job, NewEvent, Outcome, Snapshot, StepPhase, Time};
-use engine::{Delivery, Engine, SignalError};
+use engine::{Engine, SignalDelivery, SignalError};
 
 /// The signal that carries a report.
 pub(super) const SIGNAL: &str = "report";
-/// Characters of a reported name or message that are kept.
+/// Reported names and messages are cut to this number of characters.
 const MAX_TEXT: usize = 256;
 
-/// A report as received.
+/// A parsed installation report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum InstallReport {
     /// The machine is installed.
     Success(Details),
-    /// It is not.
+    /// The installation failed.
     Failed {
-        /// The unit that failed, verbatim.
+        /// The name of the failed unit, as reported.
         failed_step: String,
-        /// More of it.
+        /// The optional members.
         details: Details,
     },
-    /// It is being installed.
+    /// The installation is running.
     Progress {
-        /// The unit at work.
+        /// The name of the running unit.
         step: String,
-        /// How far it is.
+        /// The progress in percent.
         percent: Option<u8>,
-        /// The job it speaks for.
+        /// The job of the report.
         job_id: Option<String>,
     },
 }
 
-/// What a final report may carry besides its status.
+/// The optional members of a final report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Details {
-    /// The job it speaks for.
+    /// The job of the report.
     pub job_id: Option<String>,
-    /// The same for a repeated delivery.
+    /// The delivery id; a repeated delivery carries the same id.
     pub delivery_id: Option<String>,
-    /// A sentence of the installer.
+    /// A message of the installer.
     pub message: Option<String>,
 }
 
-/// Why a report cannot be understood.
+/// The reason why a report cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    /// No JSON object.
+    /// The body is not a JSON object.
     #[error("the report is not a JSON object: {0}")]
     NotJson(String),
-    /// A status nobody knows.
+    /// The status is missing or unknown.
     #[error("status must be success, failed or progress")]
     Status,
-    /// A failure without its step.
+    /// A failure report without `failed_step`.
     #[error("failed_step is required when status is failed: the name of the unit that failed")]
     NoFailedStep,
-    /// Progress without its step.
+    /// A progress report without `step`.
     #[error("step is required when status is progress")]
     NoStep,
 }
 
 impl ReportError {
-    /// The field that is wrong.
+    /// Returns the name of the wrong field.
     pub fn field(&self) -> &'static str {
         match self {
             Self::NotJson(_) => "",
@@ -81,8 +81,11 @@ impl ReportError {
     }
 }
 
-/// Reads a report. Unknown members are ignored; texts are cut to a bound.
-pub fn parse(body: &[u8]) -> Result<Report, ReportError> {
+/// Parses a report. Unknown members are ignored; long texts are cut.
+///
+/// # Errors
+/// Returns an error when the body is not JSON, or when the status or a required member is missing.
+pub fn parse(body: &[u8]) -> Result<InstallReport, ReportError> {
     #[derive(Deserialize)]
     struct Body {
         status: Option<serde_json::Value>,
@@ -102,14 +105,14 @@ pub fn parse(body: &[u8]) -> Result<Report, ReportError> {
         message: filled(body.message),
     };
     match body.status.as_ref().and_then(serde_json::Value::as_str) {
-        Some("success") => Ok(Report::Success(details)),
+        Some("success") => Ok(InstallReport::Success(details)),
         Some("failed") => {
             let failed_step = filled(body.failed_step).ok_or(ReportError::NoFailedStep)?;
-            Ok(Report::Failed { failed_step, details })
+            Ok(InstallReport::Failed { failed_step, details })
         }
-        Some("progress") => Ok(Report::Progress {
+        Some("progress") => Ok(InstallReport::Progress {
             step: filled(body.step).ok_or(ReportError::NoStep)?,
-            // A percentage outside of its range says nothing.
+            // A percentage outside of 0 to 100 is dropped.
             job_id: details.job_id,
             percent: body.percent.filter(|p| (0.0..=100.0).contains(p)).map(|p| p as u8),
         }),
@@ -117,27 +120,27 @@ pub fn parse(body: &[u8]) -> Result<Report, ReportError> {
     }
 }
 
-/// What became of a report.
+/// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportOutcome {
-    /// Taken.
+    /// The report was accepted.
     Accepted {
-        /// When the machine was last told to start; for a final report.
+        /// The time when the machine was last powered on; for a final report.
         powered_on: Option<Time>,
     },
-    /// Said before.
+    /// The report repeats an earlier one.
     Duplicate,
-    /// The opposite was said before.
+    /// The report contradicts an earlier one.
     Contradiction {
-        /// What was said first.
+        /// The status of the earlier report.
         first: String,
     },
-    /// The job is not at a point where a machine could report.
+    /// The job has not powered the machine on yet.
     NotStarted,
 }
 
-impl Report {
-    /// The job the report speaks for, if it says so.
+impl InstallReport {
+    /// Returns the job id in the report, if it has one.
     pub fn job_id(&self) -> Option<&str> {
         match self {
             Self::Success(details) | Self::Failed { details, .. } => details.job_id.as_deref(),
@@ -145,7 +148,10 @@ impl Report {
         }
     }
 
-    /// Tells the job; durable when it answers.
+    /// Delivers the report to the job. The report is durable when this function returns.
+    ///
+    /// # Errors
+    /// Returns an error when the store fails.
     pub async fn deliver(self, engine: &Engine, job: &Job) -> Result<ReportOutcome, SignalError> {
         let id = job.run.id;
         let (status, event, payload) = match self {
@@ -188,15 +194,17 @@ impl Report {
         };
         let event = event.by("maintenance-os");
         let first = match job.run.outcome {
-            // Concluded already, by a report or without one (a deadline, an operator): nothing new is taken.
+            // The job has an outcome, by a report or without one (deadline, operator): no report is accepted.
             Some(outcome) => implied_by(outcome).to_owned(),
             None => match engine.deliver(snapshot, SIGNAL, "", payload, vec![event]).await? {
-                Delivery::Stored(run) if run.outcome.is_none_or(|outcome| implied_by(outcome) == status) => {
+                SignalDelivery::Stored(run)
+                    if run.outcome.is_none_or(|outcome| implied_by(outcome) == status) =>
+                {
                     return Ok(ReportOutcome::Accepted { powered_on: Some(powered_on) });
                 }
-                Delivery::Stored(run) => run.outcome.map_or("", implied_by).to_owned(),
-                Delivery::NoRun => return Ok(ReportOutcome::NotStarted),
-                Delivery::Duplicate(first) => {
+                SignalDelivery::Stored(run) => run.outcome.map_or("", implied_by).to_owned(),
+                SignalDelivery::NoRun => return Ok(ReportOutcome::NotStarted),
+                SignalDelivery::Duplicate(first) => {
                     let said = first.payload.get("status").and_then(|status| status.as_str());
                     said.unwrap_or_default().to_owned()
                 }
@@ -215,7 +223,7 @@ impl Report {
     }
 }
 
-/// The report that would have led to an outcome.
+/// Returns the report status that corresponds to an outcome.
 fn implied_by(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "success",
@@ -223,12 +231,11 @@ fn implied_by(outcome: Outcome) -> &'static str {
     }
 }
 
-/// The job as it is, once it has at least announced to start the machine, and when it last did: from there on a report is
-/// valid in every step.
+/// Returns the job's snapshot and the time of the last power-on intent. After that intent a report is valid in every step.
 async fn started(engine: &Engine, job: &Job) -> Result<Option<(Snapshot, Time)>, SignalError> {
     let Some(snapshot) = engine.store().snapshot(job.run.id).await? else { return Ok(None) };
     let announced = snapshot
-        .evidence("redfish.power-on")
+        .records_of("redfish.power-on")
         .filter(|record| !matches!(record.phase, StepPhase::Skipped | StepPhase::Undone));
     let last = announced.map(|record| record.started_at).max();
     Ok(last.map(|last| (snapshot, last)))
@@ -239,21 +246,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_of_the_contract_are_understood() {
-        assert_eq!(parse(br#"{"status":"success"}"#), Ok(Report::Success(Details::default())));
+    fn documented_reports_are_understood() {
+        assert_eq!(parse(br#"{"status":"success"}"#), Ok(InstallReport::Success(Details::default())));
         let failed = parse(br#"{"status":"failed","failed_step":"bootloader-linux.service","unknown":1}"#);
         assert!(
-            matches!(failed, Ok(Report::Failed { failed_step, .. }) if failed_step == "bootloader-linux.service")
+            matches!(failed, Ok(InstallReport::Failed { failed_step, .. }) if failed_step == "bootloader-linux.service")
         );
         let progress = parse(br#"{"status":"progress","step":"image-linux.service","percent":41.7}"#);
         assert_eq!(
             progress,
-            Ok(Report::Progress { step: "image-linux.service".to_owned(), percent: Some(41), job_id: None })
+            Ok(InstallReport::Progress {
+                step: "image-linux.service".to_owned(),
+                percent: Some(41),
+                job_id: None
+            })
         );
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn the_error_names_the_missing_member() {
         assert_eq!(parse(b"{}"), Err(ReportError::Status));
         assert_eq!(parse(br#"{"status":"done"}"#), Err(ReportError::Status));
         assert_eq!(parse(br#"{"status":7}"#), Err(ReportError::Status));
@@ -263,9 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn foreign_texts_are_bounded_and_without_control_characters() {
+    fn reported_texts_are_cut_and_control_characters_removed() {
         let body = format!(r#"{{"status":"failed","failed_step":"a\n{}"}}"#, "x".repeat(5000));
-        let Ok(Report::Failed { failed_step, .. }) = parse(body.as_bytes()) else { panic!("not understood") };
+        let Ok(InstallReport::Failed { failed_step, .. }) = parse(body.as_bytes()) else {
+            panic!("not parsed")
+        };
         assert_eq!(failed_step.len(), MAX_TEXT);
         assert!(!failed_step.contains('\n'));
     }

@@ -1,4 +1,4 @@
-//! What the workflow needs of its surroundings; `app` fills it in.
+//! The services that provisioning steps use. The controller implements their traits.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,90 +8,90 @@ use async_trait::async_trait;
 
 use super::bmc::Bmcs;
 use engine::model::{Outcome, Serial, Server};
-use media::{Grants, Library};
+use media::{Library, MediaGrants};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, Key};
 
-/// The surroundings did not answer; worth another try.
+/// A service did not respond. The call can be repeated.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unavailable(pub String);
 
-/// Where servers are looked up.
+/// Looks up registered servers.
 #[async_trait]
-pub trait Directory: Send + Sync {
-    /// The server with that serial.
+pub trait ServerLookup: Send + Sync {
+    /// Returns the server with this serial number.
     async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable>;
 }
 
-/// Where OS images are looked up before a machine is touched for them.
+/// Looks up OS images before a machine is changed.
 #[async_trait]
-pub trait Images: Send + Sync {
-    /// Whether our own registry holds this image (`reference` is a tag or a digest). If so it cannot go until it is
-    /// released for `owner`.
+pub trait OsImages: Send + Sync {
+    /// Pins an image (`reference` is a tag or a digest) for `owner` if this controller's registry holds it. Returns whether it
+    /// does.
     async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable>;
-    /// Whether our own registry holds this image right now; nothing is held by asking.
+    /// Returns whether this controller's registry holds this image, without a pin.
     async fn holds(&self, repository: &str, reference: &str) -> Result<bool, Unavailable>;
-    /// Lets go of everything that is held for `owner`.
+    /// Removes all pins of `owner`.
     async fn release(&self, owner: &str) -> Result<(), Unavailable>;
-    /// Whether images can be stored right now.
+    /// Checks that the registry can store images.
     async fn ready(&self) -> Result<(), Unavailable>;
 }
 
-/// Counts what happens.
+/// Metrics of the workflow.
 pub trait ProvisionMetrics: Send + Sync {
-    /// A task image was planned and hashed.
+    /// Counts a task image that was planned and hashed.
     fn image_built(&self, took: Duration, size: u64);
-    /// A job is over.
+    /// Counts the end of a job.
     fn job_ended(&self, outcome: Outcome, took: Duration);
 }
 
-/// The workflow's own settings.
+/// The settings of the workflow.
 #[derive(Clone, Debug)]
 pub struct ProvisionSettings {
-    /// The maintenance ISO of jobs that name none.
+    /// The maintenance ISO of jobs that give none.
     pub maintenance_iso_url: Option<String>,
-    /// The ESXi installer of jobs that name none.
+    /// The ESXi installer of jobs that give none.
     pub esxi_installer_url: Option<String>,
-    /// How long signs that an installer has finished do not count.
+    /// The time after power-on in which completion signs do not count.
     pub install_min_time: Duration,
-    /// How long such signs are waited for before success is assumed.
+    /// The time to wait for completion signs before success is assumed.
     pub install_window: Duration,
-    /// How long a job may take until its outcome is known.
+    /// The default time until the deadline of a job.
     pub job_timeout: Duration,
-    /// How long cleanup may take.
+    /// Time limit of cleanup.
     pub cleanup_timeout: Duration,
-    /// How often a step that talks to a BMC is tried.
+    /// Maximum number of attempts of a step that uses a BMC.
     pub bmc_tries: u32,
-    /// Where task images are also written, if they are.
+    /// The directory where task images are also written, if set.
     pub task_iso_dir: Option<std::path::PathBuf>,
-    /// PEM of the controller's own CA, for the maintenance OS.
+    /// The controller's CA in PEM, for the maintenance OS.
     pub controller_ca: Option<String>,
-    /// Whether our registry is on.
+    /// Whether the registry of this controller is enabled.
     pub registry: bool,
-    /// How much may happen at once, and how long steps may take.
-    pub limits: Limits,
+    /// Limits of concurrency and of step times.
+    pub limits: ProvisionLimits,
 }
 
-/// How much may happen at once, and how long steps may take.
+/// Limits of concurrency and of step times.
 #[derive(Clone, Debug, Default)]
-pub struct Limits {
-    /// Hosts that may be powering on at once.
+pub struct ProvisionLimits {
+    /// Maximum number of hosts that power on at once.
     pub power_ons: Option<u32>,
-    /// How long a host counts as powering on, unless it is seen to boot.
+    /// The time a host counts as powering on, unless it reads its media earlier.
     pub power_on_settle: Duration,
-    /// Jobs that may be under way among servers of one site.
+    /// Maximum number of jobs at once per site.
     pub per_site: Option<u32>,
-    /// How long steps may take, waiting included.
+    /// Time limits of steps, waits included.
     pub steps: BTreeMap<String, Duration>,
 }
 
-/// The addresses BMCs and the maintenance OS are given.
+/// The addresses of the controller for BMCs and for the maintenance OS.
 #[derive(Clone, Debug)]
 pub struct Addresses {
-    /// Where the API listens.
+    /// The listen address of the API.
     pub api: SocketAddr,
-    /// Where media are served.
+    /// The listen address of the media server.
     pub media: SocketAddr,
     /// `CONTROLLER_PUBLIC_URL`.
     pub public_url: Option<String>,
@@ -100,7 +100,10 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The base URL of the API as the machine behind this BMC reaches it.
+    /// Returns the base URL of the API as the machine behind this BMC reaches it.
+    ///
+    /// # Errors
+    /// Returns a message that names the setting when no reachable address is found.
     pub fn controller_for(&self, bmc: SocketAddr) -> Result<String, String> {
         match &self.public_url {
             Some(url) => Ok(url.clone()),
@@ -108,7 +111,10 @@ impl Addresses {
         }
     }
 
-    /// The base URL of media as this BMC reaches it.
+    /// Returns the base URL of media as this BMC reaches it.
+    ///
+    /// # Errors
+    /// Returns a message that names the setting when no reachable address is found.
     pub fn media_for(&self, server: &Server, bmc: SocketAddr) -> Result<String, String> {
         match server.media_base_url.as_ref().or(self.media_base_url.as_ref()) {
             Some(url) => Ok(url.clone()),
@@ -117,7 +123,7 @@ impl Addresses {
     }
 }
 
-/// The address of ours that the kernel would use towards a BMC, with the port we listen on.
+/// Builds a base URL from the local address that routes to a BMC and the listen port.
 fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String, String> {
     let ours = if listen.ip().is_unspecified() { local_towards(bmc, setting)? } else { listen.ip() };
     if ours.is_loopback() && !bmc.ip().is_loopback() {
@@ -130,22 +136,31 @@ fn base_url(listen: SocketAddr, bmc: SocketAddr, setting: &str) -> Result<String
     Ok(format!("http://{}", SocketAddr::new(ours, listen.port())))
 }
 
-/// The base URL under which a BMC reaches a listener of ours.
+/// Returns the base URL under which a BMC reaches a listener of the command line tool.
 pub(super) fn base_url_towards(listen: SocketAddr, bmc: SocketAddr) -> Result<String, String> {
     base_url(listen, bmc, "--listen")
 }
 
-/// A BMC's address as it is registered: a host, host:port or URL; https unless it says otherwise.
+/// Normalizes a BMC address: host, host:port or URL; the default scheme is https.
+///
+/// # Errors
+/// Returns a message when the address cannot be parsed.
 pub fn checked_bmc_address(text: &str) -> Result<String, String> {
     text.parse::<redfish::Endpoint>().map(|endpoint| endpoint.to_string()).map_err(|why| why.to_string())
 }
 
-/// A certificate's SHA-256 fingerprint in the form it is stored in.
+/// Normalizes the SHA-256 fingerprint of a certificate to its stored form.
+///
+/// # Errors
+/// Returns a message when the fingerprint cannot be parsed.
 pub fn checked_fingerprint(text: &str) -> Result<String, String> {
     text.parse::<redfish::Fingerprint>().map(|print| print.to_string()).map_err(|why| why.to_string())
 }
 
-/// A base URL for media: scheme, address and port, nothing more (lock L1).
+/// Checks a base URL for media: scheme, address and port only (decision D1).
+///
+/// # Errors
+/// Returns a message when the URL has any other part.
 pub fn checked_base_url(text: &str) -> Result<String, String> {
     let url = url::Url::parse(text).map_err(|why| format!("not a URL: {why}"))?;
     let bare = matches!(url.scheme(), "http" | "https")
@@ -164,7 +179,7 @@ pub fn checked_base_url(text: &str) -> Result<String, String> {
 fn local_towards(bmc: SocketAddr, setting: &str) -> Result<IpAddr, String> {
     let any: SocketAddr =
         if bmc.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { (std::net::Ipv6Addr::UNSPECIFIED, 0).into() };
-    // Connecting a datagram socket sends nothing; it only asks the kernel for the route.
+    // Connecting a datagram socket sends nothing; the kernel only selects the route.
     UdpSocket::bind(any)
         .and_then(|socket| {
             socket.connect(bmc)?;
@@ -174,27 +189,27 @@ fn local_towards(bmc: SocketAddr, setting: &str) -> Result<IpAddr, String> {
         .map_err(|why| format!("no route from here to the BMC at {}: {why}; set {setting}", bmc.ip()))
 }
 
-/// Everything the steps work with.
-pub struct Site {
+/// The services that the steps use.
+pub struct Services {
     /// The accepted recipe schemas.
     pub schemas: RecipeSchemas,
-    /// Where servers are looked up.
-    pub directory: Box<dyn Directory>,
-    /// Where OS images are looked up.
-    pub images: Box<dyn Images>,
+    /// Looks up registered servers.
+    pub servers: Box<dyn ServerLookup>,
+    /// Looks up OS images.
+    pub images: Box<dyn OsImages>,
     /// Connections to BMCs.
     pub bmcs: Bmcs,
-    /// Open media grants.
-    pub grants: Grants,
-    /// Imported maintenance images.
+    /// The media grants.
+    pub grants: MediaGrants,
+    /// The library of imported maintenance images.
     pub library: Library,
     /// Derives the tokens of a job.
     pub tokens: JobTokens,
-    /// Seals what is frozen at rest.
+    /// The key that seals the recorded inputs of images.
     pub media_key: std::sync::Arc<Key>,
-    /// Counts what happens.
-    pub meter: std::sync::Arc<dyn ProvisionMetrics>,
-    /// Addresses to hand out.
+    /// Metrics of the workflow.
+    pub metrics: std::sync::Arc<dyn ProvisionMetrics>,
+    /// The addresses of the controller.
     pub addresses: Addresses,
     /// The workflow's settings.
     pub settings: ProvisionSettings,
@@ -210,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bmc_on_this_machine_is_given_the_loopback_address() {
+    fn a_bmc_on_this_machine_gets_the_loopback_address() {
         let given = addresses("0.0.0.0:8080").controller_for("127.0.0.1:443".parse().unwrap());
         assert_eq!(given.unwrap(), "http://127.0.0.1:8080");
     }

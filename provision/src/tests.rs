@@ -1,8 +1,8 @@
-//! The workflow inside the engine: another kind starts it by name, and it inherits that kind's lock; every step of it fails
-//! and breaks off once; a worker of it that was paused for too long wakes up.
+//! The workflow inside the engine: as the child of another workflow that holds the lock; with a failure and a crash in every
+//! step; with a worker that continues after its lease is lost.
 
 mod bench;
-mod examined;
+mod interrupted_diagnostics;
 mod late;
 mod matrix;
 mod orphan;
@@ -20,31 +20,33 @@ use engine::model::{
 };
 use engine::store::Store;
 use engine::{
-    Created, Creation, Engine, EngineConfig, Reason, StepContext, StepPolicy, StepReport, Verdict,
+    Created, Creation, Engine, EngineConfig, StepContext, StepOutcome, StepPolicy, StepReport, WaitReason,
     WaitRequest, WorkflowRegistry,
 };
-use media::{GrantRecord, GrantStore, GrantStoreUnavailable, Grants, Library, LibraryOptions, ReadSummary};
+use media::{
+    GrantRecord, GrantStore, GrantStoreUnavailable, Library, LibraryOptions, MediaGrants, ReadSummary,
+};
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
 const RECIPE: &str = include_str!("../../schemas/recipe-linux.example.json");
 
-/// A workflow that installs a server by asking for it, and otherwise knows nothing of provisioning.
-struct Installs;
+/// A workflow that installs a server only by requesting a child run.
+struct ParentWorkflow;
 
-struct AskForIt;
+struct StartChild;
 
 #[async_trait]
-impl Step for AskForIt {
+impl Step for StartChild {
     fn policy(&self) -> StepPolicy {
         StepPolicy::default()
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
         if let Some(ended) = context.snapshot.pending().find(|signal| signal.name == "child.ended") {
-            return StepReport::done().leaving(ended.payload.clone());
+            return StepReport::done().with_output(ended.payload.clone());
         }
-        let mut report = StepReport::new(Verdict::Wait(WaitRequest {
+        let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason: &CHILD,
             signals: vec!["child.ended"],
             poll: None,
@@ -60,14 +62,14 @@ impl Step for AskForIt {
     }
 }
 
-const CHILD: Reason = Reason {
+const CHILD: WaitReason = WaitReason {
     name: "child",
     means: "the server to be installed",
     ends_by: "the end of the job it started",
-    next_action: "look at that job",
+    next_action: "see that job",
 };
 
-impl Kind for Installs {
+impl Workflow for ParentWorkflow {
     fn name(&self) -> &'static str {
         "installs"
     }
@@ -75,15 +77,15 @@ impl Kind for Installs {
         1
     }
     fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
-        (name == "ask").then(|| Arc::new(AskForIt) as Arc<dyn Step>)
+        (name == "ask").then(|| Arc::new(StartChild) as Arc<dyn Step>)
     }
-    fn prepare(&self, _order: Order) -> Result<NewRun, Refusal> {
-        Err(Refusal("nobody orders this".to_owned()))
+    fn prepare_child(&self, _request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        Err(ChildRefused("no workflow requests this one".to_owned()))
     }
     fn finish_timeout(&self) -> Duration {
         Duration::from_secs(60)
     }
-    fn reasons(&self) -> &'static [&'static Reason] {
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &[&CHILD]
     }
 }
@@ -91,16 +93,16 @@ impl Kind for Installs {
 struct OneServer(Server);
 
 #[async_trait]
-impl Directory for OneServer {
+impl ServerLookup for OneServer {
     async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
         Ok((*serial == self.0.serial).then(|| self.0.clone()))
     }
 }
 
-struct Nothing;
+struct Stubs;
 
 #[async_trait]
-impl Images for Nothing {
+impl OsImages for Stubs {
     async fn hold(&self, _: &str, _: &str, _: &str) -> Result<bool, Unavailable> {
         Ok(false)
     }
@@ -116,20 +118,20 @@ impl Images for Nothing {
 }
 
 #[async_trait]
-impl Sessions for Nothing {
-    async fn keep(&self, _: &Serial, _: Option<SealedSession>) -> Result<(), Unavailable> {
+impl SessionStore for Stubs {
+    async fn save(&self, _: &Serial, _: Option<SealedSession>) -> Result<(), Unavailable> {
         Ok(())
     }
-    async fn kept(&self, _: &Serial) -> Result<Option<SealedSession>, Unavailable> {
+    async fn load(&self, _: &Serial) -> Result<Option<SealedSession>, Unavailable> {
         Ok(None)
     }
-    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
         Ok(Vec::new())
     }
 }
 
 #[async_trait]
-impl GrantStore for Nothing {
+impl GrantStore for Stubs {
     async fn find(&self, _: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         Ok(None)
     }
@@ -138,19 +140,19 @@ impl GrantStore for Nothing {
     }
 }
 
-impl ProvisionMetrics for Nothing {
+impl ProvisionMetrics for Stubs {
     fn image_built(&self, _: Duration, _: u64) {}
     fn job_ended(&self, _: Outcome, _: Duration) {}
 }
 
-impl redfish::Observer for Nothing {
+impl redfish::Observer for Stubs {
     fn exchange(&self, _: redfish::Exchange<'_>) {}
 }
 
 fn server(now: Time, key: &MasterKey) -> Server {
     let password = Resolver::new(key).seal("XF-1", &"calvin-and-hobbes".into()).unwrap();
     Server {
-        // Nobody listens there, so the installation fails at its first look at the BMC.
+        // No BMC listens at this address, so the installation fails at its first request.
         bmc_address: "http://127.0.0.1:1".to_owned(),
         bmc_username: "root".to_owned(),
         bmc_password: password.to_string(),
@@ -158,31 +160,36 @@ fn server(now: Time, key: &MasterKey) -> Server {
     }
 }
 
-fn site(folder: &std::path::Path, key: &MasterKey, server: Server, sessions: Arc<dyn Sessions>) -> Arc<Site> {
+fn services(
+    folder: &std::path::Path,
+    key: &MasterKey,
+    server: Server,
+    sessions: Arc<dyn SessionStore>,
+) -> Arc<Services> {
     let iso = folder.join("maintenance.iso");
     let mut file = std::fs::File::create(&iso).unwrap();
     lab_machines::images::maintenance_iso().unwrap().write_to(&mut file).unwrap();
     let options = LibraryOptions { tls: media::tls_config(b"").unwrap(), max_image_bytes: 1 << 30 };
     let library = Library::open(&folder.join("library"), options).unwrap();
     let listen = "127.0.0.1:8080".parse().unwrap();
-    Arc::new(Site {
+    Arc::new(Services {
         schemas: RecipeSchemas::builtin(),
-        directory: Box::new(OneServer(server)),
-        images: Box::new(Nothing),
+        servers: Box::new(OneServer(server)),
+        images: Box::new(Stubs),
         bmcs: Bmcs::new(
             Resolver::new(key),
             key.derive("bmc-sessions"),
             sessions,
-            Arc::new(Nothing),
-            redfish::Options { read_attempts: 1, ..redfish::Options::default() },
+            Arc::new(Stubs),
+            redfish::ClientOptions { read_attempts: 1, ..redfish::ClientOptions::default() },
             BmcLimits { each: redfish::LimitOptions::none(), in_flight: 16 },
             None,
         ),
-        grants: Grants::new(Arc::new(Nothing), library.clone(), Arc::new(jiff::Timestamp::now)),
+        grants: MediaGrants::new(Arc::new(Stubs), library.clone(), Arc::new(jiff::Timestamp::now)),
         library,
         tokens: JobTokens::new(key),
         media_key: Arc::new(key.derive("media-grants")),
-        meter: Arc::new(Nothing),
+        metrics: Arc::new(Stubs),
         addresses: Addresses { api: listen, media: listen, public_url: None, media_base_url: None },
         settings: ProvisionSettings {
             maintenance_iso_url: Some(iso.display().to_string()),
@@ -195,13 +202,13 @@ fn site(folder: &std::path::Path, key: &MasterKey, server: Server, sessions: Arc
             task_iso_dir: None,
             controller_ca: None,
             registry: true,
-            limits: Limits::default(),
+            limits: ProvisionLimits::default(),
         },
     })
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_ended() {
+async fn another_workflow_starts_it_by_name_under_its_lock_and_receives_the_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new("2026-11-20T08:00:00Z".parse().unwrap()));
     let now = clock.now();
@@ -209,10 +216,10 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     let store = Store::open(&folder.path().join("provisioner.db"), now).unwrap();
     let server = server(now, &key);
     store.create_server(server.clone(), NewEvent::info("server.created", "registered")).await.unwrap();
-    let site = site(folder.path(), &key, server.clone(), Arc::new(Nothing));
-    let kinds = WorkflowRegistry::default()
-        .with(Arc::new(Provision::new(Arc::clone(&site))))
-        .with(Arc::new(Installs));
+    let services = services(folder.path(), &key, server.clone(), Arc::new(Stubs));
+    let workflows = WorkflowRegistry::default()
+        .with(Arc::new(Provision::new(Arc::clone(&services))))
+        .with(Arc::new(ParentWorkflow));
     let config = EngineConfig {
         owner: "test".to_owned(),
         queues: vec![QUEUE.to_owned()],
@@ -220,17 +227,17 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
         lease: Duration::from_secs(600),
         grace: Duration::from_secs(30),
     };
-    let engine = Engine::new(store.clone(), kinds, clock, config);
+    let engine = Engine::new(store.clone(), workflows, clock, config);
     let id = RunId::new();
     let lock = LockRequest {
         resource: format!("server/{}", server.serial),
-        places: 1,
+        capacity: 1,
         on_conflict: OnConflict::Refuse,
     };
     let parent = NewRun {
         id,
-        kind: "installs".to_owned(),
-        kind_version: 1,
+        workflow: "installs".to_owned(),
+        workflow_version: 1,
         server: None,
         parent: None,
         priority: 0,
@@ -238,7 +245,7 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
         created_by: "test".to_owned(),
         created_at: now,
         input: json!({ "server_serial": "XF-1", "recipe": RECIPE }),
-        plan: Plan {
+        plan: RunPlan {
             forward: vec![StepInstance {
                 name: "ask".to_owned(),
                 key: String::new(),
@@ -252,21 +259,21 @@ async fn another_workflow_starts_it_by_name_under_its_own_lock_and_hears_how_it_
     };
     assert!(matches!(engine.create(Creation { run: parent }).await.unwrap(), Created::New(_)));
 
-    // While the family works on the server, a job of somebody else is refused, naming the family's head.
+    // While the run tree holds the server's lock, another job is refused with the root as holder.
     let order: JobOrder =
         serde_json::from_value(json!({ "server_serial": "XF-1", "recipe": RECIPE })).unwrap();
-    let other = site.accept(order, RunId::new(), "somebody", now).unwrap().run;
+    let other = services.accept(order, RunId::new(), "operator", now).unwrap().run;
     assert_eq!(engine.create(Creation { run: other }).await.unwrap(), Created::Conflict { holder: id });
 
     engine.run_until_idle().await.unwrap();
 
-    let told = store.snapshot(id).await.unwrap().unwrap();
-    assert_eq!(told.run.outcome, Some(Outcome::Succeeded), "the parent only had to hear of the end");
-    let heard: &Value = &told.steps[0].evidence;
-    assert_eq!(heard["kind"], "provision");
-    assert_eq!(heard["outcome"], "failed");
-    assert_eq!(heard["failure"]["class"], class::BMC_UNREACHABLE);
-    assert_eq!(heard["failure"]["step"], "redfish.discover");
+    let ended = store.snapshot(id).await.unwrap().unwrap();
+    assert_eq!(ended.run.outcome, Some(Outcome::Succeeded), "the parent only waits for the end of the child");
+    let output: &Value = &ended.steps[0].output;
+    assert_eq!(output["kind"], "provision");
+    assert_eq!(output["outcome"], "failed");
+    assert_eq!(output["failure"]["class"], class::BMC_UNREACHABLE);
+    assert_eq!(output["failure"]["step"], "redfish.discover");
     let job = store.newest_job(&server.serial).await.unwrap().expect("the child is a job like any other");
     assert_eq!(job.run.parent, Some(id));
     assert_eq!(job.failed_step.as_deref(), Some("redfish.discover"));

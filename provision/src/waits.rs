@@ -1,124 +1,127 @@
-//! What a provisioning job waits for: the closed list, with the words an operator is given.
+//! The closed list of wait reasons of a provisioning job, with their texts for operators.
 //!
 //! ```text
-//!  media_import ... mount, settle .. power_off, shutdown, eject, boot_override, power_on      the BMC catches up: looked at again
-//!                    bmc_busy                                                     the BMC takes changes: tried again
-//!                    bmc_silent                                                   the BMC answers: one request at a time
-//!                                                     report                         the machine installs: a signal ends it
-//!                                                     install_signs                  it cannot tell: looked at again
+//!  media_import                                              ends when the image is in the library
+//!  power_off, shutdown, eject, mount, settle,
+//!  boot_override, power_on                                   ends when a read of the BMC shows the change
+//!  power_permit                                              ends when fewer hosts power on
+//!  bmc_busy                                                  ends when the BMC accepts a change again
+//!  bmc_silent                                                ends when the BMC responds to a probe request
+//!  report                                                    ends by a signal: the installation report
+//!  install_signs                                             ends by a completion sign; for targets that cannot report
 //! ```
 //!
-//! `golden/waits.txt` shows each as `shoal job explain` says it.
+//! `golden/waits.txt` shows each text as `shoal job explain` prints it.
 
-use engine::Reason;
+use engine::WaitReason;
 
-/// The maintenance ISO is on its way into the library.
-pub(super) const MEDIA_IMPORT: Reason = Reason {
+/// The library imports the maintenance ISO.
+pub(super) const MEDIA_IMPORT: WaitReason = WaitReason {
     name: "media_import",
     means: "the maintenance ISO to be imported",
-    ends_by: "the whole image being stored under its digest",
-    next_action: "check that the controller can read the image's location; the import goes on where it stopped",
+    ends_by: "the end of the import: the image is stored under its digest",
+    next_action: "check that the controller can read the image's location; an interrupted import continues where it stopped",
 };
 
-/// A forced power-off does not show yet.
-pub(super) const POWER_OFF: Reason = Reason {
+/// The BMC does not show a forced power-off yet.
+pub(super) const POWER_OFF: WaitReason = WaitReason {
     name: "power_off",
     means: "the BMC to report the host as off",
-    ends_by: "a read of the power state that says Off",
-    next_action: "look at the power state in the BMC's own interface; a BMC that always says On needs a restart of the BMC",
+    ends_by: "a read of the power state that returns Off",
+    next_action: "check the power state in the web interface of the BMC; a BMC that always shows On needs a restart of the BMC",
 };
 
-/// The operating system was asked to shut down.
-pub(super) const SHUTDOWN: Reason = Reason {
+/// The operating system received a graceful shutdown request.
+pub(super) const SHUTDOWN: WaitReason = WaitReason {
     name: "shutdown",
     means: "the operating system to shut down",
-    ends_by: "the host going off, or the grace period after which power is forced off",
-    next_action: "nothing: the host is forced off when the grace period ends",
+    ends_by: "the host being off, or the end of the grace period, after which power is forced off",
+    next_action: "nothing: power is forced off when the grace period ends",
 };
 
-/// A slot still shows its medium.
-pub(super) const EJECT: Reason = Reason {
+/// A slot still shows its media.
+pub(super) const EJECT: WaitReason = WaitReason {
     name: "eject",
     means: "a virtual media slot to be empty",
-    ends_by: "a read of the slot that shows no medium",
-    next_action: "close virtual media sessions others have open on this BMC (its web console, another tool)",
+    ends_by: "a read of the slot that shows no media",
+    next_action: "close other virtual media sessions on this BMC (its web console, another tool)",
 };
 
-/// An inserted medium does not show yet.
-pub(super) const MOUNT: Reason = Reason {
+/// A slot does not show the inserted media yet.
+pub(super) const MOUNT: WaitReason = WaitReason {
     name: "mount",
-    means: "the BMC to show the inserted medium",
+    means: "the BMC to show the inserted media",
     ends_by: "a read of the slot that shows the image as inserted",
-    next_action: "check that the BMC can reach the controller's media address: see MEDIA_BASE_URL and the network in between",
+    next_action: "check that the BMC can reach the controller's media address: see MEDIA_BASE_URL and the network between them",
 };
 
-/// Media and power need their time.
-pub(super) const SETTLE: Reason = Reason {
+/// The BMC needs settle time after an insert or a power-off.
+pub(super) const SETTLE: WaitReason = WaitReason {
     name: "settle",
-    means: "the BMC to get the inserted media, or the power it switched off, ready for a start",
-    ends_by: "the time the BMC's profile gives it",
-    next_action: "nothing; flags settle_after_mount_s and settle_after_off_s of the server change how long it takes",
+    means: "the BMC to be ready for a power-on after the insert of media or a power-off",
+    ends_by: "the end of the settle time of the BMC's profile",
+    next_action: "nothing; the quirks settle_after_mount_s and settle_after_off_s of the server change the time",
 };
 
-/// The one-time boot does not show yet.
-pub(super) const BOOT_OVERRIDE: Reason = Reason {
+/// The BMC does not show the one-time boot yet.
+pub(super) const BOOT_OVERRIDE: WaitReason = WaitReason {
     name: "boot_override",
     means: "the BMC to show the one-time boot setting",
-    ends_by: "a read of the system that shows the setting as asked for",
-    next_action: "look in the BMC's own interface for a pending BIOS job that keeps boot settings locked",
+    ends_by: "a read of the system that shows the requested setting",
+    next_action: "check the web interface of the BMC for a pending BIOS job that locks the boot settings",
 };
 
-/// Other hosts are powering on.
-pub(super) const POWER_TURN: Reason = Reason {
+/// MAX_POWER_ONS other hosts are powering on.
+pub(super) const POWER_PERMIT: WaitReason = WaitReason {
     name: "power_permit",
-    means: "its turn to power on",
-    ends_by: "a host before it that boots, or has been on for POWER_ON_SETTLE",
-    next_action: "nothing: hosts take turns so that power and network hold; MAX_POWER_ONS says how many at once",
+    means: "a permit to power on",
+    ends_by: "the release of a permit: another host boots, or has been on for POWER_ON_SETTLE",
+    next_action: "nothing: MAX_POWER_ONS limits how many hosts power on at once, to protect power supply and network",
 };
 
-/// A power-on does not show yet.
-pub(super) const POWER_ON: Reason = Reason {
+/// The BMC does not show a power-on yet.
+pub(super) const POWER_ON: WaitReason = WaitReason {
     name: "power_on",
     means: "the BMC to report the host as on",
-    ends_by: "a read of the power state that says On, or the report of the maintenance OS",
-    next_action: "look at the machine: a power supply, a chassis interlock or a power cap can keep it off",
+    ends_by: "a read of the power state that returns On, or the report of the maintenance OS",
+    next_action: "check the machine: a power supply, a chassis interlock or a power cap can keep it off",
 };
 
-/// The firmware takes no change right now.
-pub(super) const BMC_BUSY: Reason = Reason {
+/// The BMC or the host firmware refuses changes for now.
+pub(super) const BMC_BUSY: WaitReason = WaitReason {
     name: "bmc_busy",
-    means: "the BMC, or the host's firmware, to take changes again",
-    ends_by: "a change that is not refused as coming too early",
-    next_action: "look at the machine's console: a host that never leaves its power-on self-test keeps settings locked",
+    means: "the BMC, or the host's firmware, to accept changes again",
+    ends_by: "a change that is not refused as busy",
+    next_action: "check the machine's console: a host that never leaves its power-on self-test locks its settings",
 };
 
-/// The BMC has not answered so often that it is left alone.
-pub(super) const BMC_SILENT: Reason = Reason {
+/// The circuit breaker of the BMC is open after repeated failures.
+pub(super) const BMC_SILENT: WaitReason = WaitReason {
     name: "bmc_silent",
-    means: "the BMC to answer again",
-    ends_by: "the answer to one request that is tried from time to time (REDFISH_BREAKER_OPEN_TIME)",
-    next_action: "look whether the BMC has power and network, and whether its address is still the registered one",
+    means: "the BMC to respond again",
+    ends_by: "the response to a probe request that is sent at intervals (REDFISH_BREAKER_OPEN_TIME)",
+    next_action: "check that the BMC has power and network, and that its address is still the registered one",
 };
 
-/// The machine installs itself.
-pub(super) const REPORT: Reason = Reason {
+/// The machine is being installed and will report.
+pub(super) const REPORT: WaitReason = WaitReason {
     name: "report",
     means: "the maintenance OS to report how the installation ended",
     ends_by: "a report to /api/v1/status-webhook of this server",
-    next_action: "see in the events whether media were read: never read, it did not boot from them; read, look at its console",
+    next_action: "check the events for media reads: without reads the machine did not boot from the media; with reads, check its console",
 };
 
-/// The machine installs itself and cannot tell.
-pub(super) const SIGNS: Reason = Reason {
+/// The machine is being installed and cannot report.
+pub(super) const SIGNS: WaitReason = WaitReason {
     name: "install_signs",
     means: "signs that the installer, which cannot report, has finished",
-    ends_by: "after INSTALL_MIN_TIME any of: a power change, a newer LastResetTime, a BootProgress that begins anew, media \
-              read and then silent for ten minutes; at the deadline success is assumed",
-    next_action: "look at the machine's console; if the installation has failed there, cancel the job before success is assumed",
+    ends_by: "after INSTALL_MIN_TIME any of: a power change, a newer LastResetTime, a BootProgress that starts again, media \
+              read and then not for ten minutes; at the deadline success is assumed",
+    next_action: "check the machine's console; if the installation failed, cancel the job before success is assumed",
 };
 
-/// All of them.
-pub(super) const ALL: [&Reason; 13] = [
+/// All wait reasons.
+pub(super) const ALL: [&WaitReason; 13] = [
     &MEDIA_IMPORT,
     &POWER_OFF,
     &SHUTDOWN,
@@ -126,7 +129,7 @@ pub(super) const ALL: [&Reason; 13] = [
     &MOUNT,
     &SETTLE,
     &BOOT_OVERRIDE,
-    &POWER_TURN,
+    &POWER_PERMIT,
     &POWER_ON,
     &BMC_BUSY,
     &BMC_SILENT,
@@ -142,11 +145,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_wait_has_words_and_they_are_the_golden_ones() {
+    fn the_texts_of_all_wait_reasons_match_the_golden_file() {
         let names: BTreeSet<&str> = ALL.iter().map(|reason| reason.name).collect();
         assert_eq!(names.len(), ALL.len(), "two reasons of one name");
         let mut text = String::new();
-        for Reason { name, means, ends_by, next_action } in ALL {
+        for WaitReason { name, means, ends_by, next_action } in ALL {
             writeln!(text, "{name}\n  waiting for {means}\n  ends by: {ends_by}\n  to do: {next_action}\n")
                 .unwrap();
         }

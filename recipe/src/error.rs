@@ -1,13 +1,13 @@
-//! One thing wrong with a recipe, told so that a person can mend it.
+//! Recipe errors, with the location and a message for the author of the recipe.
 //!
 //! ```text
-//! { "path":    "/partition_layout/0/size",   JSON Pointer (RFC 6901) to the place, or to where the missing field goes
-//!   "field":   "size",                       its last segment, "" for the recipe as a whole
-//!   "code":    "pattern",                    the schema keyword that failed, or a rule of our own
+//! { "path":    "/partition_layout/0/size",   JSON Pointer (RFC 6901) to the value, or to the missing field
+//!   "field":   "size",                       the last segment of the path, "" for the recipe as a whole
+//!   "code":    "pattern",                    the schema keyword that failed, or a Shoal rule
 //!   "message": "`partition_layout/0/size` …" }
 //! ```
 //!
-//! Codes that are no schema keywords: `json`, `utf8`, `duplicate_key`, `too_large`, `too_deep`, `too_many_values`,
+//! Codes that are not schema keywords: `json`, `utf8`, `duplicate_key`, `too_large`, `too_deep`, `too_many_values`,
 //! `too_many_errors`, `recipe_version`, `maxBytes`, `base64`, `size_range`, `nil_type`, `whole_disk`, `rest_twice`,
 //! `percent_sum`.
 
@@ -15,24 +15,24 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-/// No answer lists more errors than this.
+/// Maximum number of errors in one list.
 pub const MAX_ERRORS: usize = 50;
 
 const MAX_PATH_CHARS: usize = 256;
 const MAX_FIELD_CHARS: usize = 64;
 const MAX_MESSAGE_CHARS: usize = 600;
 
-/// One error of a recipe: where, which rule, and what to do.
+/// One error of a recipe: location, rule and message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct FieldError {
-    /// JSON Pointer to the offending place; one of more than 256 characters is cut and ends in `…`.
+    /// JSON Pointer to the wrong value. A pointer of more than 256 characters is cut and ends in `…`.
     pub path: String,
-    /// Last segment of the path, unescaped; empty for the whole recipe.
+    /// The last segment of the path, unescaped; empty for the whole recipe.
     pub field: String,
-    /// The failed schema keyword or the name of our own rule.
+    /// The schema keyword that failed, or the name of a Shoal rule.
     pub code: String,
-    /// A sentence for a person. Holds sizes, never contents, of payload fields.
+    /// The message. It shows sizes of payload fields, never their contents.
     pub message: String,
 }
 
@@ -48,21 +48,21 @@ impl FieldError {
     }
 }
 
-/// The pointer to member `segment` of the value at `path`.
+/// Returns the pointer to member `segment` of the value at `path`.
 pub(super) fn child(path: &str, segment: &str) -> String {
     format!("{path}/{}", segment.replace('~', "~0").replace('/', "~1"))
 }
 
-/// How messages name the value at `path`.
+/// Returns the name of the value at `path` for messages.
 pub(super) fn display(path: &str) -> String {
     match path.strip_prefix('/') {
         None => "The recipe".to_owned(),
-        // Names come from the recipe too: no line breaks or terminal escapes in a log.
+        // Field names come from the recipe: escaping keeps line breaks and terminal escapes out of logs.
         Some(rest) => format!("`{}`", cut(rest, MAX_FIELD_CHARS).escape_debug()),
     }
 }
 
-/// The first `limit` characters of `text`, marked when there was more.
+/// Returns the first `limit` characters of `text`, followed by `…` if it is longer.
 pub(super) fn cut(text: &str, limit: usize) -> String {
     match text.char_indices().nth(limit) {
         None => text.to_owned(),
@@ -70,7 +70,7 @@ pub(super) fn cut(text: &str, limit: usize) -> String {
     }
 }
 
-/// Order of pointers as a reader of the document expects it: item 9 before item 10.
+/// Compares pointers in document order, with numbers by value: item 9 before item 10.
 pub(super) fn by_path(a: &str, b: &str) -> Ordering {
     let mut right = b.split('/');
     for left in a.split('/') {
@@ -86,11 +86,11 @@ pub(super) fn by_path(a: &str, b: &str) -> Ordering {
     if right.next().is_some() { Ordering::Less } else { Ordering::Equal }
 }
 
-/// Cuts a list of errors to [`MAX_ERRORS`], the last of which then says that there are more.
+/// Cuts a list of errors to [`MAX_ERRORS`]; the last one then says that there are more.
 pub(super) fn bounded(mut errors: Vec<FieldError>) -> Vec<FieldError> {
     if errors.len() > MAX_ERRORS {
         errors.truncate(MAX_ERRORS - 1);
-        let message = "There are more errors than are listed; mend these first.";
+        let message = "There are more errors than are listed; correct these first.";
         errors.push(FieldError::new("", "too_many_errors", message));
     }
     errors

@@ -1,10 +1,9 @@
-//! What the schema validator found, in the words of the person who wrote the recipe.
+//! Turns errors of the schema validator into messages for the author of the recipe.
 //!
-//! The schema explains itself: every property has a `description` which completes the sentence "expected …", so a
-//! new field brings its own error text. Per place one error is told: the one of lowest rank, since a wrong `type`
-//! makes `enum` fail too.
+//! Every property of the schema has a `description` that completes the sentence "expected …", so a new field brings its
+//! error text. Each location gets one error, the one of lowest rank: a wrong `type` makes `enum` fail too.
 //!
-//! Values are quoted only for fields on an allow-list (names, disks, sizes); payloads and URLs never are.
+//! Values are quoted only for fields on an allow-list (names, disks, sizes), never for payloads and URLs.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +12,7 @@ use jsonschema::error::ValidationErrorKind;
 
 use super::error::{FieldError, MAX_ERRORS, by_path, child, cut, display};
 
-/// Fields whose values may be repeated in an error.
+/// Fields whose values may be quoted in an error.
 const QUOTABLE: [&str; 10] = [
     "task_target",
     "target_disk",
@@ -27,27 +26,27 @@ const QUOTABLE: [&str; 10] = [
     "label",
 ];
 
-/// Longest value that is repeated.
+/// Maximum length of a quoted value in characters.
 const MAX_QUOTED: usize = 64;
 
-/// Every error of one validation, sorted by place, one per place.
+/// Returns the errors of one validation in document order, one per location.
 pub(super) fn errors<'a>(
     schema: &Value,
     recipe: &Value,
     found: impl Iterator<Item = ValidationError<'a>>,
 ) -> Vec<FieldError> {
-    let mut told: Vec<(u8, FieldError)> = Vec::new();
+    let mut explained: Vec<(u8, FieldError)> = Vec::new();
     for error in found {
-        explain(schema, recipe, &error, &mut told);
+        explain(schema, recipe, &error, &mut explained);
     }
-    told.sort_by(|(rank_a, a), (rank_b, b)| {
+    explained.sort_by(|(rank_a, a), (rank_b, b)| {
         by_path(&a.path, &b.path).then(rank_a.cmp(rank_b)).then_with(|| a.message.cmp(&b.message))
     });
-    told.dedup_by(|(_, later), (_, earlier)| later.path == earlier.path);
-    told.into_iter().map(|(_, error)| error).collect()
+    explained.dedup_by(|(_, later), (_, earlier)| later.path == earlier.path);
+    explained.into_iter().map(|(_, error)| error).collect()
 }
 
-/// Of two errors at one place the lower rank is the cause.
+/// Returns the rank of an error. Of two errors at one location, the lower rank is the cause.
 fn rank(kind: &ValidationErrorKind) -> u8 {
     match kind {
         ValidationErrorKind::Type { .. } => 0,
@@ -57,59 +56,64 @@ fn rank(kind: &ValidationErrorKind) -> u8 {
     }
 }
 
-fn explain(schema: &Value, recipe: &Value, error: &ValidationError<'_>, told: &mut Vec<(u8, FieldError)>) {
+fn explain(
+    schema: &Value,
+    recipe: &Value,
+    error: &ValidationError<'_>,
+    explained: &mut Vec<(u8, FieldError)>,
+) {
     let path = error.instance_path().as_str();
-    let place = Place { schema, keyword: error.schema_path().as_str(), path };
+    let location = ErrorLocation { schema, keyword: error.schema_path().as_str(), path };
     let code = error.kind().keyword();
     let rank = rank(error.kind());
     match error.kind() {
         ValidationErrorKind::Required { property } => {
             let name = property.as_str().unwrap_or_default();
             let target =
-                place.conditional().then(|| recipe.get("task_target").and_then(Value::as_str)).flatten();
+                location.conditional().then(|| recipe.get("task_target").and_then(Value::as_str)).flatten();
             let missing = child(path, name);
-            let expected = place.sibling(name).map(|text| format!(": {text}")).unwrap_or_default();
+            let expected = location.sibling(name).map(|text| format!(": {text}")).unwrap_or_default();
             let message = match target {
                 Some(target) => format!("{} needs {}{expected}.", cut(target, MAX_QUOTED), display(&missing)),
                 None => format!("{} is missing{expected}.", display(&missing)),
             };
-            told.push((rank, FieldError::new(&missing, code, message)));
+            explained.push((rank, FieldError::new(&missing, code, message)));
         }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
-            let known = place.known_fields();
-            // A list of errors ends long before this one does; the search for a near name is not for free.
+            let known = location.known_fields();
+            // The search for a similar name is expensive, and more than MAX_ERRORS errors are not reported.
             for name in unexpected.iter().take(MAX_ERRORS + 1) {
                 let stray = child(path, name);
                 let advice = match nearest(name, known.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("known are {}.", known.join(", ")),
+                    None => format!("known fields are {}.", known.join(", ")),
                 };
-                let message = format!("{} is not a field that can stand here; {advice}", display(&stray));
-                told.push((rank, FieldError::new(&stray, code, message)));
+                let message = format!("{} is not a known field here; {advice}", display(&stray));
+                explained.push((rank, FieldError::new(&stray, code, message)));
             }
         }
         kind => {
-            let message = format!("{} {}", display(path), place.complaint(kind, error.instance()));
-            told.push((rank, FieldError::new(path, code, message)));
+            let message = format!("{} {}", display(path), location.complaint(kind, error.instance()));
+            explained.push((rank, FieldError::new(path, code, message)));
         }
     }
 }
 
-/// Where an error stands: in the schema (`keyword`) and in the recipe (`path`).
-struct Place<'a> {
+/// The location of an error in the schema (`keyword`) and in the recipe (`path`).
+struct ErrorLocation<'a> {
     schema: &'a Value,
     keyword: &'a str,
     path: &'a str,
 }
 
-impl<'a> Place<'a> {
-    /// Whether the rule is one of those that depend on the target.
+impl<'a> ErrorLocation<'a> {
+    /// Returns whether the rule depends on the target.
     fn conditional(&self) -> bool {
         self.keyword.contains("/then/")
     }
 
-    /// The part of the schema that holds the failed keyword. Conditions only sharpen the rules of a field that is
-    /// described at the top, so their own prefix is cut off.
+    /// Returns the pointer to the schema that holds the failed keyword. Conditions only tighten fields that are described at
+    /// the top level, so the prefix of the condition is removed.
     fn owner(&self) -> String {
         let from = self.keyword.rfind("/then/").map_or(0, |at| at + "/then".len());
         let own = &self.keyword[from..];
@@ -133,7 +137,7 @@ impl<'a> Place<'a> {
         properties.and_then(Value::as_object).map(sorted_names).unwrap_or_default()
     }
 
-    /// The sentence after the name of the field.
+    /// Returns the message after the name of the field.
     fn complaint(&self, kind: &ValidationErrorKind, value: &Value) -> String {
         let expected = self.description().map(|text| format!(": expected {text}")).unwrap_or_default();
         match kind {
@@ -221,7 +225,7 @@ fn type_names(wanted: &Value) -> String {
     }
 }
 
-/// The known name that differs least from `name`, if it differs little enough to be a slip.
+/// Returns the known name nearest to `name`, if it is near enough to be a typing error.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name: Vec<char> = name.chars().take(MAX_QUOTED + 1).collect();
     if name.len() > MAX_QUOTED {
@@ -231,7 +235,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
     (near.0 <= 1 + near.1.len() / 5).then_some(near.1)
 }
 
-/// Edit distance: insertions, deletions, replacements and swaps of neighbours, each counting one.
+/// Returns the edit distance: insertions, deletions, replacements and swaps of neighbours count one each.
 fn distance(a: &[char], b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut before: Vec<usize> = Vec::new();
@@ -251,7 +255,7 @@ fn distance(a: &[char], b: &str) -> usize {
     above[b.len()]
 }
 
-/// `targetDisk`, `target-disk` and `target_disk` are the same slip.
+/// Folds case and dashes, so that `targetDisk` and `target-disk` are near `target_disk`.
 fn fold(letter: char) -> char {
     if letter == '-' { '_' } else { letter.to_ascii_lowercase() }
 }

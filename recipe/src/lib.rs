@@ -1,4 +1,4 @@
-//! The recipe: the document that says what to install on a server (contract 022).
+//! The recipe: the document that says what to install on a server (schemas/recipe.schema.json).
 //!
 //! ```text
 //!  text ── parse ──► Value ── schema (by $id) ──► Value ── read ──► Recipe ── rules ──► accepted
@@ -11,15 +11,15 @@
 //! ```
 //!
 //! Invariants:
-//! - [`Recipe::raw`] is the submitted text, byte for byte. It is what goes into the task image; the typed fields are
-//!   a reading of it.
-//! - Nothing here does I/O, waits or panics, whatever the text. Size, depth, number of values and number of errors
-//!   are bounded before they cost memory.
+//! - [`Recipe::raw`] is the submitted text, byte for byte. The task image holds this text; the typed fields are parsed
+//!   from it.
+//! - The crate does no I/O, never waits and never panics, whatever the text. Size, depth, number of values and number
+//!   of errors are bounded before they cost memory.
 //! - Payloads (user data, answer files, kickstarts) may hold secrets: no error, lint, summary or `Debug` shows more
 //!   of them than their size.
 //!
-//! Limits count UTF-8 bytes of the JSON string's value. The schema can only say characters (`maxLength`), so it
-//! accepts a little more than [`RecipeSchemas::validate`] does, never less.
+//! Limits count UTF-8 bytes of the JSON string's value. The schema can only count characters (`maxLength`), so it accepts
+//! a superset of what [`RecipeSchemas::validate`] accepts.
 
 mod error;
 mod explain;
@@ -61,7 +61,7 @@ impl TaskTarget {
     pub const ALL: [Self; 4] =
         [Self::InstallLinux, Self::InstallWindows, Self::InstallEsxi, Self::SupermicroUpdate];
 
-    /// The name of the unit, as recipes write it.
+    /// Returns the name of the systemd unit, as recipes write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InstallLinux => "install-linux.target",
@@ -71,7 +71,7 @@ impl TaskTarget {
         }
     }
 
-    /// The target of this name, if it is a known one.
+    /// Returns the target with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|target| target.as_str() == name)
     }
@@ -89,7 +89,7 @@ impl Serialize for TaskTarget {
     }
 }
 
-/// A volume label that installers look for; without one the task image carries the label of its job.
+/// A volume label that installers search for. Without one, the task image has the label of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MediaLabel {
     /// `CIDATA`: cloud-init, NoCloud.
@@ -101,10 +101,10 @@ pub enum MediaLabel {
 }
 
 impl MediaLabel {
-    /// Every label a recipe may ask for.
+    /// Every label a recipe may request.
     pub const ALL: [Self; 3] = [Self::Cidata, Self::Oemdrv, Self::Config2];
 
-    /// The volume id as it stands in the image.
+    /// Returns the volume id as the image holds it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cidata => "CIDATA",
@@ -113,13 +113,13 @@ impl MediaLabel {
         }
     }
 
-    /// The label of this name, if it is a known one.
+    /// Returns the label with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|label| label.as_str() == name)
     }
 }
 
-/// Bytes that go to the installer and may hold secrets. `Debug` shows the size only.
+/// Bytes for the installer. They may hold secrets, so `Debug` shows only the size.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload(Vec<u8>);
 
@@ -129,17 +129,17 @@ impl Payload {
         Self(bytes.into())
     }
 
-    /// The bytes as the installer is to see them.
+    /// Returns the bytes as the installer gets them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Number of bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether the payload has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -154,21 +154,21 @@ impl fmt::Debug for Payload {
 /// A recipe that passed validation.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Recipe {
-    /// The text as submitted: every byte and the order of its keys.
+    /// The text as submitted, byte for byte.
     pub raw: String,
-    /// `$id` of the schema it was validated against.
+    /// The `$id` of the schema the recipe was validated against.
     pub schema_id: String,
-    /// What the maintenance OS is to do.
+    /// The target that the maintenance OS starts.
     pub task_target: TaskTarget,
-    /// The whole disk to install to.
+    /// The disk to install to, always a whole disk.
     pub target_disk: Option<String>,
-    /// The image to install, an OCI reference without a scheme.
+    /// The OS image: an OCI reference without a scheme.
     pub oci_url: Option<String>,
-    /// The firmware to install.
+    /// The URL of the firmware to install.
     pub firmware_url: Option<String>,
-    /// The partitions in disk order; empty when the recipe brings none.
+    /// The partitions in disk order; empty when the recipe has none.
     pub partition_layout: Vec<Partition>,
-    /// Already decoded when the recipe says `user_data_encoding: base64`.
+    /// cloud-init user data, decoded if the recipe has `user_data_encoding: base64`.
     pub user_data: Option<Payload>,
     /// cloud-init network configuration.
     pub network_config: Option<Payload>,
@@ -178,17 +178,17 @@ pub struct Recipe {
     pub unattend_xml: Option<Payload>,
     /// Kickstart file.
     pub ks_cfg: Option<Payload>,
-    /// The volume label the recipe asks for.
+    /// The requested volume label.
     pub media_label: Option<MediaLabel>,
 }
 
 impl Recipe {
-    /// Advice about an accepted recipe: what is allowed and probably not meant.
+    /// Returns advice about an accepted recipe: values that are valid and probably not intended.
     pub fn lints(&self) -> Vec<Lint> {
         lint::lints(self)
     }
 
-    /// What may be logged of a recipe: its targets and sizes, no payload, no text of it, no credentials of URLs.
+    /// Returns the part of a recipe that may be logged: targets and sizes, without payloads and without credentials of URLs.
     pub fn summary(&self) -> serde_json::Value {
         let mut summary = serde_json::Map::new();
         let mut put = |key: &str, value: Option<serde_json::Value>| {
@@ -210,7 +210,7 @@ impl Recipe {
         serde_json::Value::Object(summary)
     }
 
-    /// The payload fields under their recipe names.
+    /// Returns the payload fields with their recipe names.
     fn payloads(&self) -> [(&'static str, Option<&Payload>); 5] {
         [
             ("user_data", self.user_data.as_ref()),
@@ -228,8 +228,8 @@ impl fmt::Debug for Recipe {
     }
 }
 
-/// Scheme, host, port and path of a URL: user names, passwords and signed queries stay out. What cannot be read as a
-/// URL is not shown at all.
+/// Returns scheme, host, port and path of a URL, without user name, password and query, which may be a signature. A text
+/// that is not a URL is not shown.
 fn without_credentials(url: &str) -> String {
     let Ok(parsed) = url::Url::parse(url) else { return "(not a URL)".to_owned() };
     let Some(host) = parsed.host_str() else { return format!("{}:…", parsed.scheme()) };

@@ -1,4 +1,4 @@
-//! Advice: what a recipe may say and probably does not mean. Nothing here refuses a recipe.
+//! Advice about valid recipes: values that are probably not intended. Advice never refuses a recipe.
 
 use serde::Serialize;
 
@@ -8,13 +8,13 @@ use super::{Recipe, TaskTarget};
 /// One piece of advice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lint {
-    /// JSON Pointer to what it is about.
+    /// JSON Pointer to the value.
     pub path: String,
-    /// A sentence for a person; never shows payloads.
+    /// The advice; never shows payloads.
     pub message: String,
 }
 
-/// How base64 text begins when it encodes `#!/`, `#cloud-config`, `Content-Type` or gzip.
+/// The beginnings of base64 text that encodes `#!/`, `#cloud-config`, `Content-Type` or gzip.
 const BASE64_STARTS: [&str; 4] = ["IyEv", "I2Nsb3VkLWNvbmZpZ", "Q29udGVudC1UeXBl", "H4sI"];
 
 pub(super) fn lints(recipe: &Recipe) -> Vec<Lint> {
@@ -44,8 +44,8 @@ impl Lints {
             if part.size == PartitionSize::Rest && index + 1 < layout.len() {
                 self.add(
                     at("size"),
-                    "100% is not the last partition. Shoal gives it all that the others leave; tools that create \
-                     partitions one after the other would leave nothing for those behind it.",
+                    "100% is not the last partition. Shoal gives it the space that the others leave; tools that \
+                     create partitions in order would leave no space for the later ones.",
                 );
             }
             if let PartitionSize::Bytes(bytes) = part.size
@@ -60,7 +60,7 @@ impl Lints {
                 && label.len() > limit
             {
                 let message = format!(
-                    "The label is {} bytes long, {} holds {limit}; the file system gets none or a shortened one.",
+                    "The label is {} bytes long, {} holds {limit}; the file system gets no label or a shortened one.",
                     label.len(),
                     part.format.as_str()
                 );
@@ -92,7 +92,7 @@ impl Lints {
         if layout.is_empty() {
             self.add(
                 "/partition_layout",
-                "Without a layout the maintenance OS decides how the disk is divided.",
+                "Without a layout the maintenance OS decides how the disk is partitioned.",
             );
             return;
         }
@@ -104,7 +104,7 @@ impl Lints {
             part.type_guid == PartitionType::MICROSOFT_BASIC_DATA && part.format == FsFormat::Ntfs
         };
         if !layout.iter().any(system) {
-            self.add("/partition_layout", "Windows needs a partition of type 0700 with ntfs to live on.");
+            self.add("/partition_layout", "Windows needs a partition of type 0700 with ntfs for its system.");
         }
     }
 
@@ -115,7 +115,7 @@ impl Lints {
         if !recipe.partition_layout.is_empty() {
             self.add(
                 "/partition_layout",
-                "The ESXi installer divides the disk itself; the layout is not used.",
+                "The ESXi installer partitions the disk itself; the layout is not used.",
             );
         }
     }
@@ -142,7 +142,7 @@ impl Lints {
                 if payload.is_some() {
                     self.add(
                         format!("/{name}"),
-                        "cloud-init reads this only beside user_data; add one, it may be empty.",
+                        "cloud-init reads this only together with user_data; add user_data, which may be empty.",
                     );
                 }
             }
@@ -151,7 +151,7 @@ impl Lints {
         if BASE64_STARTS.iter().any(|start| user_data.as_bytes().starts_with(start.as_bytes())) {
             self.add(
                 "/user_data",
-                "This looks like base64 and goes to the installer as it is; say \"user_data_encoding\": \"base64\" to have it \
+                "This looks like base64 and is passed on verbatim; set \"user_data_encoding\" to \"base64\" to have it \
                  decoded.",
             );
         }

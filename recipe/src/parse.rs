@@ -1,8 +1,8 @@
-//! Text to JSON value, stricter than JSON: no key twice, bounded size, depth and number of values.
+//! A strict JSON parser: no repeated keys; bounded size, depth and number of values.
 //!
-//! RFC 8259 leaves the meaning of a repeated key open: a validator could look at one `target_disk` and the installer
-//! wipe the other. So a repeated key is an error wherever it stands. The bounds exist because a small text can make
-//! a big tree (`[[[[…`, `[0,0,0,…`) and a schema validator answers every wrong item with an error of its own.
+//! RFC 8259 does not define the meaning of a repeated key: a validator could check one `target_disk` while the installer
+//! wipes the other. So a repeated key is an error in every object. The bounds exist because a small text can make a big
+//! tree (`[[[[…`, `[0,0,0,…`) and a schema validator returns one error per wrong item.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use serde_json::{Map, Number, Value};
 
 use super::error::{FieldError, MAX_ERRORS, bounded, child, display};
 
-/// Bytes of a recipe's text. With every payload extracted beside it, it still fits into a task image of 10 MiB.
+/// Maximum length of a recipe in bytes. Recipe and extracted payloads together fit into a task image of 10 MiB.
 pub const MAX_RECIPE_BYTES: usize = 5_767_168;
 
-/// Levels of arrays and objects.
+/// Maximum depth of arrays and objects.
 pub const MAX_DEPTH: usize = 64;
 
-/// JSON values of any kind in one recipe.
+/// Maximum number of JSON values in one recipe.
 pub const MAX_VALUES: usize = 20_000;
 
-/// Reads a recipe text; errors have the codes `too_large`, `json`, `too_deep`, `too_many_values`, `duplicate_key`.
+/// Parses a recipe text; errors have the codes `too_large`, `json`, `too_deep`, `too_many_values`, `duplicate_key`.
 pub(super) fn parse(raw: &str) -> Result<Value, Vec<FieldError>> {
     if raw.len() > MAX_RECIPE_BYTES {
         return Err(vec![too_large(raw.len())]);
@@ -29,31 +29,32 @@ pub(super) fn parse(raw: &str) -> Result<Value, Vec<FieldError>> {
         let message = "The recipe starts with a byte order mark; save it as UTF-8 without one.";
         return Err(vec![FieldError::new("", "json", message)]);
     }
-    let mut walk = Walk { path: String::new(), depth: 0, values: 0, duplicates: Vec::new(), over: None };
+    let mut parser =
+        StrictParser { path: String::new(), depth: 0, values: 0, duplicates: Vec::new(), over: None };
     let mut deserializer = serde_json::Deserializer::from_str(raw);
-    let parsed = Node(&mut walk).deserialize(&mut deserializer).and_then(|value| {
+    let parsed = Node(&mut parser).deserialize(&mut deserializer).and_then(|value| {
         deserializer.end()?;
         Ok(value)
     });
     match parsed {
-        Err(_) if walk.over.is_some() => Err(walk.over.into_iter().collect()),
-        // serde_json names line, column and what it expected; it quotes nothing of the text.
+        Err(_) if parser.over.is_some() => Err(parser.over.into_iter().collect()),
+        // The message of serde_json has line, column and expectation; it never quotes the text.
         Err(error) => {
             Err(vec![FieldError::new("", "json", format!("The recipe is not valid JSON: {error}."))])
         }
-        Ok(_) if !walk.duplicates.is_empty() => Err(bounded(walk.duplicates)),
+        Ok(_) if !parser.duplicates.is_empty() => Err(bounded(parser.duplicates)),
         Ok(value) => Ok(value),
     }
 }
 
-/// Bytes to text, for callers that hold a file or a body.
+/// Checks the length of a file or request body and that it is UTF-8.
 pub(super) fn text(raw: &[u8]) -> Result<&str, Vec<FieldError>> {
     if raw.len() > MAX_RECIPE_BYTES {
         return Err(vec![too_large(raw.len())]);
     }
     std::str::from_utf8(raw).map_err(|error| {
         let message = format!(
-            "The recipe is not UTF-8: the first broken byte is number {}. Save it as UTF-8.",
+            "The recipe is not UTF-8: the first invalid byte is number {}. Save it as UTF-8.",
             error.valid_up_to() + 1
         );
         vec![FieldError::new("", "utf8", message)]
@@ -65,8 +66,8 @@ fn too_large(bytes: usize) -> FieldError {
     FieldError::new("", "too_large", message)
 }
 
-/// Where the reading is and what it found.
-struct Walk {
+/// The state of the parser: its position, counters and errors.
+struct StrictParser {
     path: String,
     depth: usize,
     values: usize,
@@ -74,7 +75,7 @@ struct Walk {
     over: Option<FieldError>,
 }
 
-impl Walk {
+impl StrictParser {
     fn enter<E: Error>(&mut self) -> Result<(), E> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -99,7 +100,7 @@ impl Walk {
     }
 }
 
-struct Node<'a>(&'a mut Walk);
+struct Node<'a>(&'a mut StrictParser);
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
@@ -146,40 +147,40 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let walk = self.0;
-        walk.enter()?;
-        let here = walk.path.len();
+        let parser = self.0;
+        parser.enter()?;
+        let here = parser.path.len();
         let mut array = Vec::new();
         loop {
-            walk.path.push_str(&format!("/{}", array.len()));
-            let item = items.next_element_seed(Node(walk))?;
-            walk.path.truncate(here);
+            parser.path.push_str(&format!("/{}", array.len()));
+            let item = items.next_element_seed(Node(parser))?;
+            parser.path.truncate(here);
             match item {
                 Some(item) => array.push(item),
                 None => break,
             }
         }
-        walk.depth -= 1;
+        parser.depth -= 1;
         Ok(Value::Array(array))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let walk = self.0;
-        walk.enter()?;
+        let parser = self.0;
+        parser.enter()?;
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            let path = child(&walk.path, &key);
-            if object.contains_key(&key) && walk.duplicates.len() <= MAX_ERRORS {
+            let path = child(&parser.path, &key);
+            if object.contains_key(&key) && parser.duplicates.len() <= MAX_ERRORS {
                 let message =
                     format!("{} occurs twice in the same object; keep one of them.", display(&path));
-                walk.duplicates.push(FieldError::new(&path, "duplicate_key", message));
+                parser.duplicates.push(FieldError::new(&path, "duplicate_key", message));
             }
-            let above = std::mem::replace(&mut walk.path, path);
-            let value = members.next_value_seed(Node(walk))?;
-            walk.path = above;
+            let above = std::mem::replace(&mut parser.path, path);
+            let value = members.next_value_seed(Node(parser))?;
+            parser.path = above;
             object.insert(key, value);
         }
-        walk.depth -= 1;
+        parser.depth -= 1;
         Ok(Value::Object(object))
     }
 }

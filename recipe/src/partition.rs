@@ -1,4 +1,4 @@
-//! Partitions of a recipe and where they come to lie on a disk of a given size.
+//! The partitions of a recipe and their placement on a disk.
 //!
 //! ```text
 //!  LBA 0      1      2…          1 MiB                                                    end
@@ -8,13 +8,13 @@
 //!                               └───────────── usable space: whole MiB ───────┘
 //! ```
 //!
-//! What sizes mean (the designs leave it open; decided here):
+//! What sizes mean:
 //! - a number is bytes, K M G T P are powers of 1024 with or without `B`; rounded up to whole MiB;
 //! - `1%` to `99%` are shares of the whole usable space, rounded down to whole MiB;
-//! - `100%` is what remains after all the others, wherever it stands in the list.
+//! - `100%` is the space that all other partitions leave, at any position in the list.
 //!
-//! Invariants of [`resolve`]: partitions keep the order of the list, start and end on MiB borders, do not overlap,
-//! lie within the usable space, and none is empty. UEFI 2.10 section 5.3 (GPT).
+//! Invariants of [`resolve`]: partitions keep the order of the list, start and end on MiB borders, do not overlap, lie
+//! within the usable space, and are not empty. UEFI 2.10 section 5.3 (GPT).
 
 use std::fmt;
 
@@ -26,53 +26,56 @@ const MIB: u64 = 1024 * 1024;
 const ENTRIES: u64 = 128;
 const ENTRY_BYTES: u64 = 128;
 
-/// UTF-16 units of a GPT partition name.
+/// Maximum length of a GPT partition name in UTF-16 units.
 pub const MAX_NAME_UNITS: usize = 36;
 
-/// One partition as the recipe wants it.
+/// One partition of a recipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partition {
-    /// How big.
+    /// The size.
     pub size: PartitionSize,
-    /// What it is for.
+    /// The partition type.
     pub type_guid: PartitionType,
-    /// The file system to make.
+    /// The file system to create.
     pub format: FsFormat,
-    /// Name of the partition and its file system.
+    /// The name of the partition and the label of its file system.
     pub label: Option<String>,
 }
 
 /// The size of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartitionSize {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// A share of the whole usable space, 1 to 99.
+    /// A share of the usable space in percent, 1 to 99.
     Percent(u8),
-    /// `100%`: what the others leave.
+    /// `100%`: the space that the other partitions leave.
     Rest,
 }
 
-/// Why a size is refused.
+/// The reason why a size is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// Not of the form the schema describes.
-    #[error("is no size: write 512M, 20G or 1% to 100%")]
+    /// The text does not have the form that the schema describes.
+    #[error("is not a size: write 512M, 20G or 1% to 100%")]
     Form,
-    /// More than 2^63 - 1 bytes.
+    /// The size is more than 2^63 - 1 bytes.
     #[error("is more than any disk holds (the limit is 8 EiB)")]
     TooLarge,
 }
 
 impl PartitionSize {
-    /// Reads `512M`, `20GB`, `1048576`, `4096B`, `25%`, `100%`.
+    /// Parses `512M`, `20GB`, `1048576`, `4096B`, `25%`, `100%`.
+    ///
+    /// # Errors
+    /// Returns an error when the text has another form or the size is more than 2^63 - 1 bytes.
     pub fn parse(text: &str) -> Result<Self, SizeError> {
         let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
         let (number, unit) = text.split_at(digits);
         if number.is_empty() || number.starts_with('0') {
             return Err(SizeError::Form);
         }
-        // Twenty digits and more overflow, which is the only way these digits fail to parse.
+        // Digits fail to parse only by overflow.
         let number: u64 = number.parse().map_err(|_| SizeError::TooLarge)?;
         let power = match unit {
             "%" => {
@@ -99,14 +102,14 @@ impl PartitionSize {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PartitionType(Uuid);
 
-/// Why a partition type is refused.
+/// The reason why a partition type is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TypeError {
-    /// Neither alias nor GUID.
-    #[error("is no partition type: write ef00, 8300, 8200, 0700, 0c01, fc00, fd00 or a GUID")]
+    /// The text is neither an alias nor a GUID.
+    #[error("is not a partition type: write ef00, 8300, 8200, 0700, 0c01, fc00, fd00 or a GUID")]
     Form,
-    /// The GUID of zeros.
-    #[error("is the GUID of zeros, which marks an unused entry; choose a type such as 8300")]
+    /// The GUID is all zeros.
+    #[error("is the GUID of zeros, which means an unused entry; use a type such as 8300")]
     Nil,
 }
 
@@ -142,7 +145,10 @@ impl PartitionType {
         Self(uuid!("b921b045-1df0-41c3-af44-4c6f280d3fae")),
     ];
 
-    /// Reads an alias in any case, or a GUID whose dashes are optional.
+    /// Parses an alias in any case, or a GUID with or without dashes.
+    ///
+    /// # Errors
+    /// Returns an error when the text is neither, or when the GUID is all zeros.
     pub fn parse(text: &str) -> Result<Self, TypeError> {
         if let Some((_, known)) = Self::ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(text)) {
             return Ok(*known);
@@ -158,17 +164,17 @@ impl PartitionType {
         }
     }
 
-    /// The GUID; `to_bytes_le` gives the bytes as they stand in a GPT entry.
+    /// Returns the GUID; `to_bytes_le` gives the bytes of a GPT entry.
     pub fn guid(self) -> Uuid {
         self.0
     }
 
-    /// The short name of a well-known type.
+    /// Returns the alias of a well-known type.
     pub fn alias(self) -> Option<&'static str> {
         Self::ALIASES.iter().find(|(_, known)| *known == self).map(|(alias, _)| *alias)
     }
 
-    /// Whether a Linux root file system may live in it.
+    /// Returns whether the type allows a Linux root file system.
     pub fn is_linux_root(self) -> bool {
         self == Self::LINUX_FILESYSTEM || self == Self::LINUX_RAID || Self::LINUX_ROOTS.contains(&self)
     }
@@ -204,7 +210,7 @@ impl FsFormat {
     pub const ALL: [Self; 7] =
         [Self::Vfat, Self::Ext4, Self::Xfs, Self::Btrfs, Self::Ntfs, Self::Swap, Self::Raw];
 
-    /// The name recipes use.
+    /// Returns the name that recipes use.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Vfat => "vfat",
@@ -217,12 +223,12 @@ impl FsFormat {
         }
     }
 
-    /// The format of this name.
+    /// Returns the format with this name, if known.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.as_str() == name)
     }
 
-    /// Bytes its label holds, where that is less than a recipe may write.
+    /// Returns the maximum length of its label in bytes, if that is less than a recipe allows.
     pub(super) fn label_bytes(self) -> Option<usize> {
         match self {
             Self::Vfat => Some(11),
@@ -233,60 +239,67 @@ impl FsFormat {
     }
 }
 
-/// Where a partition lies; both addresses belong to it.
+/// A partition with its place on the disk, first and last sector included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
-    /// First sector.
+pub struct PlacedPartition {
+    /// The first sector.
     pub first_lba: u64,
-    /// Last sector.
+    /// The last sector.
     pub last_lba: u64,
-    /// Its type; `to_bytes_le` gives the bytes of the GPT entry.
+    /// The type GUID; `to_bytes_le` gives the bytes of the GPT entry.
     pub type_guid: Uuid,
-    /// Its name, at most [`MAX_NAME_UNITS`] UTF-16 units; empty without a label.
+    /// The name, at most [`MAX_NAME_UNITS`] UTF-16 units; empty without a label.
     pub name: String,
 }
 
-/// Why a layout does not go onto a disk.
+/// The reason why a layout cannot be placed on a disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// Not a sector size GPT is used with.
+    /// The sector size is not supported.
     #[error("laying out the disk: sectors of {0} bytes are not supported; 512 and 4096 are")]
     Sector(u64),
-    /// No room for a table and 1 MiB.
+    /// The disk has no room for the partition tables and 1 MiB.
     #[error("laying out the disk: {0} bytes are too few for a partition table; use a bigger disk")]
     DiskTooSmall(u64),
-    /// More than the table holds.
+    /// The layout has more partitions than the table has entries.
     #[error("laying out the disk: {0} partitions do not fit into a table of 128 entries")]
     TooMany(usize),
-    /// The sizes add up to more than there is.
+    /// The sizes add up to more than the usable space.
     #[error(
         "laying out the disk: partition {number} does not fit; {needed} MiB are needed up to its end, the disk has \
          {usable} MiB. Make partitions smaller or use a bigger disk"
     )]
     DoesNotFit {
-        /// Counted from 1.
+        /// The number of the partition, from 1.
         number: usize,
-        /// MiB up to its end.
+        /// The space needed up to its end in MiB.
         needed: u64,
-        /// MiB there are.
+        /// The usable space in MiB.
         usable: u64,
     },
-    /// A share below 1 MiB, or a rest of nothing.
+    /// A share is below 1 MiB, or the other partitions leave nothing.
     #[error("laying out the disk: nothing is left for partition {number}; make the others smaller")]
     Empty {
-        /// Counted from 1.
+        /// The number of the partition, from 1.
         number: usize,
     },
-    /// Two partitions that want the rest.
-    #[error("laying out the disk: partition {number} is a second 100%; only one can take the rest")]
+    /// Two partitions have the size `100%`.
+    #[error("laying out the disk: partition {number} is a second 100%; only one partition can have it")]
     RestTwice {
-        /// Counted from 1.
+        /// The number of the partition, from 1.
         number: usize,
     },
 }
 
 /// Places the partitions of a layout on a disk of `disk_bytes` with sectors of `sector` bytes.
-pub fn resolve(layout: &[Partition], disk_bytes: u64, sector: u64) -> Result<Vec<Resolved>, LayoutError> {
+///
+/// # Errors
+/// Returns an error when the sector size is not supported or the layout does not fit.
+pub fn resolve(
+    layout: &[Partition],
+    disk_bytes: u64,
+    sector: u64,
+) -> Result<Vec<PlacedPartition>, LayoutError> {
     if sector != 512 && sector != 4096 {
         return Err(LayoutError::Sector(sector));
     }
@@ -301,7 +314,7 @@ pub fn resolve(layout: &[Partition], disk_bytes: u64, sector: u64) -> Result<Vec
     for (part, size) in layout.iter().zip(sizes) {
         let first_lba = next * sectors_per_mib;
         next += size;
-        resolved.push(Resolved {
+        resolved.push(PlacedPartition {
             first_lba,
             last_lba: next * sectors_per_mib - 1,
             type_guid: part.type_guid.guid(),
@@ -311,7 +324,7 @@ pub fn resolve(layout: &[Partition], disk_bytes: u64, sector: u64) -> Result<Vec
     Ok(resolved)
 }
 
-/// Whole MiB between the first MiB border and the backup table.
+/// Returns the whole MiB between the first MiB border and the backup table.
 fn usable_mib(disk_bytes: u64, sector: u64) -> Result<u64, LayoutError> {
     let backup = sector + ENTRIES * ENTRY_BYTES;
     let end = (disk_bytes / sector * sector).saturating_sub(backup) / MIB;
@@ -321,7 +334,7 @@ fn usable_mib(disk_bytes: u64, sector: u64) -> Result<u64, LayoutError> {
     }
 }
 
-/// The size of each partition in MiB; together at most `usable`.
+/// Returns the size of each partition in MiB; the sum is at most `usable`.
 fn sizes_mib(layout: &[Partition], usable: u64) -> Result<Vec<u64>, LayoutError> {
     let mut sizes = Vec::with_capacity(layout.len());
     let mut rest = None;
@@ -354,7 +367,7 @@ fn sizes_mib(layout: &[Partition], usable: u64) -> Result<Vec<u64>, LayoutError>
     Ok(sizes)
 }
 
-/// `percent` hundredths of `whole`, rounded down, without overflow for any disk.
+/// Returns `percent` hundredths of `whole`, rounded down, without overflow for any disk.
 fn share(whole: u64, percent: u8) -> u64 {
     let percent = u64::from(percent);
     whole / 100 * percent + whole % 100 * percent / 100

@@ -1,8 +1,8 @@
-//! A judged JSON value to typed fields.
+//! Reads the typed fields from a JSON value that passed the schema.
 //!
-//! The schema already decided the shapes; what it cannot say is checked here: bytes instead of characters, base64,
-//! sizes that do not fit into 64 bits. An older schema may allow what today's types do not know, therefore every
-//! reading can fail with an error of its field instead of assuming the current schema.
+//! The schema has checked the shapes. This module checks what a schema cannot express: lengths in bytes, base64, sizes that
+//! do not fit into 64 bits. An older schema may allow values that the current types do not have, so every read can fail
+//! with an error of its field.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use super::error::{FieldError, child, display};
 use super::partition::{self, FsFormat, Partition, PartitionSize, PartitionType};
 use super::{MediaLabel, Payload, Recipe, TaskTarget};
 
-/// Reads every field; `schema` supplies the limits.
+/// Reads every field; `schema` holds the limits.
 pub(super) fn recipe(
     raw: &str,
     schema_id: &str,
@@ -22,7 +22,7 @@ pub(super) fn recipe(
     let Some(object) = value.as_object() else {
         return Err(vec![FieldError::new("", "type", "The recipe must be a JSON object.")]);
     };
-    let mut reader = Reader { object, at: String::new(), errors: Vec::new() };
+    let mut reader = FieldReader { object, at: String::new(), errors: Vec::new() };
     let task_target = reader.required("task_target", TaskTarget::parse);
     let partition_layout = reader.partitions();
     let encoding = reader.text("user_data_encoding");
@@ -60,14 +60,14 @@ pub(super) fn recipe(
     }
 }
 
-/// Reads the members of one object; `at` is its place in the recipe.
-struct Reader<'a> {
+/// Reads the members of one object; `at` is the pointer to the object.
+struct FieldReader<'a> {
     object: &'a Map<String, Value>,
     at: String,
     errors: Vec<FieldError>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     fn fail(&mut self, name: &str, code: &str, what: &str) {
         let path = child(&self.at, name);
         self.errors.push(FieldError::new(&path, code, format!("{} {what}", display(&path))));
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
         text
     }
 
-    /// A field that must be there, with a value this controller can act on.
+    /// Reads a required field with a value that this controller knows.
     fn required<T>(&mut self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         if !self.object.contains_key(name) {
             self.fail(name, "required", "is missing.");
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         parsed
     }
 
-    /// A payload text within its limit, counted in bytes.
+    /// Reads a payload text and checks its limit in bytes.
     fn payload(&mut self, name: &str, schema: &Value) -> Option<&'a str> {
         let text = self.text(name)?;
         let limit = schema.pointer(&format!("/properties/{name}/maxLength")).and_then(Value::as_u64);
@@ -116,34 +116,37 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Base64 as `base64` writes it: the standard alphabet of RFC 4648 section 4 with its padding; line breaks and
-    /// blanks are skipped. Missing padding is refused because it is what a text cut short looks like.
+    /// Decodes base64: the standard alphabet of RFC 4648 section 4 with padding; white space is skipped. Missing padding is
+    /// refused because it is a sign of a truncated text.
     fn decoded(&mut self, name: &str, text: &str) -> Option<Payload> {
         let packed: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
         match STANDARD.decode(&packed) {
             Ok(bytes) => Some(Payload(bytes)),
             Err(error) => {
                 let why = match error {
-                    // Not the letter itself: it is a piece of the payload.
+                    // The message does not show the letter because it is part of the payload.
                     base64::DecodeError::InvalidByte(at, b'-' | b'_') => {
-                        format!("letter {} is of the URL-safe alphabet, the standard one is needed.", at + 1)
+                        format!(
+                            "letter {} is from the URL-safe alphabet; the standard alphabet is required.",
+                            at + 1
+                        )
                     }
                     base64::DecodeError::InvalidByte(at, _) => {
-                        format!("letter {} is not of its alphabet.", at + 1)
+                        format!("letter {} is not in the alphabet.", at + 1)
                     }
                     base64::DecodeError::InvalidLength(length) => {
-                        format!("{length} letters make no whole number of bytes: is it cut short?")
+                        format!("{length} letters are not a whole number of bytes: is the text truncated?")
                     }
                     base64::DecodeError::InvalidLastSymbol(at, _) => {
-                        format!("its last letter, {}, carries stray bits.", at + 1)
+                        format!("the last letter, {}, has bits that are not zero.", at + 1)
                     }
                     base64::DecodeError::InvalidPadding => {
-                        "its end lacks the padding: is it cut short?".to_owned()
+                        "the padding is missing: is the text truncated?".to_owned()
                     }
                 };
                 let what = format!(
-                    "is not base64: {why} (Blanks are not counted.) Encode it again, or leave out \
-                     user_data_encoding to hand it on verbatim."
+                    "is not base64: {why} (White space is not counted.) Encode it again, or remove \
+                     user_data_encoding to pass it on verbatim."
                 );
                 self.fail(name, "base64", &what);
                 None
@@ -165,7 +168,7 @@ impl<'a> Reader<'a> {
                 self.errors.push(FieldError::new(&at, "type", message));
                 continue;
             };
-            let mut reader = Reader { object, at, errors: Vec::new() };
+            let mut reader = FieldReader { object, at, errors: Vec::new() };
             partitions.extend(reader.partition());
             self.errors.append(&mut reader.errors);
         }

@@ -1,16 +1,16 @@
-//! Rules of an accepted recipe that a JSON schema cannot express. Each has a code of its own.
+//! Rules that a JSON schema cannot express. Each has its code.
 //!
 //! | code | rule |
 //! |---|---|
 //! | `whole_disk` | `target_disk` under `/dev/disk/by-…` is a disk, not one of its partitions |
-//! | `rest_twice` | at most one partition takes the rest (`100%`): a second one could only be empty |
+//! | `rest_twice` | at most one partition takes the rest (`100%`): a second one would be empty |
 //! | `percent_sum` | shares fit on the disk: at most 100% together, less when another partition takes the rest |
 
 use super::Recipe;
 use super::error::FieldError;
 use super::partition::PartitionSize;
 
-/// Every broken rule.
+/// Returns the errors of all broken rules.
 pub(super) fn errors(recipe: &Recipe) -> Vec<FieldError> {
     let mut errors = Vec::new();
     whole_disk(recipe, &mut errors);
@@ -38,8 +38,8 @@ fn rest_once(recipe: &Recipe, errors: &mut Vec<FieldError>) {
         recipe.partition_layout.iter().enumerate().filter(|(_, part)| part.size == PartitionSize::Rest);
     for (index, _) in rests.skip(1) {
         let message = format!(
-            "`partition_layout/{index}/size` is a second 100%. 100% means all that the other partitions leave, so only \
-             one partition can have it; give this one a size or a share such as 50%."
+            "`partition_layout/{index}/size` is a second 100%. 100% means the space that the other partitions leave, \
+             so only one partition can have it; set a size or a share such as 50% here."
         );
         errors.push(FieldError::new(&format!("/partition_layout/{index}/size"), "rest_twice", message));
     }

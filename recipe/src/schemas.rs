@@ -1,16 +1,16 @@
-//! The recipe schemas a controller accepts: the current one and, after a change, the one before it.
+//! The recipe schemas that a controller accepts: the current one and, after a change, the previous one.
 //!
-//! Which schema judges a recipe (seed 000: "version schema with $id; controller supports N-1 schemas"):
+//! The choice of the schema that validates a recipe (docs/seeds.md S000-100):
 //!
-//! | the recipe says | judged by |
+//! | the recipe has | validated by |
 //! |---|---|
 //! | `recipe_version` or `$schema` names an accepted `$id` (a trailing `#` does not matter) | that schema |
-//! | both name one, and not the same | refused, `recipe_version` |
-//! | `recipe_version` is any other URL, or `$schema` another one beside ours | refused, `recipe_version` |
-//! | anything else: `"1.4"`, `"2025-11"`, a JSON Schema dialect, a file name, nothing | the current one |
+//! | both name an accepted `$id`, and they differ | refused, `recipe_version` |
+//! | `recipe_version` is any other URL, or `$schema` another URL in the directory of ours | refused, `recipe_version` |
+//! | anything else: `"1.4"`, `"2025-11"`, a JSON Schema dialect, a file name, nothing | the current schema |
 //!
-//! Schemas are compiled once; a clone shares them. Nothing is fetched: a `$ref` to another document is an error when
-//! the schema is compiled. Patterns run on a linear-time engine, so no text makes them slow.
+//! Schemas are compiled once and shared by clones. Nothing is fetched: a `$ref` to another document is a compile error.
+//! Patterns run on a linear-time engine, so no text makes them slow.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,47 +20,47 @@ use serde_json::Value;
 use super::error::{FieldError, bounded, cut};
 use super::{Recipe, explain, parse, read, rules};
 
-/// The schema this version of Shoal writes.
+/// The current recipe schema.
 const CURRENT: &str = include_str!("../../schemas/recipe.schema.json");
 
-/// Longest schema text; the text may come out of an image.
+/// Maximum length of a schema text in bytes: the text may come from an image.
 const MAX_SCHEMA_BYTES: usize = 1_048_576;
 
-/// Why a schema text cannot be used.
+/// The reason why a schema text cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// More than a schema needs.
+    /// The text is too long.
     #[error("reading a recipe schema: it is {0} bytes long, the limit is {MAX_SCHEMA_BYTES}")]
     TooLarge(usize),
-    /// Broken JSON.
+    /// The text is not JSON.
     #[error("reading a recipe schema: the text is not JSON; compare it with the one this controller serves")]
     NotJson(#[source] serde_json::Error),
-    /// Recipes choose a schema by `$id`.
+    /// The schema has no `$id`, by which recipes select it.
     #[error("reading a recipe schema: it has no `$id`; give it one")]
     NoId,
-    /// Two texts of one name.
+    /// Two schemas have the same `$id`.
     #[error(
-        "adding recipe schema {0}: a schema of this `$id` is there already; a changed schema needs a new `$id`"
+        "adding recipe schema {0}: a schema with this `$id` is already accepted; a changed schema needs a new `$id`"
     )]
     SameId(String),
-    /// A keyword with a wrong argument, or a reference to another document.
+    /// The schema has a keyword with a wrong argument, or a reference to another document.
     #[error("compiling recipe schema {id}: {reason}")]
     Compile {
-        /// `$id` of the schema.
+        /// The `$id` of the schema.
         id: String,
-        /// What the compiler said.
+        /// The message of the compiler.
         reason: String,
     },
 }
 
-struct Version {
+struct SchemaVersion {
     id: String,
     text: String,
     document: Value,
     validator: jsonschema::Validator,
 }
 
-impl Version {
+impl SchemaVersion {
     fn compile(text: &str) -> Result<Self, SchemaError> {
         if text.len() > MAX_SCHEMA_BYTES {
             return Err(SchemaError::TooLarge(text.len()));
@@ -81,7 +81,7 @@ impl Version {
 /// The accepted schema versions, the current one first.
 #[derive(Clone)]
 pub struct RecipeSchemas {
-    versions: Arc<[Arc<Version>]>,
+    versions: Arc<[Arc<SchemaVersion>]>,
 }
 
 impl fmt::Debug for RecipeSchemas {
@@ -91,20 +91,26 @@ impl fmt::Debug for RecipeSchemas {
 }
 
 impl RecipeSchemas {
-    /// The schema that belongs to this program.
+    /// Returns the built-in schema.
     #[expect(clippy::expect_used, reason = "the text is part of the program; a test compiles it")]
     pub fn builtin() -> Self {
         Self::from_text(CURRENT).expect("the built-in recipe schema compiles")
     }
 
-    /// One schema alone, as an installer finds it beside its recipe.
+    /// Compiles a single schema, such as the one beside the recipe in a task image.
+    ///
+    /// # Errors
+    /// Returns an error when the text is no usable schema.
     pub fn from_text(text: &str) -> Result<Self, SchemaError> {
-        Ok(Self { versions: Arc::from([Arc::new(Version::compile(text)?)]) })
+        Ok(Self { versions: Arc::from([Arc::new(SchemaVersion::compile(text)?)]) })
     }
 
-    /// Accepts recipes of one more, older schema.
+    /// Adds an older schema whose recipes are also accepted.
+    ///
+    /// # Errors
+    /// Returns an error when the text is no usable schema or its `$id` is already accepted.
     pub fn with_previous(self, text: &str) -> Result<Self, SchemaError> {
-        let previous = Version::compile(text)?;
+        let previous = SchemaVersion::compile(text)?;
         if self.versions.iter().any(|version| version.id == previous.id) {
             return Err(SchemaError::SameId(previous.id));
         }
@@ -112,23 +118,26 @@ impl RecipeSchemas {
         Ok(Self { versions })
     }
 
-    /// `$id` of the schema new recipes are written for.
+    /// Returns the `$id` of the current schema.
     pub fn current_id(&self) -> &str {
         &self.versions[0].id
     }
 
-    /// Every accepted `$id`, the current one first.
+    /// Returns every accepted `$id`, the current one first.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.versions.iter().map(|version| version.id.as_str())
     }
 
-    /// The text of an accepted schema, byte for byte.
+    /// Returns the text of an accepted schema, byte for byte.
     pub fn text(&self, id: &str) -> Option<&str> {
-        self.named(id).map(|version| version.text.as_str())
+        self.find(id).map(|version| version.text.as_str())
     }
 
-    /// Judges a recipe and reads it. Every error of the first stage that finds one is reported (at most
-    /// [`super::MAX_ERRORS`], one per place), in the order of their places.
+    /// Validates and parses a recipe.
+    ///
+    /// # Errors
+    /// Returns all errors of the first stage that finds any, in document order, one per location and at most
+    /// [`super::MAX_ERRORS`].
     pub fn validate(&self, raw: &str) -> Result<Recipe, Vec<FieldError>> {
         let value = parse::parse(raw)?;
         let version = self.choose(&value).map_err(|error| vec![error])?;
@@ -141,21 +150,25 @@ impl RecipeSchemas {
         if errors.is_empty() { Ok(recipe) } else { Err(bounded(errors)) }
     }
 
-    /// The same for bytes of a file or body; what is not UTF-8 is refused with the place of the broken byte.
+    /// Validates and parses the bytes of a file or request body.
+    ///
+    /// # Errors
+    /// Returns an error with the position of the first invalid byte when the text is not UTF-8; otherwise the errors of
+    /// [`Self::validate`].
     pub fn validate_bytes(&self, raw: &[u8]) -> Result<Recipe, Vec<FieldError>> {
         self.validate(parse::text(raw)?)
     }
 
-    fn named(&self, id: &str) -> Option<&Version> {
+    fn find(&self, id: &str) -> Option<&SchemaVersion> {
         let id = id.trim_end_matches('#');
         self.versions.iter().find(|version| version.id == id).map(Arc::as_ref)
     }
 
-    fn choose(&self, value: &Value) -> Result<&Version, FieldError> {
-        let says = |key: &str| value.get(key).and_then(Value::as_str);
-        let (version, schema) = (says("recipe_version"), says("$schema"));
-        let by_version = version.and_then(|id| self.named(id));
-        let by_schema = schema.and_then(|id| self.named(id));
+    fn choose(&self, value: &Value) -> Result<&SchemaVersion, FieldError> {
+        let text_of = |key: &str| value.get(key).and_then(Value::as_str);
+        let (version, schema) = (text_of("recipe_version"), text_of("$schema"));
+        let by_version = version.and_then(|id| self.find(id));
+        let by_schema = schema.and_then(|id| self.find(id));
         if let (None, Some(id)) = (by_version, version)
             && id.contains("://")
         {
@@ -179,7 +192,7 @@ impl RecipeSchemas {
         }
     }
 
-    /// Whether a URL stands in the same directory as the current schema, that is, means a recipe schema of ours.
+    /// Returns whether a URL is in the directory of the current schema, so that it names a Shoal recipe schema.
     fn is_sibling(&self, id: &str) -> bool {
         let directory = self.current_id().rsplit_once('/').map_or("", |(directory, _)| directory);
         directory.contains("://") && id.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))

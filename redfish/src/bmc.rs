@@ -1,16 +1,16 @@
 //! The handle to one BMC.
 //!
 //! ```text
-//!   Bmc::connect(endpoint, credentials, tls, profile)      the usual way
+//!   Bmc::connect(endpoint, credentials, tls, profile)      over HTTP or HTTPS
 //!   Bmc::builder(endpoint, credentials, transport, profile)  .options .observer .fence .session_keeper .build
 //!        discover -> Discovery { system, slots, … }
 //!        power_state reset          slot insert eject          boot_override set_boot_once clear_boot_override
 //!        logout
 //! ```
 //!
-//! A handle is cheap to clone and its clones share the two permits, the session and what was learned; use one
-//! handle per BMC in a process. Dropping a future of an operation that changes something leaves its fate
-//! unknown, as a timeout does.
+//! A handle is cheap to clone; its clones share the two permits, the session and the learned behaviour. Use one
+//! handle per BMC in a process. When the future of a mutation is dropped, the outcome of the mutation is
+//! unknown, as after a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,39 +20,39 @@ use crate::endpoint::Endpoint;
 use crate::error::RedfishError;
 use crate::exchange::Core;
 use crate::http_transport::{HttpOptions, HttpTransport};
-use crate::limits::Limits;
-use crate::observe::{Fence, Nobody, Observer, SessionKeeper};
-use crate::profile::{Choice, Flags, Learned, Profile};
-use crate::session::{Credentials, SessionHandle};
-use crate::tls::TlsMode;
+use crate::limits::RequestLimits;
+use crate::observe::{Fence, Noop, Observer, SessionKeeper};
+use crate::profile::{ActiveProfile, Flags, Learned, Profile};
+use crate::session::{BmcCredentials, SessionHandle};
+use crate::tls::TlsVerification;
 use crate::transport::{Transport, TransportError};
 
-/// A BMC that can be discovered and driven.
+/// The handle to one BMC; every Redfish operation is a method of it.
 #[derive(Clone)]
 pub struct Bmc {
     pub(crate) core: Arc<Core>,
 }
 
-/// How reads are bounded and repeated. Times of mutations are in the [`Profile`].
+/// Deadlines and retries of reads. The deadlines of mutations are in the [`Profile`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Options {
+pub struct ClientOptions {
     /// Deadline of one read.
     pub read_timeout: Duration,
-    /// How often a read is sent at most; at least 1.
+    /// Maximum number of times a read is sent; at least 1.
     pub read_attempts: u32,
-    /// How long a read with all its repetitions may take.
+    /// Maximum duration of a read with all its retries.
     pub read_budget: Duration,
-    /// First back-off between repetitions; doubles each time, with full jitter.
+    /// First backoff between two retries; doubles each time, with full jitter.
     pub backoff_base: Duration,
-    /// Longest back-off.
+    /// Longest backoff.
     pub backoff_cap: Duration,
-    /// Seed of the jitter; none takes a random one.
+    /// Seed of the jitter; `None` takes a random seed.
     pub jitter_seed: Option<u64>,
 }
 
-impl Default for Options {
+impl Default for ClientOptions {
     fn default() -> Self {
-        Options {
+        ClientOptions {
             read_timeout: Duration::from_secs(30),
             read_attempts: 5,
             read_budget: Duration::from_secs(180),
@@ -63,90 +63,90 @@ impl Default for Options {
     }
 }
 
-/// What came of an operation that makes something true.
+/// Result of an operation that brings a resource into a wanted state.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Applied<T> {
-    /// Whether a mutation was sent; without need none is.
+pub struct ChangeResult<T> {
+    /// Whether a mutation was sent; none is sent when the resource is in the wanted state already.
     pub changed: bool,
-    /// Whether the read-back shows what was asked for. If not yet, read again until the profile's lag is over.
+    /// Whether the read-back shows the wanted state. If not, read again until the profile's `read_back_lag` has passed.
     pub confirmed: bool,
-    /// What the read-back showed.
+    /// The state in the read-back.
     pub observed: T,
 }
 
-/// A [`Bmc`] in the making.
+/// Builder of a [`Bmc`].
 pub struct BmcBuilder {
     endpoint: Endpoint,
-    credentials: Credentials,
+    credentials: BmcCredentials,
     transport: Arc<dyn Transport>,
     profile: Profile,
     detecting: bool,
     overrides: Flags,
     learned: Learned,
-    options: Options,
+    options: ClientOptions,
     observer: Arc<dyn Observer>,
     fence: Arc<dyn Fence>,
     keeper: Arc<dyn SessionKeeper>,
-    limits: Limits,
+    limits: RequestLimits,
 }
 
 impl BmcBuilder {
-    /// Sets bounds of reads.
-    pub fn options(mut self, options: Options) -> Self {
+    /// Sets deadlines and retries of reads.
+    pub fn options(mut self, options: ClientOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Lets discovery choose the profile; the one given holds until then.
+    /// Lets discovery choose the profile; the profile passed to the builder is used until then.
     pub fn detecting(mut self) -> Self {
         self.detecting = true;
         self
     }
 
-    /// Sets flags that have the last word, whatever the profile says.
+    /// Sets flags that take precedence over the profile and over learned behaviour.
     pub fn overrides(mut self, overrides: Flags) -> Self {
         self.overrides = overrides;
         self
     }
 
-    /// Sets what was learned of this BMC before; forgotten when discovery shows another firmware.
+    /// Sets the behaviour learned earlier; it is discarded when discovery shows another firmware version.
     pub fn learned(mut self, learned: Learned) -> Self {
         self.learned = learned;
         self
     }
 
-    /// Sets who sees every request.
+    /// Sets the observer, which receives every request with its result.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// Sets who decides whether a mutation may still be sent.
+    /// Sets the fence, which decides before each request whether it may be sent.
     pub fn fence(mut self, fence: Arc<dyn Fence>) -> Self {
         self.fence = fence;
         self
     }
 
-    /// Sets who keeps session tokens for the next incarnation.
+    /// Sets the keeper that stores session tokens, so that a session left behind by a crash can be deleted.
     pub fn session_keeper(mut self, keeper: Arc<dyn SessionKeeper>) -> Self {
         self.keeper = keeper;
         self
     }
 
-    /// Sets the limits of this BMC, shared with its other handles.
-    pub fn limits(mut self, limits: Limits) -> Self {
+    /// Sets the request limits of this BMC, which its other handles share.
+    pub fn limits(mut self, limits: RequestLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The handle; nothing is sent yet.
+    /// Builds the handle; nothing is sent.
     pub fn build(self) -> Bmc {
-        let choice = Choice::new(self.profile, self.detecting, self.overrides, self.learned);
+        let active_profile = ActiveProfile::new(self.profile, self.detecting, self.overrides, self.learned);
         let mut core = Core::new(
             self.endpoint,
             self.credentials,
             self.transport,
-            choice,
+            active_profile,
             self.options,
             self.observer,
             self.fence,
@@ -158,31 +158,35 @@ impl BmcBuilder {
 }
 
 impl Bmc {
-    /// A handle that speaks HTTP or HTTPS to the endpoint. Fails only on unusable TLS settings; nothing is sent.
+    /// Creates a handle that sends HTTP or HTTPS to the endpoint; nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// When the TLS settings are not usable.
     pub fn connect(
         endpoint: &Endpoint,
-        credentials: Credentials,
-        tls: &TlsMode,
+        credentials: BmcCredentials,
+        tls: &TlsVerification,
         profile: Profile,
     ) -> Result<Self, TransportError> {
         let transport = HttpTransport::new(endpoint, tls, HttpOptions::default())?;
         Ok(Bmc::new(endpoint.clone(), credentials, Arc::new(transport), profile))
     }
 
-    /// A handle over any transport, with default options.
+    /// Creates a handle over any transport, with default options.
     pub fn new(
         endpoint: Endpoint,
-        credentials: Credentials,
+        credentials: BmcCredentials,
         transport: Arc<dyn Transport>,
         profile: Profile,
     ) -> Self {
         Bmc::builder(endpoint, credentials, transport, profile).build()
     }
 
-    /// Begins a handle over any transport.
+    /// Returns a builder of a handle over any transport.
     pub fn builder(
         endpoint: Endpoint,
-        credentials: Credentials,
+        credentials: BmcCredentials,
         transport: Arc<dyn Transport>,
         profile: Profile,
     ) -> BmcBuilder {
@@ -194,63 +198,72 @@ impl Bmc {
             detecting: false,
             overrides: Flags::default(),
             learned: Learned::default(),
-            options: Options::default(),
-            observer: Arc::new(Nobody),
-            fence: Arc::new(Nobody),
-            keeper: Arc::new(Nobody),
-            limits: Limits::default(),
+            options: ClientOptions::default(),
+            observer: Arc::new(Noop),
+            fence: Arc::new(Noop),
+            keeper: Arc::new(Noop),
+            limits: RequestLimits::default(),
         }
     }
 
-    /// Where the BMC is.
+    /// The address of the BMC.
     pub fn endpoint(&self) -> &Endpoint {
         &self.core.endpoint
     }
 
-    /// How it is spoken to, as far as is known by now.
+    /// The profile now in force.
     pub fn profile(&self) -> Arc<Profile> {
         self.core.profile()
     }
 
-    /// What was learned of it, to be kept with its firmware version.
+    /// The learned behaviour, to be stored with the firmware version it names.
     pub fn learned(&self) -> Learned {
-        self.core.choice.learned()
+        self.core.active_profile.learned()
     }
 
-    /// Learns that a slot takes nothing although it looks as if it did.
+    /// Learns that the slot at `uri` accepts no image although it shows a way to insert one.
     pub fn slot_refuses(&self, uri: &str) {
-        self.core.choice.learn(|learned| learned.refusing_slot(uri));
+        self.core.active_profile.learn(|learned| learned.refusing_slot(uri));
     }
 
-    /// Takes the profile a former discovery led to, in a process that has not discovered.
+    /// Restores the profile chosen by an earlier discovery, in a process that has not discovered the BMC.
     pub fn recall(&self, discovery: &Discovery) {
-        self.core.choice.identify(&discovery.identity);
+        self.core.active_profile.identify(&discovery.identity);
         let firmware = discovery.identity.firmware.as_deref();
-        self.core.choice.learn(|learned| learned.on_firmware(firmware));
+        self.core.active_profile.learn(|learned| learned.on_firmware(firmware));
     }
 
-    /// The open session, to be sealed and kept.
+    /// The open session, to be stored sealed.
     pub async fn session(&self) -> Option<SessionHandle> {
         self.core.session.lock().await.handle()
     }
 
-    /// Goes on with a session that was kept; it is dropped for a new one when the BMC no longer knows it.
+    /// Continues with a stored session; it is replaced by a new one when the BMC rejects it.
     pub async fn adopt_session(&self, session: SessionHandle) {
         self.core.session.lock().await.adopt(session);
     }
 
-    /// Nothing is asked for a while: lets go of what was read and of what carries requests. The session stays open; thousands
-    /// of handles that rest while machines install are small.
-    pub fn rest(&self) {
-        self.core.rest();
+    /// Releases cached resources and the connection. The session stays open, and the next request connects again.
+    /// Keeps thousands of handles small while their machines install.
+    pub fn release_idle(&self) {
+        self.core.release_idle();
     }
 
-    /// Deletes a session a former incarnation left behind, with its own token. Gone already is fine.
+    /// Deletes a session left behind by an earlier controller instance, with the token of that session. A session that no
+    /// longer exists counts as deleted.
+    ///
+    /// # Errors
+    ///
+    /// When the BMC is unreachable or refuses the request.
     pub async fn delete_session(&self, session: &SessionHandle) -> Result<(), RedfishError> {
         self.core.delete_session(session).await
     }
 
     /// Deletes the open session, if there is one. A later operation opens a new one.
+    ///
+    /// # Errors
+    ///
+    /// When the BMC is unreachable or refuses the request.
     pub async fn logout(&self) -> Result<(), RedfishError> {
         let taken = self.core.session.lock().await.take();
         match taken {

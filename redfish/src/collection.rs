@@ -1,13 +1,13 @@
-//! Members of a collection, page by page, with their contents where the BMC offers that.
+//! Reads the members of a collection, page by page, with their contents if the BMC supports `$expand`.
 //!
 //! ```text
 //!   GET collection?$expand=.($levels=1)   offered by the root (ExpandQuery)  -> members with contents
-//!       refused or broken?  never asked again by this handle
+//!       refused or invalid?  this handle does not use $expand again
 //!   GET collection                        -> paths of members
-//!   Members@odata.nextLink                -> the next page; a page met before ends it
+//!   Members@odata.nextLink                -> the next page; a page read before ends the list
 //! ```
 //!
-//! Bounded in pages and in members; a member listed twice counts once; `Members: null` is none.
+//! Pages and members are bounded; a member listed twice counts once; `Members: null` is an empty list.
 //! Specification: DSP0266 7.3 (query parameters), 7.6 (collections).
 
 use std::sync::atomic::Ordering;
@@ -26,12 +26,12 @@ const MAX_MEMBERS: usize = 64;
 /// One member of a collection.
 pub(crate) struct Member {
     pub(crate) path: String,
-    /// Its contents, when they came with the collection.
+    /// Its contents, if they were part of the collection.
     pub(crate) resource: Option<Resource>,
 }
 
 impl Core {
-    /// The members of a collection.
+    /// Reads the members of a collection.
     pub(crate) async fn members(
         &self,
         operation: Operation,
@@ -57,31 +57,31 @@ impl Core {
             }
         }
         for resource in members.iter().filter_map(|member| member.resource.as_ref()) {
-            self.recent.remember(&resource.path, resource);
+            self.cache.insert(&resource.path, resource);
         }
         Ok(members)
     }
 
-    /// The first page, with contents if they are offered.
+    /// Reads the first page, with `$expand` if it is supported.
     async fn first_page(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
         let Some(query) = self.expand_query() else { return self.read(operation, path).await };
         let joint = if path.contains('?') { '&' } else { '?' };
         let expanded = self.read_once(operation, &format!("{path}{joint}{query}")).await;
-        let page = expanded.and_then(|answer| self.resource(operation, &answer));
+        let page = expanded.and_then(|response| self.resource(operation, &response));
         if let Ok(page) = page {
             return Ok(page);
         }
-        // Whatever was wrong with it, the plain way tells; the shortcut is not worth a second try.
+        // The plain read reports what is wrong; `$expand` is not tried again.
         self.no_expand.store(true, Ordering::Relaxed);
         self.read(operation, path).await
     }
 
-    /// Whether collections come with their members.
+    /// Whether collections are read with the contents of their members.
     pub(crate) fn expands(&self) -> bool {
         self.expand_query().is_some()
     }
 
-    /// How contents are asked for, when the service root offers it and the profile trusts that.
+    /// The `$expand` query, if the service root offers it and the profile allows it.
     fn expand_query(&self) -> Option<&'static str> {
         if self.no_expand.load(Ordering::Relaxed) || self.profile().expand == Expand::Never {
             return None;
@@ -89,7 +89,7 @@ impl Core {
         *self.expand.get()?
     }
 
-    /// What a member holds: what came with the collection, else a read.
+    /// Returns the contents of a member: those read with the collection, else a read.
     pub(crate) async fn contents(
         &self,
         operation: Operation,
@@ -102,7 +102,7 @@ impl Core {
     }
 }
 
-/// The query the service root offers: members without what they link to, else with all.
+/// The `$expand` query the service root offers: without linked resources if possible, else with them.
 pub(crate) fn offered(root: &Map<String, Value>) -> Option<&'static str> {
     let expand = json::member(json::member(root, "ProtocolFeaturesSupported")?, "ExpandQuery")?;
     let has = |name| json::flag(expand, name) == Some(true);
@@ -121,7 +121,7 @@ fn entries(page: &Resource) -> Vec<Member> {
 
 fn entry(fields: &Map<String, Value>) -> Option<Member> {
     let path = json::path_of(fields.get("@odata.id")?.as_str()?)?;
-    // A bare link has no `Id`; what has one has its contents with it.
+    // A bare link has no `Id`; an entry with `Id` contains the whole member.
     let whole = fields.contains_key("Id") && fields.len() > 3;
     let resource = whole.then(|| Resource::new(&path, &HeaderMap::new(), fields.clone()));
     Some(Member { path, resource })

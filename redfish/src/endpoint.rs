@@ -1,11 +1,11 @@
-//! Where a BMC is: scheme, host and port, from the forms an operator writes.
+//! The address of a BMC: scheme, host and port, in the forms an operator uses.
 //!
 //! ```text
 //!   10.0.0.7   10.0.0.7:8443   [fd00::7]:443   bmc7.example   http://10.0.0.7   https://bmc7.example/redfish/v1
 //! ```
 //!
-//! `https` unless said otherwise; a path is accepted only when it is the service root, which is found anyway
-//! (DSP0266 6.2); credentials inside the URL are refused, they would travel through logs.
+//! The default scheme is `https`. A path is accepted only if it is the service root, whose path is fixed
+//! (DSP0266 6.2). Credentials in the URL are refused, because they would appear in logs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +20,7 @@ pub struct Endpoint {
     port: u16,
 }
 
-/// Why text is not the address of a BMC.
+/// The text is not the address of a BMC.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("BMC address is not usable: {reason}; write a host, host:port or https:// URL")]
 pub struct EndpointError {
@@ -33,7 +33,7 @@ impl Endpoint {
         self.secure
     }
 
-    /// The host as it stands in URLs (an IPv6 literal in brackets).
+    /// The host in the form used in URLs (an IPv6 literal in brackets).
     pub fn host(&self) -> String {
         self.host.to_string()
     }
@@ -43,7 +43,7 @@ impl Endpoint {
         self.port
     }
 
-    /// Whether a URL names this very origin.
+    /// Whether a URL has this origin.
     pub(crate) fn is_origin_of(&self, url: &Url) -> bool {
         let secure = match url.scheme() {
             "https" => true,
@@ -79,7 +79,7 @@ impl FromStr for Endpoint {
             _ => return fail("its scheme is neither https nor http"),
         };
         if !url.username().is_empty() || url.password().is_some() {
-            return fail("it holds credentials, which belong into their own fields");
+            return fail("it contains credentials, which belong in their own fields");
         }
         if !matches!(url.path().trim_end_matches('/'), "" | "/redfish" | "/redfish/v1")
             || url.query().is_some()
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_in_every_form_an_operator_writes() {
+    fn addresses_are_parsed_in_every_form_operators_use() {
         for (text, shown) in [
             ("10.0.0.7", "https://10.0.0.7"),
             (" 10.0.0.7:8443 ", "https://10.0.0.7:8443"),

@@ -1,16 +1,17 @@
-//! What can go wrong with a BMC, by what it means for the caller.
+//! Errors of operations on a BMC, classified by what they mean for the caller.
 //!
 //! ```text
-//!   no answer          Unreachable  Timeout  Tls            -- the BMC or the way to it
-//!   it wants not       Unauthorized License Refused NotFound NotSupported TaskFailed
+//!   no response        Unreachable  CircuitOpen  Timeout  Tls     -- the BMC or the network
+//!   refused            Unauthorized License Refused NotFound NotSupported Unsupported NoVirtualMedia MediaUrl TaskFailed
 //!   not now            Busy {retry_after}  Server
-//!   not understood     BadAnswer
-//!   our side           Config  Fenced
+//!   invalid response   BadAnswer
+//!   client side        Config  Fenced
 //! ```
 //!
-//! Every error names the operation, the request, the BMC's own words (bounded, without secrets) and what to do
-//! next. Two questions decide how to go on: [`RedfishError::is_transient`] (may the same call succeed later?)
-//! and [`RedfishError::maybe_applied`] (may it have happened? then read before anything is sent again).
+//! Every error names the operation, the request, the BMC's message (bounded, without secrets) and the next
+//! action. Two questions decide how to continue: [`RedfishError::is_transient`] (may the same call succeed
+//! later?) and [`RedfishError::maybe_applied`] (may it have been carried out? then read before anything is sent
+//! again).
 
 use std::fmt;
 use std::time::Duration;
@@ -21,23 +22,23 @@ use crate::limits::CircuitOpen;
 use crate::message::ErrorBody;
 use crate::transport::{TransportError, TransportErrorKind};
 
-/// What was being done; the label `op` of metrics.
+/// An operation of the client; the label `op` of metrics.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Reaching the BMC at all.
+    /// Connecting to the BMC.
     Connect,
     /// Opening a session.
     Login,
     /// Deleting a session.
     Logout,
-    /// Finding the host, its manager and its slots.
+    /// Discovering the host, its manager and its slots.
     Discover,
-    /// Reading what else there is: update service, firmware, account.
+    /// Reading the update service, the firmware inventory and the account.
     Inventory,
     /// Reading the power state.
     PowerState,
-    /// Switching power.
+    /// Changing the power state.
     Reset,
     /// Reading a virtual media slot.
     Slot,
@@ -51,7 +52,7 @@ pub enum Operation {
     SetBootOnce,
     /// Clearing the boot override.
     ClearBootOverride,
-    /// Switching virtual media on.
+    /// Enabling virtual media.
     PrepareMedia,
 }
 
@@ -85,21 +86,21 @@ impl fmt::Display for Operation {
 
 /// A failed operation on a BMC.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("redfish {operation}{}: {kind}; {}", Shown(.request), self.next_step())]
+#[error("redfish {operation}{}: {kind}; {}", RequestLabel(.request), self.next_action())]
 pub struct RedfishError {
-    /// What was being done.
+    /// The operation that failed.
     pub operation: Operation,
-    /// Method and path of the request that failed, when one was sent or about to be.
+    /// Method and path of the failed request, when one was sent or prepared.
     pub request: Option<Box<(Method, String)>>,
-    /// What went wrong.
+    /// The kind of failure.
     pub kind: ErrorKind,
-    /// Whether a mutation may have been carried out although it failed.
+    /// Whether a mutation may have been carried out although the operation failed.
     pub maybe_applied: bool,
 }
 
-struct Shown<'a>(&'a Option<Box<(Method, String)>>);
+struct RequestLabel<'a>(&'a Option<Box<(Method, String)>>);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for RequestLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(request) => {
@@ -111,155 +112,155 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Why the BMC does not accept who is asking.
+/// Why the BMC does not authorize the account.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Denial {
-    /// User name or password are wrong.
+    /// User name or password is wrong.
     Credentials,
     /// The account must change its password first.
     PasswordChangeRequired,
     /// The account lacks a privilege.
     Privilege,
-    /// Too many failed logins from here; nothing was sent, to not lock the account.
+    /// Too many logins were rejected; none is sent, so that the account is not locked.
     TooManyRejections,
 }
 
-/// Kinds of failure.
+/// Kind of a failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No connection, or it broke.
+    /// There is no connection, or it was lost.
     #[error("{} ({detail})", unreachable_text(.problem))]
     Unreachable {
-        /// What kind of failure: no name, refused, or any other.
+        /// The transport failure: no name, refused, lost, or another.
         problem: TransportErrorKind,
-        /// The cause as the system gave it.
+        /// The cause as the operating system reports it.
         detail: String,
     },
-    /// It has not answered so often that it is left alone for a while; nothing is sent meanwhile.
+    /// Several requests in a row got no response; no request is sent until the open time has passed.
     #[error("{0}")]
     CircuitOpen(CircuitOpen),
-    /// No answer within the deadline, or a task that did not end in time.
-    #[error("no answer in time ({detail})")]
+    /// There was no response within the deadline, or a task did not end in time.
+    #[error("no response in time ({detail})")]
     Timeout {
         /// What was waited for.
         detail: String,
     },
-    /// The BMC's certificate is not accepted, or there is no common TLS version.
+    /// The BMC's certificate is not accepted, or client and BMC share no TLS version.
     #[error("{problem} ({detail})")]
     Tls {
-        /// Pin mismatch, untrusted, or handshake.
+        /// The TLS failure: pin mismatch, untrusted certificate, handshake.
         problem: TransportErrorKind,
-        /// The cause as the library gave it.
+        /// The cause as the TLS library reports it.
         detail: String,
     },
     /// The BMC does not accept the credentials.
     #[error("not authorized: {}", denial_text(.denial, .message))]
     Unauthorized {
-        /// Why.
+        /// The reason of the rejection.
         denial: Denial,
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
     /// The function needs a licence the BMC does not have.
     #[error("licence missing: {message}")]
     License {
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
-    /// A definite no to this very request.
+    /// The BMC refused the request and did not carry it out.
     #[error("refused with {status}{}: {message}", id_text(.message_id))]
     Refused {
         /// The HTTP status.
         status: u16,
         /// The BMC's message id.
         message_id: Option<String>,
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
-    /// The resource is not there (also for a while after a BMC reset).
+    /// The resource does not exist (also for a while after a BMC reset).
     #[error("not found: {message}")]
     NotFound {
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
-    /// This BMC cannot do it in any way known here.
+    /// The BMC offers no supported way to do this.
     #[error("not supported: {what}")]
     NotSupported {
         /// What is missing.
         what: String,
     },
-    /// The BMC's profile says that it cannot be used, and why.
+    /// The BMC's profile says that this BMC cannot be used.
     #[error("this BMC cannot be used (profile {profile}): {why}")]
     Unsupported {
-        /// The profile.
+        /// Name of the profile.
         profile: &'static str,
-        /// Why, with what to do.
+        /// The reason and the next action.
         why: String,
     },
-    /// There is no slot an image could be put into.
+    /// There is no slot that accepts an image.
     #[error("no virtual media: {detail}")]
     NoVirtualMedia {
-        /// What was looked at.
+        /// Where slots were looked for.
         detail: String,
     },
-    /// The BMC cannot read media the way they are served.
-    #[error("the BMC reads media by {reads} only, they are served by {served}")]
+    /// The BMC does not support the scheme or port at which media are served.
+    #[error("the BMC reads media by {reads} only, but media are served by {served}")]
     MediaUrl {
-        /// What it can read.
+        /// Schemes or port the BMC supports.
         reads: String,
-        /// What was offered.
+        /// Scheme or port of the media URL.
         served: String,
     },
-    /// Not now: busy, rate limited, or not ready.
+    /// The BMC cannot carry out the request now: busy, rate limited, or not ready.
     #[error("busy ({status}{}): {message}", id_text(.message_id))]
     Busy {
         /// The HTTP status.
         status: u16,
         /// The BMC's message id.
         message_id: Option<String>,
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
-        /// When the BMC asked to be asked again.
+        /// The `Retry-After` of the response.
         retry_after: Option<Duration>,
     },
-    /// The BMC failed inside.
+    /// The BMC reported an internal failure.
     #[error("the BMC failed with {status}{}: {message}", id_text(.message_id))]
     Server {
         /// The HTTP status.
         status: u16,
         /// The BMC's message id.
         message_id: Option<String>,
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
-    /// An asynchronous operation ended badly.
+    /// An asynchronous operation failed.
     #[error("task ended as {state}{}: {message}", id_text(.message_id))]
     TaskFailed {
         /// The task state.
         state: String,
         /// The BMC's message id.
         message_id: Option<String>,
-        /// What the BMC said.
+        /// The BMC's message.
         message: String,
     },
-    /// An answer that is not what the request asks for.
-    #[error("unusable answer: {detail}")]
+    /// The response is not valid for the request.
+    #[error("invalid response: {detail}")]
     BadAnswer {
-        /// What it is instead.
+        /// What the response is instead.
         detail: String,
-        /// Whether asking again is pointless.
+        /// Whether a repeated request would get an invalid response too.
         lasting: bool,
     },
-    /// What was configured or asked for cannot be right.
+    /// A setting or an argument is not valid.
     #[error("invalid request: {detail}")]
     Config {
-        /// What.
+        /// The invalid setting or argument.
         detail: String,
     },
     /// The [`Fence`](crate::Fence) did not allow the request; nothing was sent.
-    #[error("no longer entitled to speak to this server")]
+    #[error("this controller no longer owns the server")]
     Fenced,
 }
 
@@ -268,14 +269,14 @@ impl RedfishError {
         RedfishError { operation, request: None, kind, maybe_applied: false }
     }
 
-    /// What a failure before the first request means: the first look at a certificate, or unusable TLS settings.
+    /// The error for a failure before the first request: reading the certificate, or invalid TLS settings.
     pub fn connecting(error: TransportError) -> Self {
         RedfishError::new(Operation::Connect, from_transport(error))
     }
 
-    /// Nothing is sent for now.
-    pub fn resting(resting: CircuitOpen) -> Self {
-        RedfishError::new(Operation::Connect, ErrorKind::CircuitOpen(resting))
+    /// The error for a request that was not sent because the circuit is open.
+    pub fn circuit_open(open: CircuitOpen) -> Self {
+        RedfishError::new(Operation::Connect, ErrorKind::CircuitOpen(open))
     }
 
     pub(crate) fn at(mut self, method: &Method, path: &str) -> Self {
@@ -287,7 +288,7 @@ impl RedfishError {
         RedfishError::new(operation, ErrorKind::NotSupported { what: what.into() })
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without a change by an operator.
     pub fn is_transient(&self) -> bool {
         match &self.kind {
             ErrorKind::Unreachable { .. }
@@ -317,7 +318,7 @@ impl RedfishError {
         self.maybe_applied
     }
 
-    /// The HTTP status behind the error, if there was an answer.
+    /// The HTTP status of the response, if the kind has one.
     pub fn status(&self) -> Option<u16> {
         match &self.kind {
             ErrorKind::Refused { status, .. }
@@ -328,7 +329,7 @@ impl RedfishError {
         }
     }
 
-    /// How long the BMC asked to be left alone.
+    /// The time the BMC asked the client to wait before the next request.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.kind {
             ErrorKind::Busy { retry_after, .. } => *retry_after,
@@ -340,7 +341,7 @@ impl RedfishError {
     pub fn code(&self) -> &'static str {
         match &self.kind {
             ErrorKind::Unreachable { .. } => "unreachable",
-            ErrorKind::CircuitOpen(_) => "resting",
+            ErrorKind::CircuitOpen(_) => "circuit_open",
             ErrorKind::Timeout { .. } => "timeout",
             ErrorKind::Tls { .. } => "tls",
             ErrorKind::Unauthorized { .. } => "unauthorized",
@@ -360,8 +361,8 @@ impl RedfishError {
         }
     }
 
-    /// What to do about it, as a clause for people.
-    pub fn next_step(&self) -> &'static str {
+    /// The next action for the operator, as a clause.
+    pub fn next_action(&self) -> &'static str {
         if self.maybe_applied {
             return "it may have been carried out: read the state before trying again";
         }
@@ -373,22 +374,20 @@ impl RedfishError {
                 "check the port, and that Redfish (HTTPS) is switched on in the BMC"
             }
             ErrorKind::CircuitOpen(_) => {
-                "look whether the BMC has power and network; it is asked again by itself, one request at a time"
+                "check power and network of the BMC; requests resume by themselves, one at a time at first"
             }
             ErrorKind::Unreachable { .. } => {
-                "check address, port, cabling and firewall between here and the BMC"
+                "check address, port, cabling and firewall between this controller and the BMC"
             }
-            ErrorKind::Timeout { .. } => {
-                "try again later; a BMC that stays silent may need a reset of its own"
-            }
+            ErrorKind::Timeout { .. } => "try again later; if the BMC still does not respond, reset the BMC",
             ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. } => {
-                "compare the fingerprint shown with the BMC's own console (a firmware update makes a new one); if it is right, pin it anew"
+                "compare the shown fingerprint with the one on the BMC's console (a firmware update creates a new certificate); if they are equal, pin it again"
             }
             ErrorKind::Tls { problem: TransportErrorKind::Untrusted, .. } => {
-                "pin the certificate's fingerprint or give the CA that issued it"
+                "pin the certificate's fingerprint or configure the CA that issued it"
             }
             ErrorKind::Tls { problem: TransportErrorKind::LegacyTls, .. } => {
-                "update the BMC's firmware or allow TLS 1.2 in its settings; older versions are not spoken here"
+                "update the BMC's firmware or allow TLS 1.2 in its settings; older versions are not supported"
             }
             ErrorKind::Tls { problem: TransportErrorKind::NotTls, .. } => {
                 "check the port, or write http:// into the server's BMC address"
@@ -396,11 +395,11 @@ impl RedfishError {
             ErrorKind::Tls { .. } => "check scheme and port of the server's BMC address",
             ErrorKind::Unauthorized { denial, .. } => match denial {
                 Denial::Credentials => {
-                    "correct user name and password of this server; no login is tried again before that, so that the account is not locked"
+                    "correct user name and password of this server; no login is sent before that, so that the account is not locked"
                 }
                 Denial::PasswordChangeRequired => "log in to the BMC once and set a new password",
                 Denial::Privilege => {
-                    "give the account the privileges to configure components and virtual media"
+                    "grant the account the privileges to configure components and virtual media"
                 }
                 Denial::TooManyRejections => {
                     "correct the credentials; the next login is allowed after ten minutes"
@@ -408,28 +407,30 @@ impl RedfishError {
             },
             ErrorKind::License { .. } => "install the BMC licence that includes virtual media",
             ErrorKind::Refused { .. } => {
-                "read the BMC's message; another slot, value or firmware may be needed"
+                "read the BMC's message; another slot, value or firmware version may be needed"
             }
-            ErrorKind::NotFound { .. } => "discover again; after a BMC reset resources come back late",
-            ErrorKind::NotSupported { .. } => "use another slot or way, or newer firmware",
+            ErrorKind::NotFound { .. } => "discover again; after a BMC reset resources appear late",
+            ErrorKind::NotSupported { .. } => {
+                "use another slot, another flag of the profile, or newer firmware"
+            }
             ErrorKind::Unsupported { .. } => {
-                "if the profile is the wrong one, set bmc_profile or an override at this server"
+                "if the profile is wrong, set bmc_profile or a flag override for this server"
             }
             ErrorKind::NoVirtualMedia { .. } => {
-                "look for a licence, for the privilege to use virtual media, and for newer firmware"
+                "check the licence, the privilege to use virtual media, and whether newer firmware exists"
             }
             ErrorKind::MediaUrl { .. } => {
-                "serve media that way and set media_base_url of this server to it, or override url_schemes and url_port"
+                "serve media there and set media_base_url of this server to that address, or override url_schemes and url_port"
             }
             ErrorKind::Busy { .. } => "wait and try again",
             ErrorKind::Server { .. } => "wait and try again; if it persists, restart the BMC",
-            ErrorKind::TaskFailed { .. } => "read the BMC's message and its own log",
+            ErrorKind::TaskFailed { .. } => "read the BMC's message and the BMC's log",
             ErrorKind::BadAnswer { lasting: false, .. } => "wait until the BMC is ready and try again",
             ErrorKind::BadAnswer { lasting: true, .. } => {
                 "check that the address is that of a Redfish service"
             }
             ErrorKind::Config { .. } => "correct the settings of this server",
-            ErrorKind::Fenced => "nothing to do: another owner goes on",
+            ErrorKind::Fenced => "nothing to do: another controller instance continues",
         }
     }
 }
@@ -438,17 +439,17 @@ fn unreachable_text(problem: &TransportErrorKind) -> &'static str {
     match problem {
         TransportErrorKind::Resolve => "the BMC's host name does not resolve",
         TransportErrorKind::Refused => "the BMC refuses connections on this port",
-        TransportErrorKind::Lost => "the BMC broke the connection off",
+        TransportErrorKind::Lost => "the BMC closed the connection",
         _ => "the BMC is unreachable",
     }
 }
 
 fn denial_text(denial: &Denial, message: &str) -> String {
     let reason = match denial {
-        Denial::Credentials => "user name or password are wrong",
+        Denial::Credentials => "user name or password is wrong",
         Denial::PasswordChangeRequired => "the password must be changed first",
         Denial::Privilege => "the account lacks a privilege",
-        Denial::TooManyRejections => "too many failed logins, none is tried now",
+        Denial::TooManyRejections => "too many rejected logins, none is sent now",
     };
     if message.is_empty() { reason.to_owned() } else { format!("{reason} ({message})") }
 }
@@ -457,7 +458,7 @@ fn id_text(id: &Option<String>) -> String {
     id.as_ref().map(|id| format!(" {id}")).unwrap_or_default()
 }
 
-/// Messages that mean "not now" whatever the status says.
+/// Message keys that mean "not now" with any status.
 const BUSY_KEYS: [&str; 11] = [
     "sys518",
     "sys446",
@@ -474,18 +475,18 @@ const BUSY_KEYS: [&str; 11] = [
 const LICENSE_KEYS: [&str; 4] =
     ["oemlicensenotpassed", "licensekeyrequired", "insufficientlicense", "lic501"];
 const PASSWORD_KEYS: [&str; 2] = ["passwordchangerequired", "passwordresetrequired"];
-/// Messages that mean "no more sessions".
+/// Message keys that mean "no more sessions".
 pub(crate) const SESSION_LIMIT_KEYS: [&str; 4] =
     ["rac0218", "sessionlimitexceeded", "createlimitreachedforresource", "maximumsessionsreached"];
 
-/// What a status outside 2xx means.
+/// Classifies a response with a status outside 2xx.
 pub(crate) fn classify(
     status: StatusCode,
     body: &ErrorBody,
     retry_after: Option<Duration>,
     secrets: &[&str],
 ) -> ErrorKind {
-    let message = body.sentence(secrets);
+    let message = body.message_text(secrets);
     let message_id = body.id(secrets);
     let code = status.as_u16();
     if body.has_key(&PASSWORD_KEYS) {
@@ -500,20 +501,20 @@ pub(crate) fn classify(
         403 if !busy => ErrorKind::Unauthorized { denial: Denial::Privilege, message },
         404 | 410 => ErrorKind::NotFound { message },
         405 | 501 => {
-            let what = if message.is_empty() { format!("the BMC answers {code}") } else { message };
+            let what = if message.is_empty() { format!("the BMC returns {code}") } else { message };
             ErrorKind::NotSupported { what }
         }
         408 | 423 | 429 | 503 => ErrorKind::Busy { status: code, message_id, message, retry_after },
         400..=499 if busy => ErrorKind::Busy { status: code, message_id, message, retry_after },
         500..=599 => ErrorKind::Server { status: code, message_id, message },
         300..=399 => {
-            ErrorKind::BadAnswer { detail: format!("a redirect ({code}) to somewhere else"), lasting: true }
+            ErrorKind::BadAnswer { detail: format!("a redirect ({code}) to another address"), lasting: true }
         }
         _ => ErrorKind::Refused { status: code, message_id, message },
     }
 }
 
-/// What a transport failure means.
+/// Converts a transport failure.
 pub(crate) fn from_transport(error: TransportError) -> ErrorKind {
     let TransportError { kind, detail, .. } = error;
     match kind {

@@ -1,18 +1,18 @@
-//! What stands in `If-Match` of a PATCH, from the tag that was read down to none.
+//! The values of `If-Match` tried for a PATCH, from the ETag that was read down to no header.
 //!
 //! ```text
-//!   412: read again -> changed? the new one -> strong form of a weak one -> * -> none
-//!   428: the same, but none is no answer to a BMC that demands one
+//!   412: read again -> the new ETag if it changed -> strong form of a weak ETag -> * -> no header
+//!   428: likewise, without the last one: the BMC demands a header
 //! ```
 //!
-//! Each is tried at most once, and each only after a new read. Specification: DSP0266 7.11.
+//! Each value is tried at most once, and only after a new read. Specification: DSP0266 7.11.
 
 use http::StatusCode;
 
 use crate::profile::IfMatch;
 
-/// The values tried in `If-Match`, each at most once: what was read, its strong form, `*`, nothing.
-pub(crate) struct Tags {
+/// The values tried in `If-Match`, each at most once: the ETag that was read, its strong form, `*`, no header.
+pub(crate) struct IfMatchFallback {
     etag: Option<String>,
     attempt: IfMatchAttempt,
     began_at_star: bool,
@@ -27,15 +27,15 @@ enum IfMatchAttempt {
     Without,
 }
 
-impl Tags {
+impl IfMatchFallback {
     pub(crate) fn new(rule: IfMatch, etag: Option<String>) -> Self {
         let (etag, attempt) = match rule {
             IfMatch::ETag => (etag, IfMatchAttempt::Read),
             IfMatch::Star => (etag, IfMatchAttempt::Star),
-            // A BMC that demands one after all gets what the next read shows.
+            // If the BMC demands the header nevertheless, the ETag of the next read is sent.
             IfMatch::Without => (None, IfMatchAttempt::Read),
         };
-        Tags { etag, attempt, began_at_star: attempt == IfMatchAttempt::Star }
+        IfMatchFallback { etag, attempt, began_at_star: attempt == IfMatchAttempt::Star }
     }
 
     pub(crate) fn current(&self) -> Option<String> {
@@ -49,12 +49,12 @@ impl Tags {
         }
     }
 
-    /// Whether `*` is what the BMC took after it had refused real tags.
+    /// Whether the BMC accepted `*` after it had refused ETags.
     pub(crate) fn was_refused_until_star(&self) -> bool {
         self.attempt == IfMatchAttempt::Star && !self.began_at_star
     }
 
-    /// Moves on after a 412 or 428 and a new read; false when nothing is left to try.
+    /// Selects the next value after a 412 or 428 and a new read; false when none is left.
     pub(crate) fn advance(&mut self, fresh: Option<String>, status: StatusCode) -> bool {
         let changed = fresh.is_some() && fresh != self.etag;
         let weak = fresh.as_deref().is_some_and(|etag| etag.starts_with("W/"));
@@ -63,7 +63,7 @@ impl Tags {
             IfMatchAttempt::Read if changed => IfMatchAttempt::Fresh,
             IfMatchAttempt::Read | IfMatchAttempt::Fresh if weak => IfMatchAttempt::Strong,
             IfMatchAttempt::Read | IfMatchAttempt::Fresh | IfMatchAttempt::Strong => IfMatchAttempt::Star,
-            // Without a tag is no answer to a BMC that demands one.
+            // After 428 the BMC demands the header, so leaving it out cannot succeed.
             IfMatchAttempt::Star if status == StatusCode::PRECONDITION_FAILED => IfMatchAttempt::Without,
             IfMatchAttempt::Star | IfMatchAttempt::Without => return false,
         };
@@ -75,29 +75,34 @@ impl Tags {
 mod tests {
     use super::*;
 
-    fn ladder(mut tags: Tags, fresh: Option<&str>) -> Vec<Option<String>> {
-        let mut tried = vec![tags.current()];
-        while tags.advance(fresh.map(str::to_owned), StatusCode::PRECONDITION_FAILED) {
-            tried.push(tags.current());
+    fn tried_values(mut fallback: IfMatchFallback, fresh: Option<&str>) -> Vec<Option<String>> {
+        let mut tried = vec![fallback.current()];
+        while fallback.advance(fresh.map(str::to_owned), StatusCode::PRECONDITION_FAILED) {
+            tried.push(fallback.current());
         }
         tried
     }
 
     #[test]
-    fn tags_go_from_read_to_strong_to_star_to_none() {
-        let tried = ladder(Tags::new(IfMatch::ETag, Some("W/\"a\"".to_owned())), Some("W/\"a\""));
+    fn etags_fall_back_from_read_to_strong_to_star_to_none() {
+        let tried =
+            tried_values(IfMatchFallback::new(IfMatch::ETag, Some("W/\"a\"".to_owned())), Some("W/\"a\""));
         let expected = [Some("W/\"a\""), Some("\"a\""), Some("*"), None];
         assert_eq!(tried, expected.map(|tag| tag.map(str::to_owned)));
     }
 
     #[test]
-    fn a_tag_that_changed_meanwhile_is_tried_before_the_ladder_goes_on() {
-        let tried = ladder(Tags::new(IfMatch::ETag, Some("\"a\"".to_owned())), Some("\"b\""));
+    fn a_changed_etag_is_tried_before_the_star() {
+        let tried =
+            tried_values(IfMatchFallback::new(IfMatch::ETag, Some("\"a\"".to_owned())), Some("\"b\""));
         assert_eq!(tried, [Some("\"a\""), Some("\"b\""), Some("*"), None].map(|tag| tag.map(str::to_owned)));
     }
 
     #[test]
-    fn a_profile_can_begin_with_the_star() {
-        assert_eq!(ladder(Tags::new(IfMatch::Star, None), None), [Some("*".to_owned()), None]);
+    fn a_profile_can_start_with_the_star() {
+        assert_eq!(
+            tried_values(IfMatchFallback::new(IfMatch::Star, None), None),
+            [Some("*".to_owned()), None]
+        );
     }
 }

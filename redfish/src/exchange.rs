@@ -1,15 +1,15 @@
-//! One logical request: what happens between an operation and the transport.
+//! One logical request of an operation, and the HTTP requests it takes.
 //!
 //! ```text
 //!   read:      transmit, again after a transient failure (number, total time and Retry-After bounded)
-//!   perform:   proof -> transmit -> 401? -> new proof -> transmit, once; the session that met 401 is deleted
+//!   perform:   authenticate -> transmit -> 401? -> authenticate again -> transmit, once; the rejected session is deleted
 //!   patch:     transmit with ETag -> 412/428? -> read again -> next of [etag, strong etag, *, none]
-//!   transmit:  permits -> fence -> send -> 307/308 on the same origin; a read once more after 406
+//!   transmit:  permits -> fence -> send -> 307/308 on the same origin; a read is repeated once after 406
 //! ```
 //!
-//! A mutation is repeated only after an answer that proves it was not carried out (307, 308, 401, 412, 428);
-//! any failure of its transport goes to the caller as it is. A refusal that is only worth another body is the
-//! business of the operation.
+//! A mutation is repeated only after a response that proves it was not carried out (307, 308, 401, 412, 428).
+//! A transport failure of a mutation is returned to the caller. Trying another body after a refusal is left to
+//! the operation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -24,18 +24,18 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use crate::bmc::Options;
+use crate::bmc::ClientOptions;
 use crate::endpoint::Endpoint;
 use crate::error::{ErrorKind, Operation, RedfishError, classify, from_transport};
-use crate::etag::Tags;
+use crate::etag::IfMatchFallback;
 use crate::json::{self, Resource};
-use crate::limits::Limits;
+use crate::limits::RequestLimits;
 use crate::message::ErrorBody;
 use crate::observe::{Exchange, ExchangeResult, Fence, Observer, SessionKeeper};
-use crate::profile::{Choice, Profile};
-use crate::resource_cache::Recent;
+use crate::profile::{ActiveProfile, Profile};
+use crate::resource_cache::ResourceCache;
 use crate::retry::{Jitter, retry_after};
-use crate::session::{Credentials, Proof, Session};
+use crate::session::{BmcCredentials, RequestAuth, Session};
 use crate::transport::{Request, Transport};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -43,33 +43,33 @@ const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 /// How many redirects one request follows.
 const MAX_HOPS: usize = 2;
 
-/// Everything the operations share; one per BMC.
+/// State shared by all operations of one handle.
 pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
-    pub(crate) credentials: Credentials,
-    pub(crate) choice: Choice,
-    /// The service root, until the handle rests.
+    pub(crate) credentials: BmcCredentials,
+    pub(crate) active_profile: ActiveProfile,
+    /// The service root, until idle resources are released.
     pub(crate) root: std::sync::Mutex<Option<Resource>>,
-    /// How the service root offers collections with their members; known once it was seen.
+    /// The `$expand` query the service root offers; set once the root was read.
     pub(crate) expand: OnceCell<Option<&'static str>>,
-    /// What was read a moment ago.
-    pub(crate) recent: Recent,
-    /// `$expand` was offered and does not work.
+    /// Resources read within the last seconds.
+    pub(crate) cache: ResourceCache,
+    /// `$expand` was offered and failed.
     pub(crate) no_expand: AtomicBool,
     pub(crate) session: Mutex<Session>,
     pub(crate) keeper: Arc<dyn SessionKeeper>,
     transport: Arc<dyn Transport>,
-    options: Options,
+    options: ClientOptions,
     observer: Arc<dyn Observer>,
     fence: Arc<dyn Fence>,
-    /// How much is asked at once; shared with other handles of the same BMC.
-    pub(crate) limits: Limits,
+    /// Limits of requests; shared with other handles of the same BMC.
+    pub(crate) limits: RequestLimits,
     jitter: Jitter,
-    /// The BMC answered 406 to `Accept-Encoding: identity`.
+    /// The BMC returned 406 for `Accept-Encoding: identity`.
     any_encoding: AtomicBool,
 }
 
-/// A request as an operation states it.
+/// One request of an operation, before authentication.
 pub(crate) struct Call<'a> {
     pub(crate) operation: Operation,
     method: Method,
@@ -77,11 +77,11 @@ pub(crate) struct Call<'a> {
     body: Option<&'a Value>,
     if_match: Option<&'a str>,
     deadline: Duration,
-    /// For how long from now the sender must still own the server; `None` asks nobody.
+    /// For how long from now the sender must still own the server; `None` does not ask the fence.
     owned_for: Option<Duration>,
-    /// Whether it is meant to change the server.
+    /// Whether the request changes a resource of the server.
     changes: bool,
-    /// The only resource a mutation touches; none touches all.
+    /// The only resource a mutation changes; `None` means that any resource may change.
     touches: Option<&'a str>,
 }
 
@@ -109,19 +109,19 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Says that no other resource than this one changes.
+    /// Declares that the mutation changes no resource other than `path`.
     pub(crate) fn touching(mut self, path: &'a str) -> Self {
         self.touches = Some(path);
         self
     }
 
-    /// For a login, which changes no server: sent by whoever may read.
-    pub(crate) fn harmless(mut self) -> Self {
+    /// Marks a login: it changes no server, so the fence treats it as a read.
+    pub(crate) fn for_login(mut self) -> Self {
         (self.owned_for, self.changes) = (Some(Duration::ZERO), false);
         self
     }
 
-    /// For a logout, which only ends what is the sender's own: the fence is not asked.
+    /// Marks a logout: it ends only the sender's session, so the fence is not asked.
     pub(crate) fn unfenced(mut self) -> Self {
         (self.owned_for, self.changes) = (None, false);
         self
@@ -132,21 +132,21 @@ impl<'a> Call<'a> {
     }
 }
 
-/// An answer with any status.
-pub(crate) struct Answer {
+/// Response of the BMC with any status, with the request it belongs to.
+pub(crate) struct BmcResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     method: Method,
     path: String,
-    proof: Option<Proof>,
+    auth: Option<RequestAuth>,
 }
 
-impl Answer {
-    /// An answer to a read that nobody sent; for fuzzing.
+impl BmcResponse {
+    /// Builds a response to a read that was not sent; for fuzzing.
     pub(crate) fn of(status: StatusCode, body: &[u8]) -> Self {
         let (headers, body, path) = (HeaderMap::new(), Bytes::copy_from_slice(body), String::new());
-        Answer { status, headers, body, method: Method::GET, path, proof: None }
+        BmcResponse { status, headers, body, method: Method::GET, path, auth: None }
     }
 
     pub(crate) fn error(&self) -> ErrorBody {
@@ -161,20 +161,20 @@ impl Answer {
         retry_after(&self.headers)
     }
 
-    /// The `Location`, when it is a path on this BMC.
+    /// The `Location` header, when it is a path on this BMC.
     pub(crate) fn location(&self) -> Option<String> {
         json::path_of(self.headers.get(LOCATION)?.to_str().ok()?)
     }
 }
 
 impl Core {
-    #[expect(clippy::too_many_arguments, reason = "called by the builder alone, which names each of them")]
+    #[expect(clippy::too_many_arguments, reason = "only the builder calls it, with a name for each argument")]
     pub(crate) fn new(
         endpoint: Endpoint,
-        credentials: Credentials,
+        credentials: BmcCredentials,
         transport: Arc<dyn Transport>,
-        choice: Choice,
-        options: Options,
+        active_profile: ActiveProfile,
+        options: ClientOptions,
         observer: Arc<dyn Observer>,
         fence: Arc<dyn Fence>,
         keeper: Arc<dyn SessionKeeper>,
@@ -183,10 +183,10 @@ impl Core {
         Core {
             endpoint,
             credentials,
-            choice,
+            active_profile,
             root: std::sync::Mutex::default(),
             expand: OnceCell::new(),
-            recent: Recent::default(),
+            cache: ResourceCache::default(),
             no_expand: AtomicBool::new(false),
             session: Mutex::default(),
             keeper,
@@ -194,7 +194,7 @@ impl Core {
             options,
             observer,
             fence,
-            limits: Limits::default(),
+            limits: RequestLimits::default(),
             jitter: Jitter::new(seed),
             any_encoding: AtomicBool::new(false),
         }
@@ -202,48 +202,48 @@ impl Core {
 
     /// The profile in force now.
     pub(crate) fn profile(&self) -> Arc<Profile> {
-        self.choice.profile()
+        self.active_profile.profile()
     }
 
-    /// Lets go of what can be had again: see [`crate::Bmc::rest`].
-    pub(crate) fn rest(&self) {
-        self.recent.forget(None);
+    /// Releases what can be read or opened again: see [`crate::Bmc::release_idle`].
+    pub(crate) fn release_idle(&self) {
+        self.cache.remove(None);
         self.root().take();
-        self.transport.rest();
+        self.transport.release_idle();
     }
 
     pub(crate) fn root(&self) -> std::sync::MutexGuard<'_, Option<Resource>> {
         self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What comes before an act: what was read a moment ago if it calls for the act, else a read. That there is
-    /// nothing to do is believed on the wire only.
-    pub(crate) async fn before(
+    /// Reads a resource before a mutation. A cached resource is used only if `needs_change` holds for it; the
+    /// conclusion that there is nothing to do is always drawn from a read on the wire.
+    pub(crate) async fn read_for_update(
         &self,
         operation: Operation,
         path: &str,
-        calls: impl Fn(&Resource) -> bool,
+        needs_change: impl Fn(&Resource) -> bool,
     ) -> Result<Resource, RedfishError> {
-        match self.recent.get(path).filter(calls) {
+        match self.cache.get(path).filter(needs_change) {
             Some(resource) => Ok(resource),
             None => self.read(operation, path).await,
         }
     }
 
-    /// What was read a moment ago, else a read.
-    pub(crate) async fn lately(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
-        match self.recent.get(path) {
+    /// Returns the cached resource, or reads it.
+    pub(crate) async fn cached(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
+        match self.cache.get(path) {
             Some(resource) => Ok(resource),
             None => self.read(operation, path).await,
         }
     }
 
-    /// Reads a resource, patiently.
+    /// Reads a resource, with authentication and retries.
     pub(crate) async fn read(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
         self.read_with(operation, path, true).await
     }
 
-    /// Reads a resource that needs no credentials, and sends none.
+    /// Reads a resource without sending credentials, with retries.
     pub(crate) async fn read_open(&self, operation: Operation, path: &str) -> Result<Resource, RedfishError> {
         self.read_with(operation, path, false).await
     }
@@ -252,20 +252,20 @@ impl Core {
         &self,
         operation: Operation,
         path: &str,
-        proven: bool,
+        authenticated: bool,
     ) -> Result<Resource, RedfishError> {
         let call = Call::read(operation, path, self.options.read_timeout);
         let started = Instant::now();
         let mut attempt = 1;
         loop {
-            let sent = if proven {
+            let sent = if authenticated {
                 self.perform(&call, attempt).await
             } else {
                 self.transmit(&call, None, attempt).await
             };
-            let error = match sent.and_then(|answer| self.resource(operation, &answer)) {
+            let error = match sent.and_then(|response| self.resource(operation, &response)) {
                 Ok(resource) => {
-                    self.recent.remember(path, &resource);
+                    self.cache.insert(path, &resource);
                     return Ok(resource);
                 }
                 Err(error) => error,
@@ -273,7 +273,7 @@ impl Core {
             let backoff = self.jitter.delay(self.options.backoff_base, self.options.backoff_cap, attempt - 1);
             let wait = error.retry_after().unwrap_or_default().max(backoff);
             let spent = started.elapsed() + wait;
-            // A read that failed for a login is a login's failure, with its own rules.
+            // The login of this read may have failed instead; a failed login is not retried here.
             let own = error.operation == operation;
             if !own
                 || matches!(error.kind, ErrorKind::CircuitOpen(_))
@@ -288,81 +288,94 @@ impl Core {
                 path,
                 attempt,
                 code = error.code(),
-                "read repeated"
+                "read failed, retrying"
             );
             sleep(wait).await;
             attempt += 1;
         }
     }
 
-    /// One read without patience, whatever the status; for polling.
-    pub(crate) async fn read_once(&self, operation: Operation, path: &str) -> Result<Answer, RedfishError> {
+    /// Sends one read without retries and returns the response with any status; for polling.
+    pub(crate) async fn read_once(
+        &self,
+        operation: Operation,
+        path: &str,
+    ) -> Result<BmcResponse, RedfishError> {
         self.perform(&Call::read(operation, path, self.options.read_timeout), 1).await
     }
 
-    /// Understands an answer as a resource.
-    pub(crate) fn resource(&self, operation: Operation, answer: &Answer) -> Result<Resource, RedfishError> {
-        if !answer.status.is_success() {
-            return Err(self.refusal(operation, answer, &[]));
+    /// Parses a response as a resource.
+    pub(crate) fn resource(
+        &self,
+        operation: Operation,
+        response: &BmcResponse,
+    ) -> Result<Resource, RedfishError> {
+        if !response.status.is_success() {
+            return Err(self.refusal(operation, response, &[]));
         }
         let unusable = |detail: String, lasting| {
             let kind = ErrorKind::BadAnswer { detail, lasting };
-            Err(RedfishError::new(operation, kind).at(&answer.method, &answer.path))
+            Err(RedfishError::new(operation, kind).at(&response.method, &response.path))
         };
-        match json::object(&answer.body) {
+        match json::object(&response.body) {
             Ok(fields) if fields.contains_key("error") && !fields.contains_key("@odata.id") => {
-                let said = ErrorBody::from_fields(&fields).sentence(&self.secrets_of(answer, &[]));
-                unusable(format!("an error with status {}: {said}", answer.status.as_u16()), false)
+                let message = ErrorBody::from_fields(&fields).message_text(&self.secrets_of(response, &[]));
+                unusable(format!("an error with status {}: {message}", response.status.as_u16()), false)
             }
-            Ok(fields) => Ok(Resource::new(&answer.path, &answer.headers, fields)),
+            Ok(fields) => Ok(Resource::new(&response.path, &response.headers, fields)),
             Err(what) => unusable(format!("{what} instead of a resource"), what.contains("too many")),
         }
     }
 
-    /// The error an answer outside 2xx stands for. `secrets` are texts of the request that must not be shown.
-    pub(crate) fn refusal(&self, operation: Operation, answer: &Answer, secrets: &[&str]) -> RedfishError {
-        let secrets = self.secrets_of(answer, secrets);
-        let body = answer.error();
-        let mut kind = classify(answer.status, &body, answer.retry_after(), &secrets);
+    /// Returns the error for a response outside 2xx. `secrets` are texts of the request that must not be shown.
+    pub(crate) fn refusal(
+        &self,
+        operation: Operation,
+        response: &BmcResponse,
+        secrets: &[&str],
+    ) -> RedfishError {
+        let secrets = self.secrets_of(response, secrets);
+        let body = response.error();
+        let mut kind = classify(response.status, &body, response.retry_after(), &secrets);
         let profile = self.profile();
         let busy: Vec<&str> = profile.busy_ids.iter().map(String::as_str).collect();
         if body.has_key(&busy) {
             kind = ErrorKind::Busy {
-                status: answer.status.as_u16(),
+                status: response.status.as_u16(),
                 message_id: body.id(&secrets),
-                message: body.sentence(&secrets),
-                retry_after: answer.retry_after(),
+                message: body.message_text(&secrets),
+                retry_after: response.retry_after(),
             };
         }
-        if answer.status.is_redirection() {
-            kind = self.led_away(&answer.headers);
+        if response.status.is_redirection() {
+            kind = self.rejected_redirect(&response.headers);
         }
-        let mutated = answer.method != Method::GET;
+        let mutated = response.method != Method::GET;
         let unclear =
-            matches!(kind, ErrorKind::Server { .. }) || answer.status == StatusCode::REQUEST_TIMEOUT;
-        let mut error = RedfishError::new(operation, kind).at(&answer.method, &answer.path);
+            matches!(kind, ErrorKind::Server { .. }) || response.status == StatusCode::REQUEST_TIMEOUT;
+        let mut error = RedfishError::new(operation, kind).at(&response.method, &response.path);
         error.maybe_applied = mutated && unclear;
         error
     }
 
-    /// A redirect that is not followed: it leads to another host, or round in circles.
-    fn led_away(&self, headers: &HeaderMap) -> ErrorKind {
+    /// Describes a redirect that is not followed: it leads to another host, or in a loop.
+    fn rejected_redirect(&self, headers: &HeaderMap) -> ErrorKind {
         let location = headers.get(LOCATION).and_then(|location| location.to_str().ok()).unwrap_or_default();
         let to = match Url::parse(location).ok().filter(|url| !self.endpoint.is_origin_of(url)) {
             Some(url) => format!("another host ({})", json::clip(url.host_str().unwrap_or("?"), 100)),
-            None => "another page of its own".to_owned(),
+            None => "another page of this BMC".to_owned(),
         };
         let detail = format!("a redirect to {to}, which is not followed");
         ErrorKind::BadAnswer { detail, lasting: true }
     }
 
-    /// What must not be shown of an answer: the password, what the request proved itself with, and the texts given.
-    pub(crate) fn secrets_of<'a>(&'a self, answer: &'a Answer, given: &[&'a str]) -> Vec<&'a str> {
+    /// Texts that must not be shown from a response: the password, the credential of the request, and `given`.
+    pub(crate) fn secrets_of<'a>(&'a self, response: &'a BmcResponse, given: &[&'a str]) -> Vec<&'a str> {
         let mut secrets = given.to_vec();
         secrets.push(self.credentials.password.expose_secret());
-        match &answer.proof {
-            Some(Proof::Token(handle)) => secrets.push(handle.token.expose_secret()),
-            Some(Proof::Basic(value)) => {
+        match &response.auth {
+            Some(RequestAuth::Token(handle)) => secrets.push(handle.token.expose_secret()),
+            Some(RequestAuth::Basic(value)) => {
                 secrets.extend(value.to_str().iter().flat_map(|value| value.split(' ').nth(1)))
             }
             None => {}
@@ -370,28 +383,28 @@ impl Core {
         secrets
     }
 
-    /// Sends a call with credentials, once more with new ones after a 401 of a session token.
-    pub(crate) async fn perform(&self, call: &Call<'_>, attempt: u32) -> Result<Answer, RedfishError> {
-        let proof = self.proof().await?;
-        let answer = self.transmit(call, Some(&proof), attempt).await?;
-        if answer.status != StatusCode::UNAUTHORIZED || !self.proof_rejected(&proof).await {
-            return Ok(answer);
+    /// Sends a call with credentials; after a 401 for a session token, sends it once more with a new token.
+    pub(crate) async fn perform(&self, call: &Call<'_>, attempt: u32) -> Result<BmcResponse, RedfishError> {
+        let auth = self.request_auth().await?;
+        let response = self.transmit(call, Some(&auth), attempt).await?;
+        if response.status != StatusCode::UNAUTHORIZED || !self.auth_rejected(&auth).await {
+            return Ok(response);
         }
-        let renewed = self.proof().await?;
-        let answer = self.transmit(call, Some(&renewed), attempt).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && matches!(renewed, Proof::Basic(_)) {
-            self.proof_rejected(&renewed).await;
+        let renewed = self.request_auth().await?;
+        let response = self.transmit(call, Some(&renewed), attempt).await?;
+        if response.status == StatusCode::UNAUTHORIZED && matches!(renewed, RequestAuth::Basic(_)) {
+            self.auth_rejected(&renewed).await;
         }
-        if let Proof::Token(abandoned) = &proof
-            && let Err(error) = self.delete_session_as(abandoned, &renewed).await
+        if let RequestAuth::Token(rejected) = &auth
+            && let Err(error) = self.delete_session_as(rejected, &renewed).await
         {
-            // Some say 401 while the session lives on, and it counts against the BMC's limit.
-            tracing::debug!(path = abandoned.uri, code = error.code(), "session not deleted");
+            // Some BMCs return 401 while the session still exists; it would count against their session limit.
+            tracing::debug!(path = rejected.uri, code = error.code(), "session not deleted");
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// PATCHes a resource that was read before, under its ETag.
+    /// Sends a PATCH of a resource that was read before, with its ETag in `If-Match`.
     pub(crate) async fn patch(
         &self,
         operation: Operation,
@@ -399,37 +412,37 @@ impl Core {
         body: &Value,
         deadline: Duration,
         touches: Option<&str>,
-    ) -> Result<Answer, RedfishError> {
-        let mut ladder = Tags::new(self.profile().if_match, resource.etag.clone());
+    ) -> Result<BmcResponse, RedfishError> {
+        let mut fallback = IfMatchFallback::new(self.profile().if_match, resource.etag.clone());
         loop {
-            let tag = ladder.current();
+            let tag = fallback.current();
             let mut call = Call::mutation(operation, Method::PATCH, &resource.path, deadline).body(body);
             call.if_match = tag.as_deref();
             call.touches = touches;
-            let answer = self.perform(&call, 1).await?;
-            if !answer.is(&[412, 428]) {
-                if answer.status.is_success() && ladder.was_refused_until_star() {
-                    self.choice.learn(|learned| learned.etag_star = true);
+            let response = self.perform(&call, 1).await?;
+            if !response.is(&[412, 428]) {
+                if response.status.is_success() && fallback.was_refused_until_star() {
+                    self.active_profile.learn(|learned| learned.etag_star = true);
                 }
-                return Ok(answer);
+                return Ok(response);
             }
             let fresh = self.read(operation, &resource.path).await?;
-            if !ladder.advance(fresh.etag, answer.status) {
-                return Ok(answer);
+            if !fallback.advance(fresh.etag, response.status) {
+                return Ok(response);
             }
         }
     }
 
-    /// One request on the wire, with the few repetitions that are certain to be harmless.
+    /// Sends one request, and repeats it only where the first one certainly had no effect.
     pub(crate) async fn transmit(
         &self,
         call: &Call<'_>,
-        proof: Option<&Proof>,
+        auth: Option<&RequestAuth>,
         attempt: u32,
-    ) -> Result<Answer, RedfishError> {
+    ) -> Result<BmcResponse, RedfishError> {
         let fail = |kind| RedfishError::new(call.operation, kind).at(&call.method, call.path);
-        if let Some(resting) = self.limits.circuit_open_now() {
-            return Err(fail(ErrorKind::CircuitOpen(resting)));
+        if let Some(open) = self.limits.circuit_open_now() {
+            return Err(fail(ErrorKind::CircuitOpen(open)));
         }
         let _permit = self.limits.permit(call.mutates()).await.map_err(|_| fail(closed()))?;
         let mut path = call.path.to_owned();
@@ -439,13 +452,13 @@ impl Core {
                 return Err(fail(ErrorKind::Fenced));
             }
             let identity = !self.any_encoding.load(Ordering::Relaxed);
-            let request = self.request(call, &path, proof, identity).map_err(fail)?;
+            let request = self.request(call, &path, auth, identity).map_err(fail)?;
             if call.changes {
-                self.recent.forget(call.touches);
+                self.cache.remove(call.touches);
             }
             let started = Instant::now();
             let passed = self.limits.pass(self.transport.send(request, call.deadline)).await;
-            let sent = passed.map_err(|resting| fail(ErrorKind::CircuitOpen(resting)))?;
+            let sent = passed.map_err(|open| fail(ErrorKind::CircuitOpen(open)))?;
             let result = match &sent {
                 Ok(response) => ExchangeResult::Status(response.status.as_u16()),
                 Err(error) => ExchangeResult::Failed(error.kind),
@@ -454,9 +467,9 @@ impl Core {
             self.observer.exchange(Exchange { operation, method, path: &path, result, duration, attempt });
             let response = sent.map_err(|error| {
                 let maybe_applied = call.mutates() && error.maybe_sent;
-                let kind = match self.limits.resting() {
-                    // That was one failure too many: it makes no sense to try again before the rest is over.
-                    Some(resting) => ErrorKind::CircuitOpen(resting),
+                let kind = match self.limits.circuit_open() {
+                    // This failure opened the circuit: a retry cannot succeed before the open time has passed.
+                    Some(open) => ErrorKind::CircuitOpen(open),
                     None => from_transport(error),
                 };
                 RedfishError { maybe_applied, ..fail(kind) }
@@ -471,9 +484,9 @@ impl Core {
                 (path, hops) = (next, hops + 1);
                 continue;
             }
-            let (method, proof) = (call.method.clone(), proof.cloned());
+            let (method, auth) = (call.method.clone(), auth.cloned());
             let (status, headers, body) = (response.status, response.headers, response.body);
-            return Ok(Answer { status, headers, body, method, path, proof });
+            return Ok(BmcResponse { status, headers, body, method, path, auth });
         }
     }
 
@@ -481,7 +494,7 @@ impl Core {
         &self,
         call: &Call<'_>,
         path: &str,
-        proof: Option<&Proof>,
+        auth: Option<&RequestAuth>,
         identity: bool,
     ) -> Result<Request, ErrorKind> {
         let unusable =
@@ -490,20 +503,20 @@ impl Core {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(ODATA_VERSION, HeaderValue::from_static("4.0"));
         if identity {
-            // Compression turns ETags weak on some BMCs.
+            // With compression some BMCs send weak ETags.
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if let Some(tag) = call.if_match {
             headers.insert(IF_MATCH, HeaderValue::try_from(tag).map_err(|_| unusable("the ETag"))?);
         }
-        match proof {
-            Some(Proof::Token(handle)) => {
+        match auth {
+            Some(RequestAuth::Token(handle)) => {
                 let token = handle.token.expose_secret();
                 let mut value = HeaderValue::try_from(token).map_err(|_| unusable("the session token"))?;
                 value.set_sensitive(true);
                 headers.insert(X_AUTH_TOKEN, value);
             }
-            Some(Proof::Basic(value)) => {
+            Some(RequestAuth::Basic(value)) => {
                 headers.insert(AUTHORIZATION, value.clone());
             }
             None => {}
@@ -515,7 +528,7 @@ impl Core {
         Ok(Request { method: call.method.clone(), path: path.to_owned(), headers, body })
     }
 
-    /// Where an answer sends a request on: only within this origin, and only without changing its meaning.
+    /// Returns the path a redirect leads to, if it is on this origin and keeps method and body.
     fn redirect(
         &self,
         call: &Call<'_>,
@@ -535,6 +548,6 @@ impl Core {
 }
 
 fn closed() -> ErrorKind {
-    // The semaphores live as long as the core and are never closed; the type still asks for an answer.
+    // The semaphores live as long as the core and are never closed; the type still requires an error.
     ErrorKind::Config { detail: "the client was shut down".to_owned() }
 }

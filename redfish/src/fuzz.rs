@@ -1,8 +1,8 @@
-//! Entry points for fuzzing the readers of foreign JSON; the targets in `fuzz/` hand bytes over and nothing else.
+//! Entry points for fuzzing the parsers of a BMC's JSON; the targets in `fuzz/` only pass bytes.
 //!
 //! ```text
-//!   error_body   bytes -> what is shown of a refusal            bounded, without secrets and control characters
-//!   task_body    bytes -> what a poll of a task says             never panics, shows no secret
+//!   error_body   bytes -> text of a refusal                      bounded, without secrets and control characters
+//!   task_body    bytes -> result of a poll of a task             never panics, shows no secret
 //!   resource     bytes -> slots, boot, links                     links are paths on this BMC, empty is not inserted
 //!   walk         {path: document} -> a whole discovery           ends, in a bounded number of requests, all to paths
 //! ```
@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::Value;
 
-use crate::bmc::{Bmc, Options};
+use crate::bmc::{Bmc, ClientOptions};
 use crate::boot::BootOverride;
 use crate::discovery::SystemSelector;
 use crate::error::classify;
@@ -25,20 +25,20 @@ use crate::json::{self, Resource};
 use crate::media::Slot;
 use crate::message::ErrorBody;
 use crate::profile::Profile;
-use crate::session::Credentials;
+use crate::session::BmcCredentials;
 use crate::transport::{Request, Response, Transport, TransportError};
 
 const SECRET: &str = "correct horse battery staple";
-/// What a discovery may need at most: pages and members of a few collections, each with its bounds.
-const MOST_REQUESTS: usize = 600;
+/// Maximum number of requests of a discovery: pages and members of a few collections, each bounded.
+const MAX_REQUESTS: usize = 600;
 
-/// Reads bytes as the body of a refusal: the text shown is bounded and holds no secret.
+/// Parses bytes as the body of a refusal: the shown text is bounded and contains no secret.
 ///
 /// # Panics
 ///
 /// When that does not hold.
 pub fn error_body(body: &[u8]) {
-    error_body_by(body, |parsed| parsed.sentence(&[SECRET]));
+    error_body_by(body, |parsed| parsed.message_text(&[SECRET]));
 }
 
 fn error_body_by(body: &[u8], shown: impl Fn(&ErrorBody) -> String) {
@@ -52,20 +52,23 @@ fn error_body_by(body: &[u8], shown: impl Fn(&ErrorBody) -> String) {
     }
 }
 
-/// Reads bytes as what a task says of itself: whatever it is, the text shown is bounded and holds no secret.
+/// Parses bytes as the body of a task: the shown text is bounded and contains no secret.
 ///
 /// # Panics
 ///
 /// When that does not hold.
 pub fn task_body(body: &[u8]) {
-    let bmc = client(Arc::new(World::default()));
+    let bmc = client(Arc::new(FakeBmc::default()));
     for status in [200, 202, 204, 404, 500] {
-        let said = bmc.core.task_says(StatusCode::from_u16(status).unwrap_or_default(), body);
-        assert!(said.len() <= 8192 && !said.contains(SECRET) && !said.contains(char::is_control), "{said}");
+        let shown = bmc.core.describe_poll(StatusCode::from_u16(status).unwrap_or_default(), body);
+        assert!(
+            shown.len() <= 8192 && !shown.contains(SECRET) && !shown.contains(char::is_control),
+            "{shown}"
+        );
     }
 }
 
-/// Reads bytes as a resource: views never panic, and links are paths on this BMC.
+/// Parses bytes as a resource: nothing panics, and links are paths on this BMC.
 ///
 /// # Panics
 ///
@@ -91,8 +94,8 @@ pub fn resource(body: &[u8]) {
     }
 }
 
-/// Reads bytes as a BMC, a JSON object of documents by path, and discovers it: that ends after a bounded number
-/// of requests, and none goes anywhere but to a path.
+/// Parses bytes as a BMC, a JSON object of documents by path, and discovers it: the discovery ends after a bounded
+/// number of requests, and each request goes to a path.
 ///
 /// # Panics
 ///
@@ -106,42 +109,43 @@ pub fn walk(data: &[u8]) {
 fn walk_by(data: &[u8], discover: impl AsyncFn(&Bmc)) {
     let Ok(documents) = json::object(data) else { return };
     let bodies = documents.into_iter().map(|(path, document)| match document {
-        // A string is a body as it stands, for what is not JSON.
+        // A string is used as the whole body, for bodies that are not JSON.
         Value::String(text) => (path, Bytes::from(text)),
         document => (path, Bytes::from(document.to_string())),
     });
-    let world = Arc::new(World { bodies: bodies.collect(), ..World::default() });
-    let bmc = client(Arc::clone(&world));
+    let fake = Arc::new(FakeBmc { bodies: bodies.collect(), ..FakeBmc::default() });
+    let bmc = client(Arc::clone(&fake));
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_time().build() else { return };
     runtime.block_on(discover(&bmc));
-    let asked = world.asked.load(Ordering::Relaxed);
-    assert!(asked <= MOST_REQUESTS, "{asked} requests");
-    let strange = world.strange.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    assert_eq!(strange, None);
+    let requests = fake.requests.load(Ordering::Relaxed);
+    assert!(requests <= MAX_REQUESTS, "{requests} requests");
+    let unexpected = fake.unexpected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    assert_eq!(unexpected, None);
 }
 
-/// A BMC made of documents.
+/// A BMC that serves documents by path.
 #[derive(Default)]
-struct World {
+struct FakeBmc {
     bodies: BTreeMap<String, Bytes>,
-    asked: AtomicUsize,
+    requests: AtomicUsize,
     /// A request that should not have been sent.
-    strange: Mutex<Option<String>>,
+    unexpected: Mutex<Option<String>>,
 }
 
 #[async_trait]
-impl Transport for World {
+impl Transport for FakeBmc {
     async fn send(&self, request: Request, _: Duration) -> Result<Response, TransportError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let Request { method, path, body: sent, .. } = request;
         let clean = path.starts_with('/') && !path.starts_with("//") && path.is_ascii();
-        // By what is sent: where sessions are is the BMC's to say.
+        // Recognised by the body, because the BMC chooses the path of the sessions.
         let login = method == Method::POST
             && sent.is_some_and(|body| {
                 serde_json::from_slice::<Value>(&body).is_ok_and(|sent| sent.get("UserName").is_some())
             });
         if !clean || !(method == Method::GET || login) {
-            *self.strange.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!("{method} {path}"));
+            *self.unexpected.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(format!("{method} {path}"));
         }
         let body = self.bodies.get(&path).cloned();
         let status = match body {
@@ -156,13 +160,13 @@ impl Transport for World {
 
 const TOKEN: http::HeaderName = http::HeaderName::from_static("x-auth-token");
 
-fn client(world: Arc<World>) -> Bmc {
-    // Nothing is waited for: what fails once fails.
-    let options = Options { read_attempts: 1, jitter_seed: Some(1), ..Options::default() };
-    #[expect(clippy::expect_used, reason = "a literal that is an endpoint")]
+fn client(fake: Arc<FakeBmc>) -> Bmc {
+    // No retries, so that nothing waits.
+    let options = ClientOptions { read_attempts: 1, jitter_seed: Some(1), ..ClientOptions::default() };
+    #[expect(clippy::expect_used, reason = "the literal is a valid endpoint")]
     let endpoint = "https://bmc.example".parse().expect("an endpoint");
-    let credentials = Credentials::new("admin", SECRET.to_owned());
-    Bmc::builder(endpoint, credentials, world, Profile::generic()).options(options).detecting().build()
+    let credentials = BmcCredentials::new("admin", SECRET.to_owned());
+    Bmc::builder(endpoint, credentials, fake, Profile::generic()).options(options).detecting().build()
 }
 
 #[cfg(test)]
@@ -178,7 +182,7 @@ mod tests {
     use crate::json::{clip, path_of};
     use crate::message::redact;
 
-    /// JSON out of the names the readers look for, in places where they do not expect them.
+    /// JSON of the names the parsers look for, in unexpected places.
     fn document() -> impl Strategy<Value = Value> {
         let name = prop::sample::select(vec![
             "@odata.id",
@@ -255,7 +259,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_bytes_and_any_document_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200), json in document()) {
+        fn any_bytes_and_any_document_are_parsed_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), json in document()) {
             for body in [bytes, json.to_string().into_bytes()] {
                 error_body(&body);
                 task_body(&body);
@@ -264,28 +268,28 @@ mod tests {
         }
 
         #[test]
-        fn any_bmc_is_walked_to_an_end(
+        fn the_discovery_of_any_bmc_ends(
             root in document(), system in document(), manager in document(), others in prop::collection::vec(document(), 0..4),
         ) {
-            let mut world = Map::new();
+            let mut documents = Map::new();
             let (systems, managers) = ("/redfish/v1/Systems", "/redfish/v1/Managers/1");
             let mut root = with(root, json!({ "Systems": { "@odata.id": systems } }));
             if let Some(root) = root.as_object_mut() {
                 root.entry("Vendor").or_insert("Supermicro".into());
             }
-            world.insert("/redfish/v1/".to_owned(), root);
-            world.insert(systems.to_owned(), json!({ "Members": [{ "@odata.id": "/redfish/v1/a" }, { "@odata.id": "/redfish/v1/b" }] }));
+            documents.insert("/redfish/v1/".to_owned(), root);
+            documents.insert(systems.to_owned(), json!({ "Members": [{ "@odata.id": "/redfish/v1/a" }, { "@odata.id": "/redfish/v1/b" }] }));
             let managed = json!({ "Links": { "ManagedBy": [{ "@odata.id": managers }] } });
-            world.insert("/redfish/v1/a".to_owned(), with(system, managed));
-            world.insert(managers.to_owned(), with(manager, json!({ "VirtualMedia": { "@odata.id": "/redfish/v1/c" } })));
+            documents.insert("/redfish/v1/a".to_owned(), with(system, managed));
+            documents.insert(managers.to_owned(), with(manager, json!({ "VirtualMedia": { "@odata.id": "/redfish/v1/c" } })));
             for (at, other) in others.into_iter().enumerate() {
-                world.insert(["/redfish/v1/b", "/redfish/v1/c", "/redfish/v1/d", "/redfish/v1/c/CfgCD"][at].to_owned(), other);
+                documents.insert(["/redfish/v1/b", "/redfish/v1/c", "/redfish/v1/d", "/redfish/v1/c/CfgCD"][at].to_owned(), other);
             }
-            walk(Value::Object(world).to_string().as_bytes());
+            walk(Value::Object(documents).to_string().as_bytes());
         }
 
         #[test]
-        fn a_link_is_a_clean_path_or_nothing(link in ".{0,60}", path in "[/a-z.?#%: ]{0,30}") {
+        fn a_link_is_a_clean_path_or_none(link in ".{0,60}", path in "[/a-z.?#%: ]{0,30}") {
             for link in [link, path.clone(), format!("https://host{path}")] {
                 if let Some(path) = path_of(&link) {
                     prop_assert!(path.starts_with('/') && !path.starts_with("//"), "{path}");
@@ -301,7 +305,7 @@ mod tests {
         }
 
         #[test]
-        fn a_secret_is_redacted_wherever_it_stands(before in ".{0,600}", after in ".{0,20}") {
+        fn a_secret_is_redacted_at_any_position(before in ".{0,600}", after in ".{0,20}") {
             let shown = redact(&format!("{before}hunter2-canary{after}"), &["hunter2-canary"]);
             prop_assert!(!shown.contains("hunter2-"), "{shown}");
         }
@@ -310,7 +314,7 @@ mod tests {
     type Oracle = fn(&[u8]);
 
     #[test]
-    fn every_seed_holds() {
+    fn every_seed_of_the_corpus_passes() {
         let oracles: [(&str, Oracle); 4] = [
             ("redfish_error", error_body),
             ("redfish_task", task_body),
@@ -322,7 +326,7 @@ mod tests {
             let mut seeds = 0;
             for file in std::fs::read_dir(directory).unwrap() {
                 let seed = std::fs::read(file.unwrap().path()).unwrap();
-                // Every reader has to get over what was meant for another one.
+                // Every parser must also accept the seeds of the others.
                 oracles.iter().for_each(|(_, oracle)| oracle(&seed));
                 oracle(&seed);
                 seeds += 1;
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_to_be_read_is_refused_at_once() {
+    fn oversized_documents_are_refused_at_once() {
         let deep = "[".repeat(60_000);
         let long = format!("{{\"Image\":\"{}\",\"Id\":\"{}\"}}", "a".repeat(1 << 20), "b".repeat(1 << 20));
         let flat = format!("{{\"Members\":[{}0]}}", "0,".repeat(70_000));
@@ -344,20 +348,20 @@ mod tests {
         }
     }
 
-    /// An oracle that nothing can offend proves nothing.
+    /// The checks fail for a wrong parser and for an endless discovery.
     #[test]
-    fn a_reader_that_shows_secrets_and_a_walker_without_memory_are_noticed() {
-        let said = b"{\"error\":{\"message\":\"no, correct horse battery staple\"}}";
-        error_body(said);
-        let tells_all = || error_body_by(said, |parsed| parsed.sentence(&[]));
-        assert!(catch_unwind(tells_all).is_err());
+    fn the_checks_detect_a_shown_secret_and_an_endless_discovery() {
+        let body = b"{\"error\":{\"message\":\"no, correct horse battery staple\"}}";
+        error_body(body);
+        let unredacted = || error_body_by(body, |parsed| parsed.message_text(&[]));
+        assert!(catch_unwind(unredacted).is_err());
 
-        let circle = json!({ "/redfish/v1/": { "Systems": { "@odata.id": "/redfish/v1/Systems" } },
+        let cycle = json!({ "/redfish/v1/": { "Systems": { "@odata.id": "/redfish/v1/Systems" } },
             "/redfish/v1/Systems": { "Members@odata.nextLink": "/redfish/v1/Systems" } });
-        let circle = circle.to_string().into_bytes();
-        walk(&circle);
-        let forgetful = || {
-            walk_by(&circle, async |bmc| {
+        let cycle = cycle.to_string().into_bytes();
+        walk(&cycle);
+        let endless = || {
+            walk_by(&cycle, async |bmc| {
                 let mut next = Some("/redfish/v1/Systems".to_owned());
                 for _ in 0..1000 {
                     let Some(path) = next.take() else { break };
@@ -367,6 +371,6 @@ mod tests {
                 }
             });
         };
-        assert!(catch_unwind(forgetful).is_err());
+        assert!(catch_unwind(endless).is_err());
     }
 }

@@ -1,13 +1,13 @@
-//! Signs that a host was restarted, as far as a BMC shows them.
+//! State of the host from which a restart can be detected.
 //!
 //! ```text
-//!   PowerState      On -> Off -> On     a cold restart; a warm one keeps On
-//!   LastResetTime   t1 -> t2            either, where the BMC has the property
-//!   BootProgress    LastState, and where it has it LastStateTime
+//!   PowerState      On -> Off -> On     cold restart; a warm restart keeps On
+//!   LastResetTime   t1 -> t2            cold or warm restart, where the BMC has the property
+//!   BootProgress    LastState, and LastStateTime where the BMC has it
 //! ```
 //!
-//! One read of the system; a property that is missing is absent, not an error. The times are the BMC's own and only good
-//! for being compared with each other. Specification: DSP0268 ComputerSystem.
+//! One read of the system; a missing property is `None`, not an error. The times are those of the BMC's clock and are
+//! compared only with each other. Specification: DSP0268 ComputerSystem.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::error::{Operation, RedfishError};
 use crate::json::{self, Resource};
 use crate::power::PowerState;
 
-/// What a system shows of its life.
+/// Power state, last reset and boot progress of a system.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct HostStatus {
     /// `PowerState`.
@@ -44,7 +44,11 @@ impl HostStatus {
 }
 
 impl Bmc {
-    /// Reads what the system shows of its life.
+    /// Reads the host status.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot be read.
     pub async fn host_status(&self, system: &SystemInfo) -> Result<HostStatus, RedfishError> {
         Ok(HostStatus::of(&self.core.read(Operation::PowerState, &system.uri).await?))
     }
@@ -54,17 +58,17 @@ impl Bmc {
 mod tests {
     use super::*;
 
-    fn signs(body: &str) -> HostStatus {
+    fn status(body: &str) -> HostStatus {
         let fields = json::object(body.as_bytes()).unwrap();
         HostStatus::of(&Resource::new("/redfish/v1/Systems/1", &http::HeaderMap::new(), fields))
     }
 
     #[test]
-    fn what_a_bmc_does_not_show_is_absent() {
-        let none = signs(r#"{"BootProgress": null, "LastResetTime": ""}"#);
+    fn a_property_the_bmc_does_not_show_is_none() {
+        let none = status(r#"{"BootProgress": null, "LastResetTime": ""}"#);
         assert_eq!(none.power, PowerState::Unknown);
         assert_eq!((none.last_reset, none.boot_state, none.boot_state_at), (None, None, None));
-        let all = signs(
+        let all = status(
             r#"{"PowerState": "On", "LastResetTime": "2026-11-20T08:00:00Z",
                 "BootProgress": {"LastState": "OSRunning", "LastStateTime": "2026-11-20T08:03:00Z"}}"#,
         );

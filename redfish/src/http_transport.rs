@@ -1,13 +1,13 @@
-//! The transport on real sockets: HTTP/1.1 over TCP or TLS.
+//! The transport over sockets: HTTP/1.1 over TCP or TLS.
 //!
 //! ```text
 //!   connect (10 s) -> TLS (pin | CA | any) -> request -> status + headers -> body, counted up to 4 MiB
 //!   `------------------------------- one deadline --------------------------------------------'
 //! ```
 //!
-//! No proxy, no redirect, no compression, no HTTP/2. One idle connection is kept for a few seconds only: BMCs
-//! drop idle connections, and a request that meets such a drop has an unknown fate. A transport that rests holds neither
-//! connection nor TLS configuration: both come back with the next request.
+//! No proxy, no redirect, no compression, no HTTP/2. One idle connection is kept for a few seconds only: BMCs drop
+//! idle connections, and the outcome of a request on a dropped connection is unknown. After `release_idle` the
+//! transport holds neither connection nor TLS configuration; the next request creates both.
 
 use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use http::{HeaderMap, Method};
 use tokio::time::timeout;
 
 use crate::endpoint::Endpoint;
-use crate::tls::{Fingerprint, PinMismatch, Seen, TlsMode, client_config};
+use crate::tls::{Fingerprint, PeerCertificate, PinMismatch, TlsVerification, client_config};
 use crate::transport::{MAX_BODY, Request, Response, Transport, TransportError, TransportErrorKind};
 
 /// Times of the transport that do not depend on the request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HttpOptions {
-    /// How long TCP and TLS may take to be established.
+    /// Time limit for the TCP connection and the TLS handshake.
     pub connect_timeout: Duration,
     /// How long an idle connection is kept for the next request.
     pub idle_timeout: Duration,
@@ -41,19 +41,27 @@ impl Default for HttpOptions {
 #[derive(Clone, Debug)]
 pub struct HttpTransport {
     base: String,
-    tls: TlsMode,
+    tls: TlsVerification,
     options: HttpOptions,
-    /// None while it rests.
+    /// `None` before the first request and after `release_idle`.
     client: Arc<Mutex<Option<reqwest::Client>>>,
-    seen: Seen,
+    peer: PeerCertificate,
 }
 
 impl HttpTransport {
-    /// Prepares a transport; nothing is sent. `tls` is not looked at when the endpoint is plain HTTP.
-    pub fn new(endpoint: &Endpoint, tls: &TlsMode, options: HttpOptions) -> Result<Self, TransportError> {
+    /// Creates a transport; nothing is sent. `tls` is not used when the endpoint is plain HTTP.
+    ///
+    /// # Errors
+    ///
+    /// When the TLS settings are not usable.
+    pub fn new(
+        endpoint: &Endpoint,
+        tls: &TlsVerification,
+        options: HttpOptions,
+    ) -> Result<Self, TransportError> {
         let base = endpoint.to_string();
-        let (client, seen) = (Arc::default(), Seen::default());
-        let transport = HttpTransport { base, tls: tls.clone(), options, client, seen };
+        let (client, peer) = (Arc::default(), PeerCertificate::default());
+        let transport = HttpTransport { base, tls: tls.clone(), options, client, peer };
         transport.client()?;
         Ok(transport)
     }
@@ -64,7 +72,7 @@ impl HttpTransport {
             return Ok(client.clone());
         }
         let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(client_config(&self.tls, self.seen.clone())?)
+            .tls_backend_preconfigured(client_config(&self.tls, self.peer.clone())?)
             .no_proxy()
             .http1_only()
             .redirect(reqwest::redirect::Policy::none())
@@ -81,9 +89,9 @@ impl HttpTransport {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fingerprint of the certificate seen at the newest handshake, also when it was refused.
+    /// The fingerprint of the certificate in the latest handshake, also when it was refused.
     pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
-        self.seen.get()
+        self.peer.get()
     }
 
     async fn exchange(&self, request: Request) -> Result<Response, TransportError> {
@@ -94,7 +102,7 @@ impl HttpTransport {
         }
         let mut response = builder.send().await.map_err(|error| failure(&error))?;
         let too_large = || {
-            let detail = format!("the answer has more than {MAX_BODY} bytes");
+            let detail = format!("the response has more than {MAX_BODY} bytes");
             TransportError::maybe_sent(TransportErrorKind::BodyTooLarge, detail)
         };
         if response.content_length().is_some_and(|length| length > MAX_BODY as u64) {
@@ -118,23 +126,27 @@ impl Transport for HttpTransport {
         match timeout(deadline, self.exchange(request)).await {
             Ok(result) => result,
             Err(_) => {
-                let detail = format!("no complete answer within {} s", deadline.as_secs_f32());
+                let detail = format!("no complete response within {} s", deadline.as_secs_f32());
                 Err(TransportError::maybe_sent(TransportErrorKind::Timeout, detail))
             }
         }
     }
 
-    fn rest(&self) {
+    fn release_idle(&self) {
         self.kept().take();
     }
 }
 
-/// Reads the fingerprint of a BMC's certificate without sending any credentials, for the first pin.
+/// Reads the fingerprint of a BMC's certificate without sending credentials, for the first pin.
+///
+/// # Errors
+///
+/// When the TLS handshake fails before the certificate is received, or when the BMC responds without TLS.
 pub async fn read_fingerprint(
     endpoint: &Endpoint,
     deadline: Duration,
 ) -> Result<Fingerprint, TransportError> {
-    let transport = HttpTransport::new(endpoint, &TlsMode::Insecure, HttpOptions::default())?;
+    let transport = HttpTransport::new(endpoint, &TlsVerification::Insecure, HttpOptions::default())?;
     let path = crate::discovery::SERVICE_ROOT.to_owned();
     let request = Request { method: Method::GET, path, headers: HeaderMap::new(), body: None };
     let sent = transport.send(request, deadline).await;
@@ -142,13 +154,13 @@ pub async fn read_fingerprint(
         (Some(fingerprint), _) => Ok(fingerprint),
         (None, Err(error)) => Err(error),
         (None, Ok(_)) => {
-            let detail = "the BMC answers without TLS, there is no certificate to pin";
+            let detail = "the BMC responds without TLS, there is no certificate to pin";
             Err(TransportError::not_sent(TransportErrorKind::Config, detail))
         }
     }
 }
 
-/// What a failure of the HTTP library means; the detail never holds the URL.
+/// Converts a failure of the HTTP library; the detail never contains the URL.
 fn failure(error: &reqwest::Error) -> TransportError {
     let detail = causes(error);
     if error.is_builder() {
@@ -169,7 +181,7 @@ fn failure(error: &reqwest::Error) -> TransportError {
     TransportError::maybe_sent(TransportErrorKind::Lost, detail)
 }
 
-/// Whether a TLS failure stands somewhere in the chain of causes, which one, and what is known of it.
+/// The TLS failure in the chain of causes, with its detail; `None` when there is none.
 fn tls_problem(error: &reqwest::Error) -> Option<(TransportErrorKind, Option<String>)> {
     use rustls::{AlertDescription, CertificateError, Error};
     let tls = find_cause::<Error>(error)?;
@@ -192,14 +204,14 @@ fn tls_problem(error: &reqwest::Error) -> Option<(TransportErrorKind, Option<Str
     })
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 fn connect_problem(error: &reqwest::Error) -> TransportErrorKind {
     if find_cause::<std::io::Error>(error)
         .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
     {
         return TransportErrorKind::Refused;
     }
-    // The resolver's failure is a plain I/O error; only the connector's own words tell it from others.
+    // A failure of the resolver is a plain I/O error; only the text of the connector distinguishes it.
     let mut cause = error.source();
     for _ in 0..MAX_CAUSES {
         let Some(current) = cause else { break };
@@ -211,10 +223,10 @@ fn connect_problem(error: &reqwest::Error) -> TransportErrorKind {
     TransportErrorKind::Connect
 }
 
-/// More causes than this are not looked at.
+/// Maximum number of causes that are searched.
 const MAX_CAUSES: usize = 16;
 
-/// The first cause of that type, also one inside an I/O error.
+/// The first cause of this type, also inside an I/O error.
 fn find_cause<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> {
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();
     for _ in 0..MAX_CAUSES {
@@ -222,14 +234,14 @@ fn find_cause<T: StdError + 'static>(error: &reqwest::Error) -> Option<&T> {
         if let Some(found) = current.downcast_ref::<T>() {
             return Some(found);
         }
-        // What an I/O error wraps is not its source but its inside, and it may wrap another one.
+        // `source` of an I/O error skips the error it wraps, so that one is taken with `get_ref`.
         let inside = current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         cause = inside.map(|inside| inside as &(dyn StdError + 'static)).or_else(|| current.source());
     }
     None
 }
 
-/// The causes of a library error in one bounded line, without its own first line (which would repeat the URL).
+/// The causes of a library error in one bounded line, without its first line, which contains the URL.
 fn causes(error: &dyn StdError) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! What is worth knowing of a BMC before it is worked with: its update service and firmware, the account, its limits.
-//! Reads only, each of them optional: a BMC that does not show a thing is a BMC of which that thing is not known.
+//! Inventory of a BMC: update service, firmware, the account in use and its limits.
+//! Every read is optional: what a BMC does not show is `None`.
 //!
 //! Specification: DSP0268 UpdateService, SoftwareInventory, AccountService, ManagerAccount, SessionService.
 
@@ -12,19 +12,19 @@ use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::json::{self, Resource};
 
 const OPERATION: Operation = Operation::Inventory;
-/// So many pieces of firmware are read one by one.
+/// Maximum number of firmware entries that are read.
 const MAX_FIRMWARE: usize = 16;
-/// So many accounts are looked through for our own.
+/// Maximum number of accounts searched for the account in use.
 const MAX_ACCOUNTS: usize = 16;
 
 /// The update service.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UpdateService {
-    /// Its path.
+    /// Path of the service.
     pub uri: String,
     /// `ServiceEnabled`.
     pub enabled: Option<bool>,
-    /// Whether firmware can be pulled by `SimpleUpdate`.
+    /// Whether the BMC offers `SimpleUpdate`.
     pub simple_update: bool,
     /// Protocols `SimpleUpdate` lists.
     pub protocols: Vec<String>,
@@ -34,13 +34,13 @@ pub struct UpdateService {
     pub push: Option<String>,
     /// `MaxImageSizeBytes`.
     pub max_image_bytes: Option<u64>,
-    /// How many pieces of firmware the inventory lists.
+    /// Number of entries in the firmware inventory.
     pub firmware_count: usize,
-    /// The first of them.
+    /// The first entries of the firmware inventory.
     pub firmware: Vec<Firmware>,
 }
 
-/// A piece of firmware.
+/// One entry of the firmware inventory.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Firmware {
     /// `Id`.
@@ -71,7 +71,11 @@ pub struct Account {
 }
 
 impl Bmc {
-    /// The update service and the first pieces of firmware; `None` when there is none.
+    /// Reads the update service and the first entries of the firmware inventory; `None` when the BMC has no update service.
+    ///
+    /// # Errors
+    ///
+    /// When the BMC does not respond or rejects the credentials.
     pub async fn update_service(&self) -> Result<Option<UpdateService>, RedfishError> {
         let Some(service) = self.of_root("UpdateService").await? else { return Ok(None) };
         let fields = &service.fields;
@@ -104,7 +108,11 @@ impl Bmc {
         Ok(Some(found))
     }
 
-    /// What the BMC tells of the account in use; `None` when it tells nothing.
+    /// Reads the account in use; `None` when the BMC shows nothing about it.
+    ///
+    /// # Errors
+    ///
+    /// When the BMC does not respond or rejects the credentials.
     pub async fn account(&self) -> Result<Option<Account>, RedfishError> {
         let session_timeout = match self.of_root("SessionService").await? {
             Some(service) => service.fields.get("SessionTimeout").and_then(Value::as_u64),
@@ -139,7 +147,7 @@ impl Bmc {
         }
     }
 
-    /// Reads what may be missing, broken or not for this account.
+    /// Reads a resource that may be missing, invalid or forbidden for this account; `None` then.
     async fn optional(&self, path: &str) -> Result<Option<Resource>, RedfishError> {
         match self.core.read(OPERATION, path).await {
             Ok(resource) => Ok(Some(resource)),

@@ -1,4 +1,4 @@
-//! Tolerant, bounded reading of JSON that a BMC wrote.
+//! Tolerant, bounded parsing of the JSON of a BMC.
 //!
 //! ```text
 //!   body -> (BOM?) -> fewer than 65,536 values, depth under 128 -> JSON object -> Resource
@@ -7,8 +7,8 @@
 //!                                                                   link()  {"@odata.id": "/path"}, checked
 //! ```
 //!
-//! A missing or wrongly typed field is absent and never an error: real BMCs break their schemas all the time.
-//! A link is a path on the same BMC or nothing; host names inside links are not followed anywhere.
+//! A missing or wrongly typed field is `None` and never an error: real BMCs often violate their schemas.
+//! A link is a path on the same BMC or `None`; host names in links are ignored.
 //! Specification: DSP0266 clauses 7.5 (data model) and 9 (JSON payloads).
 
 use std::borrow::Cow;
@@ -17,16 +17,16 @@ use http::HeaderMap;
 use serde_json::{Map, Value};
 use url::Url;
 
-/// More values than this in one document are refused before anything is built from it.
+/// Maximum number of values in one document; a larger document is refused before it is parsed.
 const MAX_VALUES: usize = 65_536;
-/// Lists are read up to this many entries.
+/// Maximum number of entries read from a list.
 pub(crate) const MAX_ENTRIES: usize = 64;
-/// Text fields are kept up to this many bytes.
+/// Maximum number of bytes kept of a text.
 pub(crate) const MAX_TEXT: usize = 512;
-/// Longer paths are not followed.
+/// Maximum length of a path; longer ones are not followed.
 const MAX_PATH: usize = 1024;
 
-/// One resource as the BMC sent it.
+/// One resource, as the BMC sent it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resource {
     /// The path it was read from.
@@ -51,7 +51,7 @@ impl Resource {
     }
 }
 
-/// Parses a body into the members of one JSON object; the error says what it is instead.
+/// Parses a body into the members of one JSON object; the error names what the body is instead.
 pub(crate) fn object(body: &[u8]) -> Result<Map<String, Value>, &'static str> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     if body.iter().all(u8::is_ascii_whitespace) {
@@ -69,7 +69,7 @@ pub(crate) fn object(body: &[u8]) -> Result<Map<String, Value>, &'static str> {
     }
 }
 
-/// A string member, trimmed and clipped; numbers and booleans where a string is due are printed.
+/// A string member, trimmed and clipped; numbers and booleans are converted to text.
 pub(crate) fn text(fields: &Map<String, Value>, name: &str) -> Option<String> {
     plain(fields.get(name)?)
 }
@@ -83,12 +83,12 @@ fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// A string member that says something.
+/// A string member that is not empty.
 pub(crate) fn word(fields: &Map<String, Value>, name: &str) -> Option<String> {
     text(fields, name).filter(|text| !text.is_empty())
 }
 
-/// A boolean member, also when it was written as a string.
+/// A boolean member, also in the form of a string.
 pub(crate) fn flag(fields: &Map<String, Value>, name: &str) -> Option<bool> {
     match fields.get(name)? {
         Value::Bool(flag) => Some(*flag),
@@ -133,7 +133,7 @@ pub(crate) fn action<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&
     member(member(fields, "Actions")?, name)
 }
 
-/// The target of a vendor's own action, found by the end of its name where vendors put them:
+/// The target of an OEM action, found by the suffix of its name in the places where BMCs have OEM actions:
 /// `Actions`, `Actions.Oem`, `Actions.Oem.<vendor>`, `Oem.<vendor>.Actions`.
 pub(crate) fn oem_action(fields: &Map<String, Value>, name: &str) -> Option<String> {
     fn target(actions: &Map<String, Value>, name: &str) -> Option<String> {
@@ -156,8 +156,8 @@ pub(crate) fn oem_action(fields: &Map<String, Value>, name: &str) -> Option<Stri
         .find_map(|actions| target(actions, name))
 }
 
-/// The path in a link, a `Location` or a `target`: absolute URLs are reduced to their path, because only this
-/// BMC is ever spoken to; what is not a plain path is no link.
+/// The path in a link, a `Location` or a `target`. An absolute URL is reduced to its path, because requests go only
+/// to this BMC; `None` for a text that is not a plain path.
 pub(crate) fn path_of(link: &str) -> Option<String> {
     let link = link.trim();
     if link.len() > MAX_PATH {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_would_blow_up_in_memory_are_refused() {
+    fn documents_with_too_many_values_are_refused() {
         assert_eq!(object("[".repeat(100_000).as_bytes()), Err("a document with too many values"));
         assert!(object("[".repeat(1_000).as_bytes()).is_err());
         let flat = format!("{{\"a\":[{}0]}}", "0,".repeat(70_000));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_read_as_far_as_they_make_sense() {
+    fn wrong_types_are_converted_or_none() {
         let fields = fields(json!({
             "n": 7, "s": "  x ", "b": "True", "o": {}, "null": null, "one": "CD", "mixed": ["a", 1, null, {}]
         }));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_paths_on_this_bmc_or_nothing() {
+    fn links_are_paths_on_this_bmc_or_none() {
         for (link, path) in [
             ("/redfish/v1/Systems/1#/Boot", Some("/redfish/v1/Systems/1")),
             ("https://elsewhere/redfish/v1/x?y=1", Some("/redfish/v1/x?y=1")),

@@ -1,4 +1,4 @@
-//! What a BMC says when it refuses, in the shapes in which BMCs say it.
+//! Parses the error response of a BMC, in every form that BMCs send.
 //!
 //! ```text
 //!   {"error": {"code", "message", "@Message.ExtendedInfo": [ {MessageId, Message, Severity, …} ]}}   as specified
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Decisions use the key: the last dot component of the message id in lower case (`Base.1.8.ResourceInUse` ->
-//! `resourceinuse`, `Oem.2.4.SYS518` -> `sys518`). Of several messages the most severe one speaks. Text is
-//! bounded and freed of URLs' paths, which may hold grants, and of the secrets the caller names.
+//! `resourceinuse`, `Oem.2.4.SYS518` -> `sys518`). Of several messages the most severe one is used. Text is
+//! bounded; paths of URLs, which may contain grants, and the secrets named by the caller are removed.
 //! Specification: DSP0266 8.6 (error responses).
 
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ pub(crate) struct Message {
     related: Vec<String>,
 }
 
-/// An error body, understood as far as possible.
+/// A parsed error body; what cannot be parsed is left out.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ErrorBody {
     pub(crate) messages: Vec<Message>,
@@ -65,7 +65,7 @@ impl ErrorBody {
         ErrorBody { messages, fallback, code: text(error, "code").unwrap_or_default() }
     }
 
-    /// The message that decides: the most severe one, the first among equals.
+    /// The most severe message; the first one when several are equally severe.
     fn main(&self) -> Option<&Message> {
         self.messages
             .iter()
@@ -74,16 +74,16 @@ impl ErrorBody {
             .max_by_key(|message| message.severity)
     }
 
-    /// The message id, as the BMC wrote it. Only the standard says that it is a word; it is as foreign as any text.
+    /// The message id as the BMC sent it, redacted: a BMC may put any text there.
     pub(crate) fn id(&self, secrets: &[&str]) -> Option<String> {
         let id = self.main().map_or(&self.code, |message| &message.id);
         Some(redact(id, secrets)).filter(|id| !id.is_empty())
     }
 
-    /// What the BMC said, for people.
-    pub(crate) fn sentence(&self, secrets: &[&str]) -> String {
-        let said = self.main().or(self.messages.first()).map(|message| message.text.as_str());
-        redact(said.filter(|text| !text.is_empty()).unwrap_or(&self.fallback), secrets)
+    /// The message text for operators, redacted.
+    pub(crate) fn message_text(&self, secrets: &[&str]) -> String {
+        let text = self.main().or(self.messages.first()).map(|message| message.text.as_str());
+        redact(text.filter(|text| !text.is_empty()).unwrap_or(&self.fallback), secrets)
     }
 
     /// Whether any message, or the error code, has one of these keys.
@@ -92,7 +92,7 @@ impl ErrorBody {
         ids.map(key_of).any(|key| keys.contains(&key.as_str()))
     }
 
-    /// Whether the BMC named this request member, as a word of its text or as a related property.
+    /// Whether a message names this member of the request, as a word of its text or as a related property.
     pub(crate) fn names(&self, property: &str) -> bool {
         let related = self.messages.iter().flat_map(|message| &message.related);
         let texts = self.messages.iter().map(|message| &message.text).chain([&self.fallback]);
@@ -119,7 +119,7 @@ impl Message {
     }
 }
 
-/// The last dot component in lower case.
+/// The last dot component of a message id in lower case.
 fn key_of(id: &str) -> String {
     id.rsplit('.').next().unwrap_or(id).to_ascii_lowercase()
 }
@@ -128,12 +128,12 @@ fn has_word(text: &str, word: &str) -> bool {
     text.split(|char: char| !char.is_ascii_alphanumeric()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
-/// Text without the given secrets and without what follows the authority of any URL in it.
+/// Removes the given secrets and everything after the authority of each URL.
 pub(crate) fn redact(text: &str, secrets: &[&str]) -> String {
     let mut clean = clip(text, MAX_TEXT);
     for secret in secrets.iter().filter(|secret| secret.len() >= 3) {
         clean = clean.replace(secret, "[redacted]");
-        // Text that was cut may end inside a secret.
+        // Clipped text may end inside a secret.
         let cut = (3..secret.len()).rev().filter_map(|length| secret.get(..length));
         if let Some(part) = cut.into_iter().find(|part| clean.ends_with(part)) {
             clean.truncate(clean.len() - part.len());
@@ -147,7 +147,7 @@ pub(crate) fn redact(text: &str, secrets: &[&str]) -> String {
         let end =
             |char: char| char.is_whitespace() || matches!(char, '\'' | '"' | '<' | '>' | ')' | ',' | ';');
         let (url, after) = tail.split_at(tail.find(end).unwrap_or(tail.len()));
-        // User information stands before the last '@' of the authority.
+        // User information is the part before the last '@' of the authority.
         let authority = url.split('/').next().unwrap_or_default();
         shown.push_str(authority.rsplit('@').next().unwrap_or_default());
         if url.len() > authority.len() {
@@ -159,8 +159,8 @@ pub(crate) fn redact(text: &str, secrets: &[&str]) -> String {
     redact_grants(&shown)
 }
 
-/// Grants in media paths (`/t<token>/…`) are also echoed without the URL around them: long words of lower-case
-/// letters and digits that begin with `t`.
+/// Removes grants of media paths (`/t<token>/…`) that a BMC echoed without the rest of the URL: long words of
+/// lower-case letters and digits that begin with `t`.
 fn redact_grants(text: &str) -> String {
     let grant = |word: &str| {
         let plain = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -185,21 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn the_most_severe_message_speaks() {
+    fn the_most_severe_message_is_used() {
         let body = parse(json!({"error": {"code": "Base.1.8.GeneralError", "@Message.ExtendedInfo": [
             {"MessageId": "Base.1.8.Success", "Message": "fine", "Severity": "OK"},
             {"MessageId": "IDRAC.2.4.SYS518", "Message": "not ready", "Severity": "Critical"},
             {"MessageId": "Base.1.8.Other", "Message": "other", "Severity": "Critical"},
         ]}}));
         assert_eq!(body.id(&[]).as_deref(), Some("IDRAC.2.4.SYS518"));
-        assert_eq!(body.sentence(&[]), "not ready");
+        assert_eq!(body.message_text(&[]), "not ready");
         assert!(body.has_key(&["sys518"]));
         assert!(body.has_key(&["generalerror"]));
     }
 
     #[test]
-    fn every_known_shape_gives_its_sentence() {
-        for (body, sentence) in [
+    fn the_text_is_found_in_every_known_form() {
+        for (body, text) in [
             (
                 json!({"error": {"@Message.ExtendedInfo": {"MessageId": "A.B", "Message": "one object"}}}),
                 "one object",
@@ -211,11 +211,14 @@ mod tests {
             (json!({"error": {"@Message.ExtendedInfo": 7}}), ""),
             (json!("a JSON string"), "a JSON string"),
         ] {
-            assert_eq!(parse(body).sentence(&[]), sentence);
+            assert_eq!(parse(body).message_text(&[]), text);
         }
-        assert_eq!(ErrorBody::parse(b"Empty or malformed patch").sentence(&[]), "Empty or malformed patch");
-        assert_eq!(ErrorBody::parse(b"<html>").sentence(&[]), "(a web page)");
-        assert_eq!(ErrorBody::parse(b"").sentence(&[]), "");
+        assert_eq!(
+            ErrorBody::parse(b"Empty or malformed patch").message_text(&[]),
+            "Empty or malformed patch"
+        );
+        assert_eq!(ErrorBody::parse(b"<html>").message_text(&[]), "(a web page)");
+        assert_eq!(ErrorBody::parse(b"").message_text(&[]), "");
     }
 
     #[test]
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_and_url_paths_do_not_survive() {
+    fn secrets_and_url_paths_are_removed() {
         let text =
             "cannot get 'http://u:p@10.0.0.1:80/tabcdef/boot.iso' with hunter2 (tabcdefghijklmnop0/task.iso)";
         let shown = redact(text, &["hunter2"]);

@@ -1,4 +1,4 @@
-//! What the client asks of and tells its surroundings: who counts, who keeps tokens, who may still send.
+//! Interfaces the client calls: an observer of requests, a keeper of session tokens, a fence before each request.
 //!
 //! All three are called on the path of a request and must not block.
 
@@ -10,67 +10,67 @@ use crate::error::Operation;
 use crate::session::SessionHandle;
 use crate::transport::TransportErrorKind;
 
-/// One HTTP request that was sent, with what came of it.
+/// One HTTP request that was sent, with its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
-    /// On behalf of what it was sent.
+    /// The operation that sent it.
     pub operation: Operation,
     /// The HTTP method.
     pub method: &'a Method,
-    /// The path; holds no secret.
+    /// The path; contains no secret.
     pub path: &'a str,
-    /// The outcome.
+    /// Status or transport failure.
     pub result: ExchangeResult,
-    /// From sending to the end of the answer, without waiting for a permit.
+    /// Time from sending to the end of the response, without the wait for a permit.
     pub duration: Duration,
-    /// 1 for the first try of a request.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
-/// Status or failure of one request.
+/// HTTP status or transport failure of one request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ExchangeResult {
     /// The HTTP status.
     Status(u16),
-    /// No answer.
+    /// There was no response.
     Failed(TransportErrorKind),
 }
 
-/// Sees every request; for metrics and evidence.
+/// Receives every request with its result; for metrics.
 pub trait Observer: Send + Sync {
     /// Called once after each request.
     fn exchange(&self, exchange: Exchange<'_>);
 }
 
-/// Sees sessions come and go, so that the next incarnation can delete what a crash left behind.
+/// Stores open sessions, so that the next controller instance can delete those left behind by a crash.
 pub trait SessionKeeper: Send + Sync {
     /// A session was opened.
     fn opened(&self, session: &SessionHandle);
-    /// The session at this path no longer exists, or was given up.
+    /// The session at this path no longer exists, or is no longer used.
     fn closed(&self, uri: &str);
 }
 
-/// Decides, right before a request is sent, whether its sender still owns the server: who does not sends nothing.
+/// Decides, right before a request is sent, whether its sender still owns the server. If not, nothing is sent.
 pub trait Fence: Send + Sync {
-    /// Whether the sender owns the server for so long from now: for a mutation the longest it may take, for a read and a
-    /// login, which change nothing, no time at all. Logouts do not ask.
+    /// Whether the sender owns the server for this long from now: for a mutation its deadline, for a read and a login, which
+    /// change nothing, zero. A logout does not ask.
     fn allows(&self, owned_for: Duration) -> bool;
 }
 
-/// The default for all three: sees nothing, keeps nothing, allows everything.
+/// The default for all three: records nothing, stores nothing, allows everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Nobody;
+pub(crate) struct Noop;
 
-impl Observer for Nobody {
+impl Observer for Noop {
     fn exchange(&self, _: Exchange<'_>) {}
 }
 
-impl SessionKeeper for Nobody {
+impl SessionKeeper for Noop {
     fn opened(&self, _: &SessionHandle) {}
     fn closed(&self, _: &str) {}
 }
 
-impl Fence for Nobody {
+impl Fence for Noop {
     fn allows(&self, _: Duration) -> bool {
         true
     }

@@ -1,21 +1,22 @@
-//! Switching power, and reading it.
+//! Reads and changes the power state of the host.
 //!
 //! ```text
-//!   reset(On | ForceOff | GracefulShutdown)   read; there already? nothing is sent
-//!                                             POST ComputerSystem.Reset; 400/409? read; there? fine; between? open
-//!                                             read back -> Applied { changed, confirmed, observed }
+//!   reset(On | ForceOff | GracefulShutdown)   read; in the wanted state? nothing is sent
+//!                                             POST ComputerSystem.Reset
+//!                                             400/409? read; in the wanted state? success; in transition? not confirmed
+//!                                             read back -> ChangeResult { changed, confirmed, observed }
 //! ```
 //!
-//! A host takes seconds to minutes to follow, so `confirmed` is usually false right after the request; the
-//! caller reads [`Bmc::power_state`] until it has the final word (`PoweringOff` is not `Off`). Restarts are
-//! better made of off, wait, on: some firmware hangs on a forced restart, and a restart cannot be read back.
+//! A host takes seconds to minutes to change its state, so `confirmed` is usually false right after the request. The
+//! caller polls [`Bmc::power_state`] until the final state (`PoweringOff` is not `Off`). A restart is better done as
+//! off, wait, on: some firmware hangs on a forced restart, and a restart cannot be read back.
 //! Specification: DSP0268 ComputerSystem, Actions.Reset.
 
 use http::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::bmc::{Applied, Bmc};
+use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::SystemInfo;
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Call;
@@ -30,13 +31,13 @@ pub enum PowerState {
     On,
     /// Powered off.
     Off,
-    /// On its way up.
+    /// Changing from off to on.
     PoweringOn,
-    /// On its way down.
+    /// Changing from on to off.
     PoweringOff,
     /// Paused.
     Paused,
-    /// Not reported, or not understood.
+    /// Not reported, or an unknown value.
     Unknown,
 }
 
@@ -60,7 +61,7 @@ impl PowerState {
 pub enum ResetType {
     /// Power on.
     On,
-    /// Power on, also where `On` would be held back.
+    /// Power on, also where the BMC would delay `On`.
     ForceOn,
     /// Power off at once.
     ForceOff,
@@ -72,7 +73,7 @@ pub enum ResetType {
     ForceRestart,
     /// Off, then on.
     PowerCycle,
-    /// As if the button were pressed.
+    /// Press of the power button.
     PushPowerButton,
     /// Non-maskable interrupt.
     Nmi,
@@ -91,7 +92,7 @@ impl ResetType {
         ResetType::Nmi,
     ];
 
-    /// The word of the specification.
+    /// The value in the specification.
     pub fn as_str(self) -> &'static str {
         match self {
             ResetType::On => "On",
@@ -106,12 +107,12 @@ impl ResetType {
         }
     }
 
-    /// The type with that name; none for names unknown here.
+    /// The type with this name; `None` for an unknown name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         ResetType::ALL.into_iter().find(|reset| reset.as_str().eq_ignore_ascii_case(name))
     }
 
-    /// The state the host is in afterwards, where reading it proves that the reset worked.
+    /// The power state after the reset, where reading it proves that the reset worked; `None` for a restart.
     pub fn goal(self) -> Option<PowerState> {
         match self {
             ResetType::On | ResetType::ForceOn => Some(PowerState::On),
@@ -127,16 +128,24 @@ impl ResetType {
 
 impl Bmc {
     /// Reads the power state.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot be read.
     pub async fn power_state(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
         self.power(Operation::PowerState, system).await
     }
 
-    /// What the power state was a moment ago; reads it if nobody has, or if anything was changed since.
+    /// Returns the power state from the cached system, or reads it.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot be read.
     pub async fn power_state_cached(&self, system: &SystemInfo) -> Result<PowerState, RedfishError> {
-        Ok(PowerState::of(&self.core.lately(Operation::PowerState, &system.uri).await?))
+        Ok(PowerState::of(&self.core.cached(Operation::PowerState, &system.uri).await?))
     }
 
-    /// The resets that make up a restart of this host, each to be sent when the goal of the one before is read.
+    /// The resets that restart this host; each is sent when the power state shows the goal of the previous one.
     pub fn restart_by(&self, system: &SystemInfo) -> &'static [ResetType] {
         let allows = |reset| system.reset.as_ref().is_some_and(|action| action.allows(reset));
         let off_on = allows(ResetType::ForceOff) && (allows(ResetType::On) || allows(ResetType::ForceOn));
@@ -152,16 +161,18 @@ impl Bmc {
         Ok(PowerState::of(&self.core.read(operation, &system.uri).await?))
     }
 
-    /// Switches power if the host is not in the wanted state already.
+    /// Sends a reset if the host is not in the wanted state already.
     ///
-    /// Fails with `NotSupported` when the BMC does not list the type (`ForceOn` stands in for a missing `On`);
-    /// with `Busy` when it wants to be asked later; with [`RedfishError::maybe_applied`] when the request may
-    /// have been carried out: read the power state then, and decide anew.
+    /// # Errors
+    ///
+    /// `NotSupported` when the BMC does not list the type (`ForceOn` replaces a missing `On`); `Busy` when the request
+    /// is possible later; an error with [`RedfishError::maybe_applied`] when the request may have been carried out: read
+    /// the power state before the next decision.
     pub async fn reset(
         &self,
         system: &SystemInfo,
         reset: ResetType,
-    ) -> Result<Applied<PowerState>, RedfishError> {
+    ) -> Result<ChangeResult<PowerState>, RedfishError> {
         const OPERATION: Operation = Operation::Reset;
         let Some(action) = &system.reset else {
             return Err(RedfishError::not_supported(OPERATION, "the system has no Reset action"));
@@ -177,38 +188,38 @@ impl Bmc {
         let goal = reset.goal();
         if goal.is_some() {
             let observed = {
-                let calls = |system: &Resource| Some(PowerState::of(system)) != goal;
-                PowerState::of(&self.core.before(OPERATION, &system.uri, calls).await?)
+                let needs_change = |system: &Resource| Some(PowerState::of(system)) != goal;
+                PowerState::of(&self.core.read_for_update(OPERATION, &system.uri, needs_change).await?)
             };
             if Some(observed) == goal {
-                return Ok(Applied { changed: false, confirmed: true, observed });
+                return Ok(ChangeResult { changed: false, confirmed: true, observed });
             }
         }
         let body = json!({ "ResetType": reset.as_str() });
         let deadline = self.core.profile().mutation_timeout;
         let call = Call::mutation(OPERATION, Method::POST, &action.target, deadline).body(&body);
-        let answer = self.core.perform(&call, 1).await?;
-        if !answer.status.is_success() {
-            let refusal = self.core.refusal(OPERATION, &answer, &[]);
-            if answer.is(&[400, 409]) && goal.is_some() {
+        let response = self.core.perform(&call, 1).await?;
+        if !response.status.is_success() {
+            let refusal = self.core.refusal(OPERATION, &response, &[]);
+            if response.is(&[400, 409]) && goal.is_some() {
                 let observed = self.power(OPERATION, system).await?;
-                let there = Some(observed) == goal;
-                // A host that is neither on nor off may be doing it: whether the refusal was one, later reads tell.
-                let open = !matches!(observed, PowerState::On | PowerState::Off)
+                let reached = Some(observed) == goal;
+                // A host that is neither on nor off may be changing its state; later reads show whether it does.
+                let in_transition = !matches!(observed, PowerState::On | PowerState::Off)
                     && matches!(refusal.kind, ErrorKind::Refused { .. });
-                if there || open {
-                    return Ok(Applied { changed: false, confirmed: there, observed });
+                if reached || in_transition {
+                    return Ok(ChangeResult { changed: false, confirmed: reached, observed });
                 }
             }
             return Err(refusal);
         }
-        self.core.follow(OPERATION, &answer, &[]).await?;
+        self.core.follow(OPERATION, &response, &[]).await?;
         let observed = self.power(OPERATION, system).await.map_err(mark_maybe_applied)?;
-        Ok(Applied { changed: true, confirmed: goal == Some(observed), observed })
+        Ok(ChangeResult { changed: true, confirmed: goal == Some(observed), observed })
     }
 }
 
-/// Marks a failed read-back: the mutation before it did go out.
+/// Marks the error of a failed read-back: the mutation before it was sent.
 pub(crate) fn mark_maybe_applied(error: RedfishError) -> RedfishError {
     RedfishError { maybe_applied: true, ..error }
 }

@@ -1,13 +1,13 @@
-//! Sees every exchange of a handle: what was asked, what came of it, and the resources that were read.
+//! A transport that records every exchange and the resources that were read.
 //!
 //! ```text
-//!   Bmc -> Recorder -> HttpTransport        log: method path status ms       resources: path -> JSON, redacted on the way out
+//!   Bmc -> RecordingTransport -> HttpTransport        log: method path status ms       resources: path -> JSON, redacted in a capture
 //! ```
 //!
-//! [`Recorder::capture`] gives the resources away with all that tells one machine or site from another replaced by a
-//! pseudonym, the same everywhere in one capture: a captured BMC can be sent to people who have never seen it, and still be
-//! read as one. Invariants: requests' headers and bodies are never kept; what is kept is bounded in number and size; what
-//! cannot be parsed is not kept.
+//! [`RecordingTransport::capture`] returns the resources with every identifying text replaced by a pseudonym, one per
+//! text in one capture: the capture of a BMC can be given to others, and its links still lead from one resource to the
+//! next. Invariants: headers and bodies of requests are never recorded; the record is bounded in number and size; a
+//! response that cannot be parsed is not recorded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,54 +23,54 @@ use crate::json;
 use crate::redact::Redactor;
 use crate::transport::{Request, Response, Transport, TransportError};
 
-/// So many exchanges are kept.
+/// Maximum number of recorded exchanges.
 const MAX_EXCHANGES: usize = 1024;
-/// Resources of so many bytes together are kept.
+/// Maximum size of all recorded resources in bytes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// One exchange.
+/// One recorded exchange.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Recorded {
+pub struct RecordedExchange {
     /// The method.
     pub method: String,
     /// The path.
     pub path: String,
-    /// The status; none when there was no answer.
+    /// The status; `None` when there was no response.
     pub status: Option<u16>,
-    /// How long it took.
+    /// Duration in milliseconds.
     pub duration_ms: u64,
 }
 
-/// A transport that remembers.
+/// A transport that forwards requests and records exchanges and resources.
 #[derive(Clone)]
-pub struct Recorder {
+pub struct RecordingTransport {
     inner: Arc<dyn Transport>,
     kept: Arc<Mutex<Kept>>,
 }
 
 #[derive(Default)]
 struct Kept {
-    exchanges: Vec<Recorded>,
+    exchanges: Vec<RecordedExchange>,
     resources: BTreeMap<String, Value>,
     bytes: usize,
 }
 
-impl Recorder {
-    /// Records what goes through `inner`.
+impl RecordingTransport {
+    /// Creates a transport that sends through `inner`.
     pub fn over(inner: Arc<dyn Transport>) -> Self {
-        Recorder { inner, kept: Arc::default() }
+        RecordingTransport { inner, kept: Arc::default() }
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was asked so far.
-    pub fn exchanges(&self) -> Vec<Recorded> {
+    /// The exchanges recorded so far.
+    pub fn exchanges(&self) -> Vec<RecordedExchange> {
         self.kept().exchanges.clone()
     }
 
-    /// The resources read so far by path, redacted with pseudonyms of their own for every `seed`.
+    /// The resources recorded so far, by path, redacted; each `seed` gives different pseudonyms.
     pub fn capture(&self, seed: u64) -> Value {
         let kept = self.kept();
         let redactor = Redactor::new(seed, kept.resources.values());
@@ -83,7 +83,7 @@ impl Recorder {
         let mut kept = self.kept();
         let status = sent.as_ref().ok().map(|response| response.status.as_u16());
         if kept.exchanges.len() < MAX_EXCHANGES {
-            kept.exchanges.push(Recorded {
+            kept.exchanges.push(RecordedExchange {
                 method: method.to_string(),
                 path: json::clip(path, 300),
                 status,
@@ -105,7 +105,7 @@ impl Recorder {
 }
 
 #[async_trait]
-impl Transport for Recorder {
+impl Transport for RecordingTransport {
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError> {
         let (method, path) = (request.method.clone(), request.path.clone());
         let started = Instant::now();
@@ -114,7 +114,7 @@ impl Transport for Recorder {
         sent
     }
 
-    fn rest(&self) {
-        self.inner.rest();
+    fn release_idle(&self) {
+        self.inner.release_idle();
     }
 }

@@ -1,20 +1,20 @@
-//! Takes out of JSON what tells one machine, site or person from another.
+//! Removes from JSON what identifies a machine, a site or a person.
 //!
 //! ```text
-//!   "SerialNumber": "CZ2D1X"   ->  "serial-5f1c09ab"        the same text anywhere else, also inside links: the same pseudonym
+//!   "SerialNumber": "CZ2D1X"   ->  "serial-5f1c09ab"        this text elsewhere, also inside links: this pseudonym
 //!   10.1.2.3, fe80::1, 52:54:00:12:34:56, UUIDs             ->  address-…, mac-…, uuid-…
 //!   passwords, tokens, keys, image URLs                     ->  "[redacted]"
 //! ```
 //!
-//! A pseudonym is a keyed hash; the key is one capture's own, so two captures cannot be joined and a short serial cannot be
-//! guessed back without it.
+//! A pseudonym is a keyed hash with one key per capture: two captures cannot be joined, and a short serial number cannot
+//! be found by trying without the key.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// Members whose text is of one machine, and what it is called.
+/// Members whose text identifies a machine, with the prefix of the pseudonym.
 const NAMED: [(&str, &str); 16] = [
     ("serialnumber", "serial"),
     ("sku", "serial"),
@@ -33,36 +33,36 @@ const NAMED: [(&str, &str); 16] = [
     ("address", "address"),
     ("gateway", "address"),
 ];
-/// Members that are secrets whatever they hold.
+/// Members whose value is always a secret.
 const SECRET: [&str; 8] =
     ["password", "token", "secret", "community", "key", "image", "imagename", "privatekey"];
-/// Shorter texts stand in too many places to be replaced wherever they are met.
+/// Minimum length of a text that is replaced everywhere; shorter texts occur in unrelated places.
 const SHORTEST: usize = 5;
-/// More texts than this are not followed through a capture.
+/// Maximum number of texts that are replaced everywhere in a capture.
 const MAX_TEXTS: usize = 4096;
-/// Nesting beyond this is dropped.
+/// Maximum depth of nesting; deeper values are dropped.
 const MAX_DEPTH: usize = 64;
 
-/// Replaces consistently.
+/// Replaces identifying texts, each with one pseudonym everywhere.
 pub(crate) struct Redactor {
     key: [u8; 32],
-    /// Texts met under telling names, the longest first, with the word for them.
+    /// Texts of the members in [`NAMED`], the longest first, with the prefix of the pseudonym.
     known: Vec<(String, &'static str)>,
 }
 
 impl Redactor {
-    /// Learns the texts of `resources`.
+    /// Collects the identifying texts of `resources`.
     pub(crate) fn new<'a>(seed: u64, resources: impl Iterator<Item = &'a Value>) -> Self {
         let mut texts = BTreeSet::new();
         for resource in resources {
-            learn(resource, &mut texts, 0);
+            collect(resource, &mut texts, 0);
         }
         let mut known: Vec<(String, &'static str)> = texts.into_iter().collect();
         known.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         Redactor { key: Sha256::digest(seed.to_be_bytes()).into(), known }
     }
 
-    /// A value without what tells.
+    /// Returns a value without identifying texts.
     pub(crate) fn value(&self, value: &Value) -> Value {
         self.nested(value, 0)
     }
@@ -93,7 +93,7 @@ impl Redactor {
         fields.iter().map(one).collect()
     }
 
-    /// A text without what tells.
+    /// Returns a text without identifying parts.
     pub(crate) fn text(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (known, word) in &self.known {
@@ -103,7 +103,7 @@ impl Redactor {
         }
         let mut shown = String::with_capacity(text.len());
         let mut rest = text.as_str();
-        // Cut into words of what addresses and ids are made of, and everything else.
+        // Split into words of the characters of addresses and ids, and the text between them.
         while !rest.is_empty() {
             let word = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
             match kind(&rest[..word]) {
@@ -125,7 +125,7 @@ impl Redactor {
     }
 }
 
-fn learn(value: &Value, texts: &mut BTreeSet<(String, &'static str)>, depth: usize) {
+fn collect(value: &Value, texts: &mut BTreeSet<(String, &'static str)>, depth: usize) {
     match value {
         _ if depth > MAX_DEPTH || texts.len() >= MAX_TEXTS => {}
         Value::Object(fields) => {
@@ -135,10 +135,10 @@ fn learn(value: &Value, texts: &mut BTreeSet<(String, &'static str)>, depth: usi
                 {
                     texts.insert((text.trim().to_owned(), word));
                 }
-                learn(value, texts, depth + 1);
+                collect(value, texts, depth + 1);
             }
         }
-        Value::Array(list) => list.iter().for_each(|value| learn(value, texts, depth + 1)),
+        Value::Array(list) => list.iter().for_each(|value| collect(value, texts, depth + 1)),
         _ => {}
     }
 }
@@ -157,7 +157,7 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '-')
 }
 
-/// What a word is by its form alone.
+/// The kind of identifier a word has the form of, if any.
 fn kind(word: &str) -> Option<&'static str> {
     let word = word.trim_end_matches('.');
     let hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_a_machine_is_replaced_everywhere_and_the_same_everywhere() {
+    fn an_identifying_text_is_replaced_everywhere_with_one_pseudonym() {
         let value = json!({
             "SerialNumber": " CZ2D1X0042 ", "SKU": "CZ2D1X0042", "Model": "R750", "UUID": "44454c4c-4400-1058-8050-b4c04f4d3333",
             "Links": { "Chassis": [{ "@odata.id": "/redfish/v1/Chassis/CZ2D1X0042" }] },
@@ -206,12 +206,12 @@ mod tests {
         assert_eq!(shown["SKU"], serial);
         assert_eq!(shown["Links"]["Chassis"][0]["@odata.id"], format!("/redfish/v1/Chassis/{serial}"));
         assert_eq!((&shown["Model"], &shown["FirmwareVersion"]), (&json!("R750"), &json!("7.10.50.00")));
-        assert_eq!(redacted(7, &value), shown, "the same in one capture");
-        assert_ne!(redacted(8, &value), shown, "and another in another");
+        assert_eq!(redacted(7, &value), shown, "one key gives one pseudonym");
+        assert_ne!(redacted(8, &value), shown, "another key gives another pseudonym");
     }
 
     #[test]
-    fn versions_and_names_are_no_addresses() {
+    fn versions_and_names_are_not_addresses() {
         for word in ["1.45.455b66", "7.10.50.00", "VirtualMedia.v1_4_0", "12:34", "::", "a:b", "0.0.0.0"] {
             assert_eq!(kind(word), None, "{word}");
         }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_nesting_ends() {
+    fn deep_nesting_is_dropped() {
         let mut value = json!({ "SerialNumber": "ABCDEF" });
         for _ in 0..200 {
             value = json!([value]);

@@ -1,14 +1,14 @@
-//! What was read a moment ago, for the reads that come before an act.
+//! Cache of resources read within the last seconds, used for the read before a mutation.
 //!
 //! ```text
-//!   read(path)     on the wire, and remembered
-//!   lately(path)   what was read within FRESH and has not been touched since; else read
-//!   mutation       forgets what it touches: one resource, or everything
+//!   read(path)     on the wire; stored in the cache
+//!   cached(path)   the resource if it was read within MAX_AGE and not changed since; else a read
+//!   mutation       removes what it changes: one resource, or all of them
 //! ```
 //!
-//! An operation reads, compares, acts and reads back. The first of these may be a read that another operation
-//! made seconds before; the last is always on the wire. A BMC that was changed by somebody else in between is
-//! noticed by the ETag or by the read-back. Bounded in number and in time.
+//! An operation reads, compares, acts and reads back. The first read may come from this cache; the read-back is
+//! always on the wire. A change by another client in between is detected by the ETag or by the read-back. The
+//! cache is bounded in number and in age.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,32 +18,32 @@ use tokio::time::Instant;
 
 use crate::json::Resource;
 
-/// How old a read may be to come before an act.
-const FRESH: Duration = Duration::from_secs(15);
-/// So many resources are remembered.
+/// How old a cached resource may be.
+const MAX_AGE: Duration = Duration::from_secs(15);
+/// Maximum number of cached resources.
 const MAX_RESOURCES: usize = 32;
 
-/// Resources that were read lately, by path.
+/// Resources by path, with the time of the read.
 #[derive(Default)]
-pub(crate) struct Recent(Mutex<HashMap<String, (Instant, Resource)>>);
+pub(crate) struct ResourceCache(Mutex<HashMap<String, (Instant, Resource)>>);
 
-impl Recent {
+impl ResourceCache {
     pub(crate) fn get(&self, path: &str) -> Option<Resource> {
-        let recent = self.lock();
-        let (at, resource) = recent.get(path)?;
-        (at.elapsed() < FRESH).then(|| resource.clone())
+        let cache = self.lock();
+        let (at, resource) = cache.get(path)?;
+        (at.elapsed() < MAX_AGE).then(|| resource.clone())
     }
 
-    pub(crate) fn remember(&self, path: &str, resource: &Resource) {
-        let mut recent = self.lock();
-        recent.retain(|_, (at, _)| at.elapsed() < FRESH);
-        if recent.len() < MAX_RESOURCES || recent.contains_key(path) {
-            recent.insert(path.to_owned(), (Instant::now(), resource.clone()));
+    pub(crate) fn insert(&self, path: &str, resource: &Resource) {
+        let mut cache = self.lock();
+        cache.retain(|_, (at, _)| at.elapsed() < MAX_AGE);
+        if cache.len() < MAX_RESOURCES || cache.contains_key(path) {
+            cache.insert(path.to_owned(), (Instant::now(), resource.clone()));
         }
     }
 
-    /// Forgets one resource, or all.
-    pub(crate) fn forget(&self, path: Option<&str>) {
+    /// Removes one resource, or all.
+    pub(crate) fn remove(&self, path: Option<&str>) {
         match path {
             Some(path) => drop(self.lock().remove(path)),
             None => self.lock().clear(),
@@ -60,20 +60,20 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_read_is_known_for_a_moment_or_until_it_is_touched() {
-        let recent = Recent::default();
+    async fn a_resource_is_cached_until_it_expires_or_changes() {
+        let cache = ResourceCache::default();
         for path in ["/a", "/b"] {
-            recent.remember(path, &Resource { path: path.to_owned(), ..Resource::default() });
+            cache.insert(path, &Resource { path: path.to_owned(), ..Resource::default() });
         }
-        recent.forget(Some("/a"));
-        assert_eq!((recent.get("/a").is_some(), recent.get("/b").is_some()), (false, true));
-        tokio::time::advance(FRESH).await;
-        assert!(recent.get("/b").is_none());
+        cache.remove(Some("/a"));
+        assert_eq!((cache.get("/a").is_some(), cache.get("/b").is_some()), (false, true));
+        tokio::time::advance(MAX_AGE).await;
+        assert!(cache.get("/b").is_none());
         for number in 0..100 {
-            recent.remember(&format!("/{number}"), &Resource::default());
+            cache.insert(&format!("/{number}"), &Resource::default());
         }
-        assert_eq!(recent.lock().len(), MAX_RESOURCES);
-        recent.forget(None);
-        assert!(recent.get("/0").is_none());
+        assert_eq!(cache.lock().len(), MAX_RESOURCES);
+        cache.remove(None);
+        assert!(cache.get("/0").is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! When a read is repeated, and how long to wait before: exponential back-off with full jitter, bounded in
-//! number and in total time. Time is tokio's, so that it can be virtual; the jitter comes from a seed.
+//! Delays between retries of a read: exponential backoff with full jitter, and `Retry-After`. The jitter comes from a
+//! seed, so that a run can be repeated.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::HeaderMap;
 use jiff::Timestamp;
 
-/// A `Retry-After` beyond this is not waited for.
+/// Maximum of a `Retry-After`; a longer one is clamped.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
-/// A small generator (splitmix64): spreading retries needs no more.
+/// Source of jitter (splitmix64); spreading retries needs no better generator.
 #[derive(Debug)]
 pub(crate) struct Jitter(AtomicU64);
 
@@ -27,7 +27,7 @@ impl Jitter {
         z ^ (z >> 31)
     }
 
-    /// A delay between nothing and `base * 2^attempt`, at most `cap`; `attempt` counts from 0.
+    /// A delay between zero and `base * 2^attempt`, at most `cap`; `attempt` counts from 0.
     pub(crate) fn delay(&self, base: Duration, cap: Duration, attempt: u32) -> Duration {
         let ceiling = base.saturating_mul(1 << attempt.min(16)).min(cap);
         let share = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -35,8 +35,8 @@ impl Jitter {
     }
 }
 
-/// `Retry-After` in seconds or as an HTTP date relative to the answer's own `Date` (a BMC's clock is often
-/// wrong); garbage is ignored, long waits are clamped.
+/// Parses `Retry-After` in seconds, or as an HTTP date relative to the `Date` of the response (the clock of a BMC is
+/// often wrong). Invalid values are ignored, long waits are clamped.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = match value.parse::<u64>() {

@@ -1,15 +1,15 @@
-//! Who we are towards a BMC: one session that is reused, or Basic where there are none.
+//! Authentication at a BMC: one session that is reused, or Basic where the BMC offers no session.
 //!
 //! ```text
 //!               login 201 + token                     401 (token expired)
-//!   unknown  ---------------------->  session  --------------------------->  unknown (one login, one replay)
+//!   unknown  ---------------------->  session  --------------------------->  unknown (one login, one retry)
 //!      |                                 `-- logout: DELETE --------------->  unknown
-//!      `-- no sessions / refused / limit reached ---->  basic   (remembered)
+//!      `-- no sessions / refused / limit reached ---->  basic   (for the life of the handle)
 //! ```
 //!
-//! A wrong password is not tried again and again: after two rejections within ten minutes nothing is sent, so
-//! that the account is not locked (some BMCs lock it after three). Sessions are found through `Links.Sessions` of the service root, which needs
-//! no credentials. Passwords and tokens live in secret types and in header values marked sensitive.
+//! After two rejected logins within ten minutes no login is sent, so that the account is not locked (some BMCs lock
+//! it after three). Sessions are found through `Links.Sessions` of the service root, which needs no credentials.
+//! Passwords and tokens are held in secret types and in header values marked sensitive.
 //! Specification: DSP0266 13.3 (authentication), 13.3.4 (sessions).
 
 use std::fmt;
@@ -27,32 +27,32 @@ use crate::exchange::{Call, Core};
 use crate::json;
 use crate::profile::Auth;
 
-/// Longer tokens are not believed.
+/// Maximum length of a session token; a longer one is ignored.
 const MAX_TOKEN: usize = 4096;
 
 /// A BMC account.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct BmcCredentials {
     /// The user name.
     pub username: String,
     /// The password.
     pub password: SecretString,
 }
 
-impl Credentials {
-    /// An account from its parts.
+impl BmcCredentials {
+    /// Creates credentials from user name and password.
     pub fn new(username: impl Into<String>, password: impl Into<SecretString>) -> Self {
-        Credentials { username: username.into(), password: password.into() }
+        BmcCredentials { username: username.into(), password: password.into() }
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for BmcCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("BmcCredentials").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
-/// An open session: where to delete it, and its token.
+/// An open session: its path and its token.
 #[derive(Clone, Debug)]
 pub struct SessionHandle {
     /// Path of the session resource; empty if the BMC did not name it.
@@ -61,9 +61,9 @@ pub struct SessionHandle {
     pub token: SecretString,
 }
 
-/// What a request authenticates with.
+/// The credential of one request: session token or Basic header.
 #[derive(Clone)]
-pub(crate) enum Proof {
+pub(crate) enum RequestAuth {
     Token(SessionHandle),
     Basic(HeaderValue),
 }
@@ -76,11 +76,11 @@ enum State {
     Basic,
 }
 
-/// The session of one BMC; behind a lock that is held during a login, so that there is one login at a time.
+/// The session of one BMC; its lock is held during a login, so that there is one login at a time.
 #[derive(Default)]
 pub(crate) struct Session {
     state: State,
-    /// Where sessions are made, once it is known.
+    /// Path of the collection of sessions, once it is known.
     collection: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl Session {
         self.state = State::Session(handle);
     }
 
-    /// The open session, no longer used from here on.
+    /// Removes and returns the open session.
     pub(crate) fn take(&mut self) -> Option<SessionHandle> {
         let handle = self.handle();
         if handle.is_some() {
@@ -107,11 +107,11 @@ impl Session {
 }
 
 impl Core {
-    /// What the next request authenticates with; logs in when nothing is open.
-    pub(crate) async fn proof(&self) -> Result<Proof, RedfishError> {
+    /// Returns the credential for the next request; logs in when no session is open.
+    pub(crate) async fn request_auth(&self) -> Result<RequestAuth, RedfishError> {
         let mut session = self.session.lock().await;
         if let State::Session(handle) = &session.state {
-            return Ok(Proof::Token(handle.clone()));
+            return Ok(RequestAuth::Token(handle.clone()));
         }
         if self.limits.login_blocked() {
             let kind = ErrorKind::Unauthorized { denial: Denial::TooManyRejections, message: String::new() };
@@ -125,35 +125,35 @@ impl Core {
                 Some(handle) => {
                     self.keeper.opened(&handle);
                     session.state = State::Session(handle.clone());
-                    return Ok(Proof::Token(handle));
+                    return Ok(RequestAuth::Token(handle));
                 }
                 None => session.state = State::Basic,
             }
         }
-        Ok(Proof::Basic(self.basic()?))
+        Ok(RequestAuth::Basic(self.basic()?))
     }
 
-    /// Learns that a proof met 401. True if it is worth asking for another one and trying once more.
-    pub(crate) async fn proof_rejected(&self, proof: &Proof) -> bool {
+    /// Records that a credential got 401. Returns whether a new one may succeed.
+    pub(crate) async fn auth_rejected(&self, auth: &RequestAuth) -> bool {
         let mut session = self.session.lock().await;
-        match (proof, &session.state) {
-            (Proof::Token(used), State::Session(open)) => {
-                // Somebody else may have logged in anew meanwhile; then the new token is the one to try.
+        match (auth, &session.state) {
+            (RequestAuth::Token(used), State::Session(open)) => {
+                // A concurrent request may have logged in again; its token is used then.
                 if used.token.expose_secret() == open.token.expose_secret() {
                     session.state = State::Unknown;
                     self.keeper.closed(&used.uri);
                 }
                 true
             }
-            (Proof::Token(_), _) => true,
-            (Proof::Basic(_), _) => {
+            (RequestAuth::Token(_), _) => true,
+            (RequestAuth::Basic(_), _) => {
                 self.limits.login_rejected();
                 false
             }
         }
     }
 
-    /// Opens a session; none when this BMC has none to give.
+    /// Opens a session; `None` when the BMC offers none.
     async fn login(&self, session: &mut Session) -> Result<Option<SessionHandle>, RedfishError> {
         if session.collection.is_none() {
             session.collection = self.session_collection().await?;
@@ -172,50 +172,50 @@ impl Core {
         }
         let call = Call::mutation(Operation::Login, Method::POST, &path, profile.login_timeout)
             .body(&body)
-            .harmless();
-        let answer = self.transmit(&call, None, 1).await?;
-        if answer.status.is_success() {
-            let token = answer.headers.get("x-auth-token").filter(|token| token.len() <= MAX_TOKEN);
+            .for_login();
+        let response = self.transmit(&call, None, 1).await?;
+        if response.status.is_success() {
+            let token = response.headers.get("x-auth-token").filter(|token| token.len() <= MAX_TOKEN);
             let Some(token) = token.and_then(|token| token.to_str().ok()) else { return Ok(None) };
-            let location = answer.headers.get(http::header::LOCATION).and_then(|uri| uri.to_str().ok());
+            let location = response.headers.get(http::header::LOCATION).and_then(|uri| uri.to_str().ok());
             let in_body =
-                || json::object(&answer.body).ok().and_then(|fields| json::word(&fields, "@odata.id"));
+                || json::object(&response.body).ok().and_then(|fields| json::word(&fields, "@odata.id"));
             let uri =
                 location.and_then(json::path_of).or_else(|| in_body().and_then(|uri| json::path_of(&uri)));
             return Ok(Some(SessionHandle { uri: uri.unwrap_or_default(), token: token.to_owned().into() }));
         }
-        let error = self.refusal(Operation::Login, &answer, &[]);
+        let error = self.refusal(Operation::Login, &response, &[]);
         match &error.kind {
             ErrorKind::Unauthorized { denial: Denial::Credentials, .. } => {
                 self.limits.login_rejected();
                 Err(error)
             }
             ErrorKind::Unauthorized { .. } | ErrorKind::License { .. } => Err(error),
-            // All sessions are taken, or there are none in spite of the link: Basic needs none.
-            _ if answer.error().has_key(&SESSION_LIMIT_KEYS) => Ok(None),
+            // All sessions are in use, or there are none despite the link: Basic is used instead.
+            _ if response.error().has_key(&SESSION_LIMIT_KEYS) => Ok(None),
             ErrorKind::NotSupported { .. } | ErrorKind::NotFound { .. } => {
-                self.choice.learn(|learned| learned.basic_only = true);
+                self.active_profile.learn(|learned| learned.basic_only = true);
                 Ok(None)
             }
-            _ if answer.status.is_client_error() && answer.status != StatusCode::TOO_MANY_REQUESTS => {
+            _ if response.status.is_client_error() && response.status != StatusCode::TOO_MANY_REQUESTS => {
                 Ok(None)
             }
             _ => Err(error),
         }
     }
 
-    /// Boxed, because a login reads the service root by the same way by which reads log in.
+    /// Boxed, because the future is recursive: a login reads the service root, and reads may log in.
     fn session_collection(
         &self,
     ) -> Pin<Box<dyn Future<Output = Result<Option<String>, RedfishError>> + Send + '_>> {
         Box::pin(self.find_session_collection())
     }
 
-    /// The collection in which sessions are made, found without credentials.
+    /// Finds the collection of sessions without credentials.
     async fn find_session_collection(&self) -> Result<Option<String>, RedfishError> {
         let root = match self.read_open(Operation::Login, SERVICE_ROOT).await {
-            Ok(root) => self.root_seen(root),
-            // A root behind authentication, against the specification, cannot tell: Basic it is.
+            Ok(root) => self.store_root(root),
+            // The root requires authentication, against the specification: Basic is used.
             Err(error) if matches!(error.kind, ErrorKind::Unauthorized { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -231,18 +231,18 @@ impl Core {
         }
     }
 
-    /// Deletes a session with its own token, and has it forgotten.
+    /// Deletes a session with its own token, and reports that to the keeper.
     pub(crate) async fn delete_session(&self, handle: &SessionHandle) -> Result<(), RedfishError> {
-        self.delete_session_as(handle, &Proof::Token(handle.clone())).await?;
+        self.delete_session_as(handle, &RequestAuth::Token(handle.clone())).await?;
         self.keeper.closed(&handle.uri);
         Ok(())
     }
 
-    /// Deletes a session of this account, which may be gone already.
+    /// Deletes a session of this account; a session that no longer exists counts as deleted.
     pub(crate) async fn delete_session_as(
         &self,
         handle: &SessionHandle,
-        proof: &Proof,
+        auth: &RequestAuth,
     ) -> Result<(), RedfishError> {
         if handle.uri.is_empty() {
             return Ok(());
@@ -250,12 +250,12 @@ impl Core {
         let call =
             Call::mutation(Operation::Logout, Method::DELETE, &handle.uri, self.profile().login_timeout)
                 .unfenced();
-        let answer = self.transmit(&call, Some(proof), 1).await?;
-        let gone = matches!(answer.status.as_u16(), 401 | 404 | 410);
-        if answer.status.is_success() || gone {
+        let response = self.transmit(&call, Some(auth), 1).await?;
+        let gone = matches!(response.status.as_u16(), 401 | 404 | 410);
+        if response.status.is_success() || gone {
             return Ok(());
         }
-        Err(self.refusal(Operation::Logout, &answer, &[]))
+        Err(self.refusal(Operation::Logout, &response, &[]))
     }
 
     fn basic(&self) -> Result<HeaderValue, RedfishError> {

@@ -1,50 +1,50 @@
-//! Following an asynchronous operation to its end.
+//! Polls a task until it ends.
 //!
 //! ```text
 //!   202 + Location (monitor) and/or a Task in the body
 //!     poll the monitor:  202 or TaskState running -> again after Retry-After, else 1, 2, 4, 8, 10, 10 … s
-//!                        TaskState Completed (whatever the status), 200/201/204 -> ended
+//!                        TaskState Completed (any 2xx), 200/201/204 -> ended
 //!                        TaskState Exception, Killed, Cancelled, Interrupted, Failed -> TaskFailed
-//!                        404: purged -> ended, the resource itself must tell
-//!                        anything else: the Task's own path if there is one, else the operation's error
+//!                        404: removed -> ended; the read-back shows the result
+//!                        anything else: the path of the Task if there is one, else the operation's error
 //! ```
 //!
-//! "Ended" never means "worked": the operation reads its resource afterwards. A 202 that names nothing to follow
-//! counts as ended for the same reason. Waiting is bounded by the profile's task timeout; a task that outlives
-//! it may still be carried out. Specification: DSP0266 12 (asynchronous operations), DSP0268 Task.
+//! "Ended" does not mean "succeeded": the operation reads its resource afterwards. For that reason a 202 without
+//! monitor and Task counts as ended. Polling is bounded by the profile's task timeout; a task that takes longer
+//! may still be carried out. Specification: DSP0266 12 (asynchronous operations), DSP0268 Task.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use crate::error::{ErrorKind, Operation, RedfishError};
-use crate::exchange::{Answer, Core};
+use crate::exchange::{BmcResponse, Core};
 use crate::json;
 use crate::message::ErrorBody;
 
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// A BMC may ask for longer waits than ours, up to this.
+/// Maximum `Retry-After` of a task; a longer one is clamped.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_secs(30);
-/// So many polls in a row may fail.
+/// Failed polls in a row after which polling ends.
 const MAX_FAILURES: u32 = 5;
 
-/// What one poll says.
-enum Verdict {
+/// Result of one poll.
+enum PollResult {
     Running,
     Ended,
     Gone,
     Failed(RedfishError),
-    /// An answer from which nothing can be learned.
+    /// The response does not show the state of the task.
     Unclear(RedfishError),
 }
 
 impl Core {
-    /// Waits until an accepted operation has ended; returns at once when it was not asynchronous.
+    /// Waits until an accepted operation ends; returns at once when it is not asynchronous.
     pub(crate) async fn follow(
         &self,
         operation: Operation,
-        accepted: &Answer,
+        accepted: &BmcResponse,
         secrets: &[&str],
     ) -> Result<(), RedfishError> {
         if accepted.status != http::StatusCode::ACCEPTED {
@@ -58,10 +58,10 @@ impl Core {
         paths.dedup();
         let mut paths = paths.into_iter();
         let Some(mut path) = paths.next() else { return Ok(()) };
-        match self.judge(operation, accepted, secrets) {
-            Verdict::Ended => return Ok(()),
-            Verdict::Failed(error) => return Err(error),
-            Verdict::Running | Verdict::Gone | Verdict::Unclear(_) => {}
+        match self.poll_result(operation, accepted, secrets) {
+            PollResult::Ended => return Ok(()),
+            PollResult::Failed(error) => return Err(error),
+            PollResult::Running | PollResult::Gone | PollResult::Unclear(_) => {}
         }
 
         let deadline = Instant::now() + self.profile().task_timeout;
@@ -76,30 +76,30 @@ impl Core {
             }
             sleep(pause).await;
             wait = (wait * 2).min(LONGEST_WAIT);
-            let read_once = self.read_once(operation, &path).await;
-            asked = read_once.as_ref().ok().and_then(Answer::retry_after);
-            let verdict = match &read_once {
-                Ok(answer) => self.judge(operation, answer, secrets),
-                Err(error) => Verdict::Unclear(error.clone()),
+            let polled = self.read_once(operation, &path).await;
+            asked = polled.as_ref().ok().and_then(BmcResponse::retry_after);
+            let result = match &polled {
+                Ok(response) => self.poll_result(operation, response, secrets),
+                Err(error) => PollResult::Unclear(error.clone()),
             };
-            let error = match verdict {
-                Verdict::Ended => return Ok(()),
-                Verdict::Failed(error) => return Err(error),
-                Verdict::Running => {
+            let error = match result {
+                PollResult::Ended => return Ok(()),
+                PollResult::Failed(error) => return Err(error),
+                PollResult::Running => {
                     failures = 0;
                     continue;
                 }
-                Verdict::Gone => match paths.next() {
+                PollResult::Gone => match paths.next() {
                     Some(next) => {
                         path = next;
                         continue;
                     }
                     None => return Ok(()),
                 },
-                Verdict::Unclear(error) => error,
+                PollResult::Unclear(error) => error,
             };
-            // The Task's own path is tried before a monitor that answers badly is believed.
-            if read_once.is_ok()
+            // Before the response of the monitor counts as an error, the path of the Task is polled.
+            if polled.is_ok()
                 && let Some(next) = paths.next()
             {
                 path = next;
@@ -107,43 +107,44 @@ impl Core {
             }
             failures += 1;
             if !error.is_transient() || failures >= MAX_FAILURES {
-                // A monitor that passes on the refusal of the operation itself leaves nothing open.
+                // A refusal that the monitor returns is that of the operation: it was not carried out.
                 let definite = matches!(error.kind, ErrorKind::Refused { .. } | ErrorKind::License { .. });
                 return Err(RedfishError { maybe_applied: !definite, ..error });
             }
         }
     }
 
-    /// What a poll with this answer is taken for, in words; for fuzzing.
-    pub(crate) fn task_says(&self, status: http::StatusCode, body: &[u8]) -> String {
-        let answer = Answer::of(status, body);
-        match self.judge(Operation::Insert, &answer, &[]) {
-            Verdict::Running => "running".to_owned(),
-            Verdict::Ended => "ended".to_owned(),
-            Verdict::Gone => "gone".to_owned(),
-            Verdict::Failed(error) | Verdict::Unclear(error) => error.to_string(),
+    /// The result of a poll with this response, as text; for fuzzing.
+    pub(crate) fn describe_poll(&self, status: http::StatusCode, body: &[u8]) -> String {
+        let response = BmcResponse::of(status, body);
+        match self.poll_result(Operation::Insert, &response, &[]) {
+            PollResult::Running => "running".to_owned(),
+            PollResult::Ended => "ended".to_owned(),
+            PollResult::Gone => "gone".to_owned(),
+            PollResult::Failed(error) | PollResult::Unclear(error) => error.to_string(),
         }
     }
 
-    fn judge(&self, operation: Operation, answer: &Answer, secrets: &[&str]) -> Verdict {
-        let fields = json::object(&answer.body).unwrap_or_default();
-        if let Some(state) = json::word(&fields, "TaskState").filter(|_| answer.status.is_success()) {
+    fn poll_result(&self, operation: Operation, response: &BmcResponse, secrets: &[&str]) -> PollResult {
+        let fields = json::object(&response.body).unwrap_or_default();
+        if let Some(state) = json::word(&fields, "TaskState").filter(|_| response.status.is_success()) {
             return match state.to_ascii_lowercase().as_str() {
-                "completed" => Verdict::Ended,
+                "completed" => PollResult::Ended,
                 "exception" | "killed" | "cancelled" | "canceled" | "interrupted" | "failed" => {
-                    let (body, secrets) = (ErrorBody::from_fields(&fields), self.secrets_of(answer, secrets));
-                    let (message_id, message) = (body.id(&secrets), body.sentence(&secrets));
+                    let (body, secrets) =
+                        (ErrorBody::from_fields(&fields), self.secrets_of(response, secrets));
+                    let (message_id, message) = (body.id(&secrets), body.message_text(&secrets));
                     let kind = ErrorKind::TaskFailed { state, message_id, message };
-                    Verdict::Failed(RedfishError::new(operation, kind))
+                    PollResult::Failed(RedfishError::new(operation, kind))
                 }
-                _ => Verdict::Running,
+                _ => PollResult::Running,
             };
         }
-        match answer.status.as_u16() {
-            202 => Verdict::Running,
-            200..=299 => Verdict::Ended,
-            404 | 410 => Verdict::Gone,
-            _ => Verdict::Unclear(self.refusal(operation, answer, secrets)),
+        match response.status.as_u16() {
+            202 => PollResult::Running,
+            200..=299 => PollResult::Ended,
+            404 | 410 => PollResult::Gone,
+            _ => PollResult::Unclear(self.refusal(operation, response, secrets)),
         }
     }
 }

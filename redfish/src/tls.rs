@@ -1,10 +1,9 @@
-//! How a BMC proves who it is: a pinned certificate, a CA, or nothing.
+//! Verification of a BMC's certificate: by a pin, by a CA, or not at all.
 //!
-//! BMC certificates are mostly self-signed, expired and without a usable name, so the ordinary rules of the web
-//! fail. A pin compares the SHA-256 of the leaf and nothing else of the certificate; the handshake signature is
-//! always verified, so the peer does hold the key. The handshake ends before a request is written, therefore a
-//! wrong certificate never sees credentials. TLS 1.2 and 1.3 only; the provider is `ring` and never installed
-//! globally.
+//! Certificates of BMCs are mostly self-signed, expired and without a usable name, so the usual verification of web
+//! servers fails. A pin compares the SHA-256 of the leaf certificate only. The handshake signature is always verified,
+//! so the peer holds the key. The handshake ends before a request is written, so a peer with a wrong certificate
+//! receives no credentials. TLS 1.2 and 1.3 only; the provider is `ring` and is not installed globally.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,15 +21,15 @@ use sha2::{Digest, Sha256};
 
 use crate::transport::{TransportError, TransportErrorKind};
 
-/// What is accepted as the BMC's certificate.
+/// Which certificate of a BMC is accepted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum TlsMode {
-    /// Only the certificate with this fingerprint, whatever its name and dates.
+pub enum TlsVerification {
+    /// Only the certificate with this fingerprint; its name and dates are not checked.
     Pin(Fingerprint),
     /// Certificates for this name or address, issued by one of these CAs (PEM, one or more certificates).
     Ca(Arc<[u8]>),
-    /// Any certificate. For laboratories and for reading a fingerprint before the first pin.
+    /// Any certificate; for laboratories and for reading a fingerprint before the first pin.
     Insecure,
 }
 
@@ -56,7 +55,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Text is not 64 hexadecimal digits.
+/// The text is not a fingerprint of 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a fingerprint is 64 hexadecimal digits (SHA-256 of the certificate), colons allowed")]
 pub struct FingerprintError;
@@ -73,11 +72,11 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// The certificate the peer showed last, also when it was refused.
+/// Fingerprint of the certificate in the latest handshake, also when it was refused.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen(Arc<Mutex<Option<Fingerprint>>>);
+pub(crate) struct PeerCertificate(Arc<Mutex<Option<Fingerprint>>>);
 
-impl Seen {
+impl PeerCertificate {
     pub(crate) fn get(&self) -> Option<Fingerprint> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,26 +86,30 @@ impl Seen {
     }
 }
 
-/// TLS sessions remembered by one configuration: it speaks to one BMC, and there are thousands of them.
+/// Maximum number of TLS sessions stored per BMC; the default of the library is too large for thousands of BMCs.
 const SESSIONS: usize = 8;
 
-/// A TLS configuration that accepts any certificate, as a BMC does that reads media over HTTPS. The peer must still hold the
-/// key of the certificate it shows.
+/// A TLS configuration that accepts any certificate, as BMCs do when they read media over HTTPS. The peer must still hold
+/// the key of its certificate.
 ///
 /// # Errors
+///
 /// When the TLS provider supports none of the required protocol versions.
 pub fn accept_any_certificate() -> Result<ClientConfig, TransportError> {
-    client_config(&TlsMode::Insecure, Seen::default())
+    client_config(&TlsVerification::Insecure, PeerCertificate::default())
 }
 
-/// The rustls configuration of a mode.
-pub(crate) fn client_config(mode: &TlsMode, seen: Seen) -> Result<ClientConfig, TransportError> {
+/// Builds the rustls configuration for a verification mode.
+pub(crate) fn client_config(
+    mode: &TlsVerification,
+    peer: PeerCertificate,
+) -> Result<ClientConfig, TransportError> {
     let config = |detail: String| TransportError::not_sent(TransportErrorKind::Config, detail);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let rule = match mode {
-        TlsMode::Pin(pin) => Rule::Pin(*pin),
-        TlsMode::Insecure => Rule::Any,
-        TlsMode::Ca(pem) => {
+        TlsVerification::Pin(pin) => Rule::Pin(*pin),
+        TlsVerification::Insecure => Rule::Any,
+        TlsVerification::Ca(pem) => {
             let mut roots = RootCertStore::empty();
             for certificate in CertificateDer::pem_slice_iter(pem).take(256) {
                 let certificate = certificate.map_err(|error| config(format!("CA file: {error}")))?;
@@ -118,7 +121,7 @@ pub(crate) fn client_config(mode: &TlsMode, seen: Seen) -> Result<ClientConfig, 
             Rule::Issued(verifier)
         }
     };
-    let verifier = Verifier { rule, seen, provider: provider.clone() };
+    let verifier = Verifier { rule, peer, provider: provider.clone() };
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| config(error.to_string()))?;
@@ -138,11 +141,11 @@ enum Rule {
 #[derive(Debug)]
 struct Verifier {
     rule: Rule,
-    seen: Seen,
+    peer: PeerCertificate,
     provider: Arc<CryptoProvider>,
 }
 
-/// Marks, inside a rustls error, that the pin and not the certificate was the reason.
+/// Marks, inside a rustls error, that the certificate differs from the pinned one.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("pinned {pinned}, shown {shown}")]
 pub(crate) struct PinMismatch {
@@ -160,7 +163,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let shown = Fingerprint::of(end_entity);
-        self.seen.set(shown);
+        self.peer.set(shown);
         match &self.rule {
             Rule::Pin(pin) if *pin == shown => Ok(ServerCertVerified::assertion()),
             Rule::Pin(pin) => {
@@ -202,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fingerprints_are_read_with_and_without_colons() {
+    fn fingerprints_are_parsed_with_and_without_colons() {
         let plain = "ab".repeat(32);
         let colons = vec!["AB"; 32].join(":");
         let expected = Fingerprint([0xab; 32]);
@@ -215,7 +218,9 @@ mod tests {
 
     #[test]
     fn a_ca_file_without_certificates_is_a_configuration_error() {
-        let error = client_config(&TlsMode::Ca(b"nothing".as_slice().into()), Seen::default()).unwrap_err();
+        let error =
+            client_config(&TlsVerification::Ca(b"nothing".as_slice().into()), PeerCertificate::default())
+                .unwrap_err();
         assert_eq!(error.kind, TransportErrorKind::Config);
     }
 }

@@ -1,14 +1,13 @@
-//! One HTTP request to one BMC, under one deadline: the seam between the client and the network.
+//! The interface between client and network: one HTTP request to one BMC, with one deadline.
 //!
 //! ```text
 //!   Request {method, path, headers, body}  --send(deadline)-->  Response {status, headers, body <= 4 MiB}
 //!                                                          \->  TransportError {kind, maybe_sent, detail}
 //! ```
 //!
-//! An implementation knows its BMC's address; a request carries only a path (origin form, RFC 9112 3.2.1), so
-//! that nothing a BMC answers can direct credentials to another host. Redirects are not followed here. A
-//! transport never retries. `maybe_sent` is the one thing the layers above must know about a failure: whether
-//! the BMC may have seen (and carried out) the request.
+//! A transport knows the address of its BMC; a request contains only a path (origin form, RFC 9112 3.2.1), so that no
+//! response can direct credentials to another host. A transport follows no redirects and never retries. `maybe_sent`
+//! says whether the BMC may have received, and carried out, a request that failed.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
-/// The largest response body a transport hands over.
+/// Maximum size of a response body.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
 
 /// A request to the BMC the transport belongs to.
@@ -25,15 +24,15 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 pub struct Request {
     /// The HTTP method.
     pub method: Method,
-    /// Path and optional query, beginning with a slash.
+    /// Path and optional query, with a slash at the start.
     pub path: String,
-    /// Header fields, credentials among them.
+    /// Header fields, including credentials.
     pub headers: HeaderMap,
-    /// The body; none means no body and no content type.
+    /// The body; `None` means no body and no content type.
     pub body: Option<Bytes>,
 }
 
-/// Headers and body may hold credentials and are not shown.
+/// Headers and body may contain credentials and are not shown.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
@@ -44,7 +43,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// What the BMC answered, whatever its status.
+/// Response of the BMC with any status.
 #[derive(Clone)]
 pub struct Response {
     /// The HTTP status.
@@ -55,7 +54,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// Headers and body may hold tokens and are not shown.
+/// Headers and body may contain tokens and are not shown.
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Response")
@@ -65,45 +64,50 @@ impl fmt::Debug for Response {
     }
 }
 
-/// Sends one request at a time to one BMC; shared, so it takes `&self`.
+/// Sends requests to one BMC; concurrent calls are allowed.
 #[async_trait]
 pub trait Transport: Send + Sync {
-    /// Sends the request and reads the whole answer, all within `deadline` from now.
+    /// Sends the request and reads the whole response, both within `deadline` from now.
+    ///
+    /// # Errors
+    ///
+    /// When there is no complete response in time; [`TransportError::maybe_sent`] says whether the BMC may have received
+    /// the request.
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError>;
 
-    /// Nothing is sent for a while: lets go of what the next request can make anew.
-    fn rest(&self) {}
+    /// Releases connections and other state that the next request can create again.
+    fn release_idle(&self) {}
 }
 
-/// Why there is no response.
+/// A request without a response.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{kind}: {detail}")]
 pub struct TransportError {
-    /// What went wrong.
+    /// Kind of the failure.
     pub kind: TransportErrorKind,
     /// Whether the BMC may have received the request.
     pub maybe_sent: bool,
-    /// One line for people, without secrets.
+    /// One line for operators, without secrets.
     pub detail: String,
 }
 
-/// Kinds of transport failure.
+/// Kind of a transport failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportErrorKind {
-    /// No connection: unreachable, connect timeout.
+    /// There is no connection: unreachable, or connect timeout.
     #[error("cannot connect")]
     Connect,
-    /// The address answers that nobody listens on that port.
+    /// The host refuses connections on this port.
     #[error("connection refused")]
     Refused,
     /// The host name has no address.
     #[error("the name does not resolve")]
     Resolve,
-    /// The deadline passed before a complete answer.
-    #[error("no answer in time")]
+    /// The deadline passed before a complete response.
+    #[error("no response in time")]
     Timeout,
-    /// The connection ended before a complete answer.
+    /// The connection ended before a complete response.
     #[error("connection lost")]
     Lost,
     /// The certificate is not the pinned one.
@@ -112,28 +116,28 @@ pub enum TransportErrorKind {
     /// The certificate is not trusted by the given CA.
     #[error("certificate not trusted")]
     Untrusted,
-    /// No common TLS version or cipher.
-    #[error("the BMC offers only legacy TLS (older than 1.2, or ciphers nobody should use)")]
+    /// Client and BMC share no TLS version or cipher.
+    #[error("the BMC offers only legacy TLS (older than 1.2, or insecure ciphers)")]
     LegacyTls,
-    /// What answers does not speak TLS.
-    #[error("what answers does not speak TLS")]
+    /// The peer does not use TLS.
+    #[error("the peer does not use TLS")]
     NotTls,
     /// The TLS handshake failed for another reason.
     #[error("the TLS handshake failed")]
     TlsHandshake,
-    /// The answer is larger than [`MAX_BODY`].
-    #[error("answer too large")]
+    /// The response is larger than [`MAX_BODY`].
+    #[error("response too large")]
     BodyTooLarge,
-    /// What came back is not HTTP.
-    #[error("not an HTTP answer")]
+    /// The response is not HTTP.
+    #[error("not an HTTP response")]
     Protocol,
-    /// The request could not be built from what was configured.
+    /// The request could not be built with this configuration.
     #[error("invalid configuration")]
     Config,
 }
 
 impl TransportError {
-    /// A failure of which it is certain that the BMC did not see the request.
+    /// A failure after which it is certain that the BMC did not receive the request.
     pub fn not_sent(kind: TransportErrorKind, detail: impl Into<String>) -> Self {
         TransportError { kind, maybe_sent: false, detail: detail.into() }
     }

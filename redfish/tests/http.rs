@@ -1,4 +1,4 @@
-//! The HTTP transport on real sockets: what each kind of bad peer becomes, and when credentials leave the process.
+//! The HTTP transport over sockets: the error for each kind of bad peer, and when credentials leave the process.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use redfish::{
-    Bmc, Credentials, Endpoint, ErrorKind, Fingerprint, HttpOptions, HttpTransport, Profile, Request,
-    Response, TlsMode, Transport, TransportError, TransportErrorKind, read_fingerprint,
+    Bmc, BmcCredentials, Endpoint, ErrorKind, Fingerprint, HttpOptions, HttpTransport, Profile, Request,
+    Response, TlsVerification, Transport, TransportError, TransportErrorKind, read_fingerprint,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest, Sha256};
@@ -32,7 +32,7 @@ fn get() -> Request {
     Request { method: Method::GET, path: "/redfish/v1/".to_owned(), headers, body: None }
 }
 
-/// Answers every connection with the same bytes after its request (or a TLS hello), then closes.
+/// Sends fixed bytes on every connection after a request (or a TLS hello), then closes it.
 async fn peer(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -53,12 +53,12 @@ async fn peer(answer: Vec<u8>) -> SocketAddr {
 
 async fn ask(address: SocketAddr, deadline: Duration) -> Result<Response, TransportError> {
     let transport =
-        HttpTransport::new(&endpoint("http", address), &TlsMode::Insecure, HttpOptions::default());
+        HttpTransport::new(&endpoint("http", address), &TlsVerification::Insecure, HttpOptions::default());
     transport.unwrap().send(get(), deadline).await
 }
 
 #[tokio::test]
-async fn an_answer_is_handed_over_whole_and_redirects_are_not_followed() {
+async fn a_response_is_returned_whole_and_redirects_are_not_followed() {
     let answer =
         b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/x\r\nContent-Length: 2\r\n\r\nhi";
     let response = ask(peer(answer.to_vec()).await, LIMIT).await.unwrap();
@@ -67,7 +67,7 @@ async fn an_answer_is_handed_over_whole_and_redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn a_transport_that_rested_lets_its_connection_go_and_makes_another() {
+async fn a_transport_closes_its_connection_when_released_and_opens_a_new_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let peer = async {
@@ -86,19 +86,22 @@ async fn a_transport_that_rested_lets_its_connection_go_and_makes_another() {
         }
     };
     let client = async {
-        let transport =
-            HttpTransport::new(&endpoint("http", address), &TlsMode::Insecure, HttpOptions::default())
-                .unwrap();
+        let transport = HttpTransport::new(
+            &endpoint("http", address),
+            &TlsVerification::Insecure,
+            HttpOptions::default(),
+        )
+        .unwrap();
         for _ in 0..2 {
             assert_eq!(transport.send(get(), LIMIT).await.unwrap().status.as_u16(), 204);
-            transport.rest();
+            transport.release_idle();
         }
     };
     tokio::time::timeout(LIMIT, async { tokio::join!(peer, client) }).await.unwrap();
 }
 
 #[tokio::test]
-async fn every_bad_peer_has_its_kind_and_says_whether_the_request_may_have_arrived() {
+async fn every_bad_peer_has_an_error_kind_and_maybe_sent() {
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'a'; 5 << 20]].concat();
     for (answer, kind) in [
         (b"".to_vec(), TransportErrorKind::Lost),
@@ -114,7 +117,7 @@ async fn every_bad_peer_has_its_kind_and_says_whether_the_request_may_have_arriv
 }
 
 #[tokio::test]
-async fn nobody_listening_means_not_sent() {
+async fn a_refused_connection_means_not_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -142,7 +145,7 @@ async fn the_deadline_covers_headers_and_body() {
     }
 }
 
-/// A TLS server that counts the bytes of plaintext it was sent, and its certificates.
+/// A TLS server that counts the bytes of plaintext it receives, and its certificates.
 struct TlsPeer {
     address: SocketAddr,
     received: Arc<AtomicUsize>,
@@ -189,7 +192,7 @@ impl TlsPeer {
         TlsPeer { address, received, leaf: fingerprint, ca }
     }
 
-    async fn ask(&self, mode: &TlsMode) -> Result<Response, TransportError> {
+    async fn ask(&self, mode: &TlsVerification) -> Result<Response, TransportError> {
         let transport =
             HttpTransport::new(&endpoint("https", self.address), mode, HttpOptions::default()).unwrap();
         let result = transport.send(get(), LIMIT).await;
@@ -205,45 +208,50 @@ fn pem(der: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn the_pinned_certificate_its_ca_or_anything_are_accepted_as_asked() {
+async fn the_pinned_certificate_its_ca_or_any_certificate_is_accepted_as_configured() {
     let peer = TlsPeer::start();
-    for mode in [TlsMode::Pin(peer.leaf), TlsMode::Ca(peer.ca.as_bytes().into()), TlsMode::Insecure] {
+    for mode in [
+        TlsVerification::Pin(peer.leaf),
+        TlsVerification::Ca(peer.ca.as_bytes().into()),
+        TlsVerification::Insecure,
+    ] {
         assert_eq!(peer.ask(&mode).await.unwrap().body, Bytes::from_static(b"{}"), "{mode:?}");
     }
 }
 
 #[tokio::test]
-async fn a_wrong_certificate_sees_no_byte_of_the_request() {
+async fn a_peer_with_a_wrong_certificate_receives_no_byte_of_the_request() {
     let (peer, other) = (TlsPeer::start(), TlsPeer::start());
     for (mode, kind) in [
-        (TlsMode::Pin(other.leaf), TransportErrorKind::PinMismatch),
-        (TlsMode::Ca(other.ca.as_bytes().into()), TransportErrorKind::Untrusted),
+        (TlsVerification::Pin(other.leaf), TransportErrorKind::PinMismatch),
+        (TlsVerification::Ca(other.ca.as_bytes().into()), TransportErrorKind::Untrusted),
     ] {
         let error = peer.ask(&mode).await.unwrap_err();
         assert_eq!((error.kind, error.maybe_sent), (kind, false), "{error}");
     }
     assert_eq!(peer.received.load(Ordering::SeqCst), 0);
-    // The peer works, and does count.
-    peer.ask(&TlsMode::Insecure).await.unwrap();
+    // The peer works and counts.
+    peer.ask(&TlsVerification::Insecure).await.unwrap();
     assert!(peer.received.load(Ordering::SeqCst) > 0);
 }
 
 #[tokio::test]
-async fn a_pin_mismatch_reaches_the_operator_as_one_sentence_with_a_next_step() {
+async fn a_pin_mismatch_is_one_sentence_with_the_next_action() {
     let (peer, other) = (TlsPeer::start(), TlsPeer::start());
     let endpoint = endpoint("https", peer.address);
-    let credentials = Credentials::new("admin", "canary-secret".to_owned());
-    let bmc = Bmc::connect(&endpoint, credentials, &TlsMode::Pin(other.leaf), Profile::generic()).unwrap();
+    let credentials = BmcCredentials::new("admin", "canary-secret".to_owned());
+    let bmc =
+        Bmc::connect(&endpoint, credentials, &TlsVerification::Pin(other.leaf), Profile::generic()).unwrap();
     let error = bmc.slot("/redfish/v1/x").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, .. }));
-    assert!(error.to_string().contains("pin it anew"), "{error}");
+    assert!(error.to_string().contains("pin it again"), "{error}");
 }
 
 #[tokio::test]
-async fn a_peer_without_tls_is_told_apart_and_has_no_fingerprint() {
+async fn a_peer_without_tls_is_recognised_and_has_no_fingerprint() {
     let address = peer(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()).await;
     let transport =
-        HttpTransport::new(&endpoint("https", address), &TlsMode::Insecure, HttpOptions::default());
+        HttpTransport::new(&endpoint("https", address), &TlsVerification::Insecure, HttpOptions::default());
     let error = transport.unwrap().send(get(), LIMIT).await.unwrap_err();
     assert_eq!((error.kind, error.maybe_sent), (TransportErrorKind::NotTls, false), "{error}");
     assert!(read_fingerprint(&endpoint("http", address), LIMIT).await.is_err());

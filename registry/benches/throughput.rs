@@ -1,5 +1,5 @@
-//! What the registry does in a second without any network: durable pushes of small blobs by ever more clients, and the
-//! answers clients ask for most. Prints, never judges. `.ci/bench-registry` measures it beside other servers.
+//! The throughput of the registry without a network: durable pushes of small blobs by growing numbers of clients, and
+//! the most frequent reads. Prints, without a verdict. `.ci/bench-registry` measures it beside other servers.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -21,7 +21,7 @@ const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 
 #[tokio::main]
 async fn main() {
-    // Where builds go is a real disk; in memory an fsync is nothing.
+    // The build directory is on a real disk; in memory an fsync costs nothing.
     let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let registry = Registry::open(Config::new(root.path())).await.unwrap();
     let router = registry.router(Arc::new(AllowAll));
@@ -79,7 +79,7 @@ async fn ask(router: &Router, method: Method, path: &str, body: Vec<u8>) -> Stat
     status
 }
 
-/// A manifest of 200 entries, all of them its configuration.
+/// A manifest with 200 layers, all of them its configuration.
 fn image() -> (Vec<u8>, Vec<u8>) {
     let config = vec![b'{'; BLOB];
     let entry = serde_json::json!({"mediaType": IMAGE, "digest": digest(&config), "size": BLOB});

@@ -1,12 +1,12 @@
-//! A registry on a directory and an address. For trying clients and for measuring.
+//! Serves a registry in a directory at an address, for testing clients and for measuring.
 //!
 //! ```text
-//!  serve DIRECTORY ADDRESS                                    open to everybody
-//!        --htpasswd FILE                                      to the users of the file
-//!        --tokens                                             by way of tokens
-//!        --rule '<repositories> <subjects> <rights>'          any number; without one, users may do everything
-//!        --immutable '<repositories> <tags>'                  any number
-//!        --anonymous-read --anonymous-write                   where no rule fits
+//!  serve DIRECTORY ADDRESS                                    open to all callers
+//!        --htpasswd FILE                                      open to the users of the file
+//!        --tokens                                             with the token flow
+//!        --rule '<repositories> <subjects> <rights>'          repeatable; without a rule, users have full access
+//!        --immutable '<repositories> <tags>'                  repeatable
+//!        --anonymous-read --anonymous-write                   where no rule matches
 //! ```
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use registry::{
     AccessControl, AllowAll, Config, Htpasswd, HtpasswdOptions, ImmutableTags, Policy, Registry, Rights,
-    TokenAuthority, TokenOptions, Wire,
+    SendfileStream, TokenAuthority, TokenOptions,
 };
 use tokio::net::TcpStream;
 use tower::ServiceExt;
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             "--anonymous-read" => policy.anonymous_read = true,
             "--anonymous-write" => policy.anonymous_write = true,
-            _ => return Err(format!("there is no {flag}").into()),
+            _ => return Err(format!("unknown option {flag}").into()),
         }
     }
     if policy.rules.is_empty() {
@@ -73,9 +73,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router) {
-    // Small answers go out at once; a failure to ask for that only costs latency.
+    // Small responses are sent at once; a failure of this option only costs latency.
     let _latency = stream.set_nodelay(true);
-    let wire = Wire::new(stream);
+    let wire = SendfileStream::new(stream);
     let sender = wire.file_sender();
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(ConnectInfo(peer));
@@ -84,6 +84,6 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router) {
         }
         router.clone().oneshot(request.map(axum::body::Body::new))
     });
-    // A client that goes away is its own business.
+    // A broken connection concerns only its client.
     let _broken = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
 }

@@ -1,4 +1,4 @@
-//! Where the registry keeps its content, and every bound it works under.
+//! The settings of a registry: its directory and its limits.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,49 +8,49 @@ use std::time::Duration;
 use crate::pattern::RepositoryPattern;
 use crate::store::Quota;
 
-/// The settings of one registry. `Config::new` gives the defaults; every field may be changed afterwards.
+/// The settings of one registry. [`Config::new`] gives the defaults; every field can be changed afterwards.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The directory everything is stored under. One process at a time: the embedding program holds the lock.
+    /// The directory of the registry. One process at a time may use it: the embedding program holds the lock.
     pub root: PathBuf,
     /// The largest blob, in bytes. Default 20 GiB.
     pub max_blob_size: u64,
-    /// The largest manifest, in bytes. Default 5 MiB: the specification asks every registry to take 4 MiB.
+    /// The largest manifest, in bytes. Default 5 MiB: the specification asks every registry to accept 4 MiB.
     pub max_manifest_size: usize,
     /// Request bodies received at one time; further ones wait unread (see `upload_queue_timeout`). Default 64.
     pub max_concurrent_uploads: usize,
     /// Upload sessions open at one time, idle ones included. Default 1,024.
     pub max_upload_sessions: usize,
-    /// How long a request may wait for its turn before it is told to come back. Default 30 s.
+    /// How long an upload waits for a place before it is refused with 503. Default 30 s.
     pub upload_queue_timeout: Duration,
     /// How long a client may send nothing in the middle of a body. Default 30 s.
     pub upload_read_timeout: Duration,
-    /// How long one request body may take in all. Default 1 h.
+    /// The total time for one request body. Default 1 h.
     pub upload_timeout: Duration,
-    /// How long an upload session may lie untouched before [`Registry::sweep`](crate::Registry::sweep) removes it.
-    /// Default 24 h.
+    /// The age at which [`Registry::sweep`](crate::Registry::sweep) removes an upload session without writes. Default
+    /// 24 h.
     pub upload_session_age: Duration,
-    /// How exactly it is known when content was last asked for: what is asked for all the time is noted this often.
-    /// Added to every grace period of garbage collection. Default 1 min.
+    /// The precision of the last use of content: content in constant use is recorded once in this interval. Added to
+    /// every grace period of garbage collection. Default 1 min.
     pub touch_interval: Duration,
-    /// Free space of the file system that pushes never touch, so that the rest of the program can go on
-    /// writing. Default 64 MiB.
+    /// Free space of the file system that pushes never use, so that the rest of the program can continue to write.
+    /// Default 64 MiB.
     pub reserve: Reserve,
-    /// How much repositories may hold. A repository may fall under several. Default none.
+    /// Limits of the bytes in repositories. A repository may be under several. Default none.
     pub quotas: Vec<Quota>,
-    /// Repositories which take an image although blobs it refers to are not there. Default none.
+    /// Repositories that accept an image although blobs it refers to are missing. Default none.
     pub sparse_images: Vec<RepositoryPattern>,
-    /// Repositories which take an index although manifests it refers to are not there, as when one platform of
-    /// many is mirrored. Default all.
+    /// Repositories that accept an index although manifests it refers to are missing, as when one platform of many is
+    /// mirrored. Default all.
     pub sparse_indexes: Vec<RepositoryPattern>,
 }
 
-/// Space that is left free: an amount, or a part of the file system. Written `1073741824` or `2%`.
+/// Space that is left free: an amount, or a percentage of the file system. Written `1073741824` or `2%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of the file system.
+    /// A percentage of the file system.
     Percent(u8),
 }
 
@@ -60,7 +60,7 @@ pub enum Reserve {
 pub struct InvalidReserve;
 
 impl Reserve {
-    /// The bytes of it on a file system of `total` bytes.
+    /// The reserve in bytes on a file system of `total` bytes.
     pub fn of(self, total: u64) -> u64 {
         match self {
             Reserve::Bytes(bytes) => bytes,
@@ -93,7 +93,7 @@ impl fmt::Display for Reserve {
 }
 
 impl Config {
-    /// The defaults, over the directory `root` (created when missing).
+    /// The default settings for the directory `root`, which is created when missing.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Config {
             root: root.into(),
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserve_is_an_amount_or_a_part() {
+    fn a_reserve_is_an_amount_or_a_percentage() {
         assert_eq!("1073741824".parse(), Ok(Reserve::Bytes(1 << 30)));
         assert_eq!("2%".parse(), Ok(Reserve::Percent(2)));
         assert_eq!(Reserve::Percent(2).of(50_000), 1000);

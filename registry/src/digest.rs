@@ -1,12 +1,12 @@
 //! Content digests: `algorithm ":" encoded`, as the image specification writes them.
 //!
 //! ```text
-//! sha256:<64 lowercase hex>      the algorithm every client speaks; tags pushed by name use it
-//! sha512:<128 lowercase hex>     accepted wherever a client names it
+//! sha256:<64 lowercase hex>      the algorithm every client supports; tags pushed by name use it
+//! sha512:<128 lowercase hex>     accepted wherever a client uses it
 //! ```
 //!
-//! A [`Digest`] exists only in canonical form, so its text is a safe file name and two equal contents never
-//! have two names. Upper-case hex, other algorithms and other lengths do not parse.
+//! A [`Digest`] exists only in canonical form, so its text is a safe file name, and equal content never has two names.
+//! Upper-case hex, other algorithms and other lengths do not parse.
 //!
 //! Specification: image-spec `descriptor.md`, "Digests".
 
@@ -24,16 +24,16 @@ pub struct Digest {
     hex: String,
 }
 
-/// The hash functions content can be addressed by.
+/// A hash function of content digests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// SHA-256, which every registry and client must speak.
+    /// SHA-256, which every registry and client must support.
     Sha256,
-    /// SHA-512, which they may.
+    /// SHA-512, which registries and clients may support.
     Sha512,
 }
 
-/// Why a text is not a digest this registry can address content by.
+/// Why a text is not a digest of this registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidDigest {
     /// There is no `:` between algorithm and value.
@@ -60,7 +60,7 @@ impl Digest {
         self.algorithm
     }
 
-    /// The value: lowercase hex.
+    /// The value as lowercase hex.
     pub fn hex(&self) -> &str {
         &self.hex
     }
@@ -70,7 +70,7 @@ impl Algorithm {
     /// Every algorithm, in the order of their names.
     pub const ALL: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
 
-    /// The name in front of the colon, which is also the directory name in the pool.
+    /// The name before the colon, which is also the name of the directory in the pool.
     pub fn as_str(self) -> &'static str {
         match self {
             Algorithm::Sha256 => "sha256",
@@ -160,7 +160,7 @@ impl Hasher {
         }
     }
 
-    /// Everything the hash knows, to be continued by [`Hasher::from_state`].
+    /// The state of the hash, for [`Hasher::from_state`].
     pub(crate) fn state(&self) -> Vec<u8> {
         match self {
             Hasher::Sha256(hash) => hash.serialize().to_vec(),
@@ -168,7 +168,7 @@ impl Hasher {
         }
     }
 
-    /// Continues a hash; `None` when this is no state of one.
+    /// Continues a hash; `None` when `state` is not a state of this algorithm.
     pub(crate) fn from_state(algorithm: Algorithm, state: &[u8]) -> Option<Self> {
         match algorithm {
             Algorithm::Sha256 => Some(Hasher::Sha256(Sha256::deserialize(state.try_into().ok()?).ok()?)),
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_of_nothing_is_the_published_one() {
+    fn the_digest_of_empty_content_is_the_published_one() {
         assert_eq!(
             Digest::of(Algorithm::Sha256, b"").to_string(),
             "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

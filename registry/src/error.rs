@@ -1,5 +1,5 @@
-//! What can go wrong in the store, one variant per failed operation. Nothing here speaks HTTP: the status and
-//! the code a client sees are chosen in `http::error`, and paths never travel further than the log.
+//! Errors of the store, one variant per kind. They know nothing of HTTP: `http::error` chooses the status and the code,
+//! and paths appear in the log only.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use crate::name::Tag;
 /// A failed operation of the registry's store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {operation} {}", path.display())]
     Io {
-        /// What was being done, as a verb.
+        /// The operation, as a verb.
         operation: &'static str,
-        /// Where.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The file system is full, or would be with what is being pushed.
-    #[error("the registry is out of disk space: free some or enlarge the file system, then push again")]
+    /// The file system is full, or would be with the content being pushed.
+    #[error("the registry is out of disk space: free some space or enlarge the file system, then push again")]
     NoSpace,
     /// The manifest or tag is not in the repository.
     #[error("the repository has no such manifest: push it, or check the tag")]
@@ -33,65 +33,63 @@ pub enum Error {
     #[error("the repository has no such blob: push it, or mount it from a repository that has it")]
     BlobUnknown,
     /// The repository does not exist.
-    #[error("there is no such repository: push something to create it")]
+    #[error("the repository does not exist: a push creates it")]
     RepositoryUnknown,
-    /// What was to be imported is none of what can be.
+    /// The source of an import is not supported.
     #[error("this is not an OCI image layout or an archive of images: {0}")]
     NotAnArchive(String),
-    /// What is being pushed does not fit into a quota.
-    #[error(
-        "the {limit} bytes that {repositories} may hold are used up: delete something and collect garbage"
-    )]
+    /// The pushed content does not fit into a quota.
+    #[error("the quota of {limit} bytes for {repositories} is used up: delete content and collect garbage")]
     QuotaExceeded {
-        /// The pattern of the repositories which share it.
+        /// The pattern of the repositories that share the quota.
         repositories: String,
         /// The limit, in bytes.
         limit: u64,
     },
-    /// Nothing may be changed at the moment.
+    /// The registry is read-only.
     #[error("the registry is read-only: {0}")]
     ReadOnly(String),
-    /// The content is pinned, or belongs to something that is.
+    /// The content is pinned, or belongs to pinned content.
     #[error("{digest} is pinned by {owner}: unpin it first")]
     Pinned {
-        /// What was to be deleted.
+        /// The content that was to be deleted.
         digest: Digest,
-        /// Who relies on it.
+        /// The owner of the pin.
         owner: String,
     },
     /// The manifest refers to content the repository does not have.
     #[error("the manifest refers to content the repository does not have: push {} first", .0.join(", "))]
     ReferencesUnknown(Vec<String>),
-    /// What is stored no longer hashes to its name.
-    #[error("the stored content of {0} is damaged: push it again to heal it")]
-    Damaged(Digest),
-    /// What was received does not hash to what was announced.
+    /// The stored content does not have the digest of its name.
+    #[error("the stored content of {0} is corrupted: push it again to repair it")]
+    Corrupted(Digest),
+    /// The received content does not have the expected digest.
     #[error("the content hashes to {actual}, not to {expected}: nothing was stored, upload it again")]
     DigestMismatch {
-        /// What the client announced.
+        /// The digest the client sent.
         expected: Digest,
-        /// What its bytes hash to.
+        /// The digest of the received bytes.
         actual: Digest,
     },
-    /// The tag exists, and may neither name something else nor go.
-    #[error("the tag {0} exists and has to stay as it is: push under another tag")]
+    /// The tag exists and must not be moved or deleted.
+    #[error("the tag {0} exists and must not be changed: push under another tag")]
     TagKept(Tag),
-    /// There is no such upload session in the repository: never begun, finished, cancelled or swept.
-    #[error("there is no upload session {0}: begin a new one")]
+    /// The repository has no such upload session: never started, finished, cancelled or swept.
+    #[error("the upload session {0} does not exist: start a new one")]
     UploadUnknown(Uuid),
-    /// Another request is sending data to the same session.
-    #[error("another request is writing to upload session {0}: wait for it, or begin a new one")]
+    /// Another request is writing to the session.
+    #[error("another request is writing to upload session {0}: wait for it, or start a new one")]
     UploadBusy(Uuid),
-    /// All upload sessions are taken, or all turns to send a body.
-    #[error("{0} uploads are under way, which is the limit: finish or cancel some, or come back later")]
+    /// The limit of open upload sessions, or of concurrently received bodies, is reached.
+    #[error("the limit of {0} concurrent uploads is reached: finish or cancel some, or retry later")]
     TooManyUploads(usize),
-    /// A worker thread ended before its operation did: the process is stopping, or a bug.
-    #[error("the operation was stopped before it ended: the process is going down, try again")]
+    /// A blocking thread ended before its operation: the process is stopping, or a bug.
+    #[error("the operation was stopped before its end because the process is stopping: retry")]
     Stopped,
 }
 
 impl Error {
-    /// Turns an I/O failure into an error which names the operation; a full disk is its own kind.
+    /// Converts an I/O error and adds the operation; a full disk is [`Error::NoSpace`].
     pub(crate) fn io(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
         move |source| match source.kind() {
@@ -106,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_recognised_from_the_system_s_own_error() {
+    fn a_full_disk_is_recognised_from_the_error_of_the_system() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         if let Ok(mut full) = full {
             let refused = std::io::Write::write_all(&mut full, b"x").unwrap_err();

@@ -1,7 +1,7 @@
-//! A small OCI registry that never loses a byte: an axum router over a store of its own.
+//! A small OCI registry whose acknowledged content is durable: an axum router over its own store.
 //!
 //! ```text
-//!                 Authorizer (the embedding program's, or AccessControl, TokenAuthority)    Audit
+//!                 Authorizer (of the embedding program, or AccessControl, TokenAuthority)     Audit
 //!                     ^ Caller, Access                                                        ^ AuditEvent
 //!  client -> http::path -> http::{blobs, uploads, manifests, …} -> Registry -> store (blocking threads) -> disk
 //!                                                                        ^
@@ -9,10 +9,10 @@
 //!                     import, export, quotas, sweep, set_read_only, …
 //! ```
 //!
-//! The crate knows the distribution specification and a directory, nothing else: no jobs, no configuration files, no
-//! database, and of users only what an [`Authenticator`] says of them ([`Htpasswd`] is one). What it answers with 201 is on disk, file and directory, before the answer
-//! leaves; what it serves was hashed while it was written. Every body, wait and buffer has a bound in
-//! [`Config`].
+//! The crate knows the distribution specification and a directory. It has no jobs, no configuration files and no
+//! database, and gets users from a [`UserAuthenticator`] ([`Htpasswd`] is one). Before a 201 is sent, the content is on
+//! disk, both the file and its directory; served content was hashed while it was written. Every body, wait and buffer
+//! has a limit in [`Config`].
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -41,11 +41,16 @@
 //! # }
 //! ```
 //!
-//! Nothing happens by itself but one thing: the OCI image layouts on disk follow the registry a moment later. When garbage
-//! is collected, rot is looked for and abandoned uploads are swept is the embedding program's to decide; each of these
-//! can be called at any time, beside everything else.
+//! The registry does one thing by itself: it updates the OCI image layouts on disk a moment after each change. The
+//! embedding program decides when to collect garbage, to scrub, to apply retention rules and to sweep abandoned
+//! uploads; each of these can run at any time, concurrently with everything else.
 //!
 //! Specification: OCI distribution-spec, image-spec, image-layout.
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 mod access;
 mod config;
@@ -70,10 +75,10 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, Semaphore};
 
 pub use crate::access::{
-    Access, AccessControl, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited, Authenticator,
+    Access, AccessControl, AccessRequest, Action, AllowAll, Audit, AuditCounters, AuditEvent, Audited,
     Authorizer, Caller, Credentials, Decision, Denied, Htpasswd, HtpasswdOptions, ImmutableTags,
-    InvalidImmutableTags, InvalidRule, NoAudit, Policy, Realm, Reason, Request, Rights, Rule, Secret,
-    Subject, TokenAuthority, TokenOptions, Who, decide,
+    InvalidImmutableTags, InvalidRule, NoAudit, Policy, Realm, Reason, Rights, Rule, Secret, Subject,
+    SubjectPattern, TokenAuthority, TokenOptions, UserAuthenticator, decide,
 };
 pub use crate::config::{Config, InvalidReserve, Reserve};
 pub use crate::digest::{Algorithm, Digest, InvalidDigest};
@@ -81,17 +86,17 @@ pub use crate::error::Error;
 pub use crate::name::{InvalidReference, InvalidRepositoryName, InvalidTag, Reference, RepositoryName, Tag};
 pub use crate::pattern::{InvalidRepositoryPattern, RepositoryPattern};
 pub use crate::store::{
-    BlobFile, Expired, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
+    BlobFile, ExpiredTag, GcOptions, GcReport, Imported, InvalidPinOwner, InvalidTagPattern, Manifest, Pin,
     PinOwner, Quota, QuotaUsage, Rebuilt, RetentionRule, Scrubbed, Swept, TagPattern,
 };
 
-pub use crate::wire::{FileSender, Wire};
+pub use crate::wire::{FileSender, SendfileStream};
 
-use crate::store::{Checked, PARTS, Scrubs, Store};
+use crate::store::{CheckProgress, PARTS, Scrubs, Store};
 
-/// How much later than a change the layout on disk is written.
+/// The delay between a change and the update of the layout on disk.
 const LAYOUT_DELAY: Duration = Duration::from_millis(100);
-/// How long after a failure it is tried again.
+/// The delay after a failed update.
 const LAYOUT_RETRY: Duration = Duration::from_secs(30);
 
 /// An open registry. Clones share it.
@@ -104,7 +109,10 @@ pub struct Registry {
 
 impl Registry {
     /// Opens the registry stored under `config.root`, creating it when missing. Unfinished uploads of an earlier
-    /// process can be continued; its torn drafts are removed.
+    /// process can be continued; its temporary files are removed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::NoSpace`] when the directory cannot be created, read or written.
     pub async fn open(config: Config) -> Result<Self, Error> {
         let receiving =
             Arc::new(Semaphore::new(config.max_concurrent_uploads.clamp(1, Semaphore::MAX_PERMITS)));
@@ -113,17 +121,21 @@ impl Registry {
         Ok(Registry { store, receiving })
     }
 
-    /// The distribution API under `/v2`, to be merged into the embedding program's router.
+    /// The router of the distribution API under `/v2`, to be merged into the embedding program's router.
     pub fn router(&self, authorizer: Arc<dyn Authorizer>) -> axum::Router {
         http::router(self.clone(), authorizer, Arc::new(NoAudit))
     }
 
-    /// The same, telling `audit` of every change and every refusal.
+    /// The router of the distribution API, which records every change and every refusal in `audit`.
     pub fn audited_router(&self, authorizer: Arc<dyn Authorizer>, audit: Arc<dyn Audit>) -> axum::Router {
         http::router(self.clone(), authorizer, audit)
     }
 
-    /// The manifest `reference` names in `repository`. What is returned was hashed when it was read.
+    /// Returns the manifest that `reference` names in `repository`. Its bytes were hashed when they were read.
+    ///
+    /// # Errors
+    /// [`Error::ManifestUnknown`] when the repository has no such manifest, [`Error::Corrupted`] when the stored bytes
+    /// have another digest, [`Error::Io`] when they cannot be read.
     pub async fn resolve(
         &self,
         repository: &RepositoryName,
@@ -136,7 +148,10 @@ impl Registry {
         self.run(move |store| store.resolve(&repository, &reference)).await
     }
 
-    /// A blob by its content, whichever repository has it. Open for as long as the result lives.
+    /// Opens a blob by its digest, in any repository. The file stays open for as long as the result lives.
+    ///
+    /// # Errors
+    /// [`Error::BlobUnknown`] when no such content is stored, [`Error::Io`] when it cannot be opened.
     pub async fn blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
         let digest = digest.clone();
         self.run(move |store| store.blob(&digest)).await
@@ -148,34 +163,53 @@ impl Registry {
     }
 
     /// Every tag of a repository, in byte order.
+    ///
+    /// # Errors
+    /// [`Error::RepositoryUnknown`] when the repository does not exist, [`Error::Io`] when its tags cannot be read.
     pub async fn tags(&self, repository: &RepositoryName) -> Result<Vec<Tag>, Error> {
         let repository = repository.clone();
         self.run(move |store| store.tags(&repository, None, usize::MAX)).await.map(|page| page.tags)
     }
 
-    /// Removes upload sessions nothing was written to for [`Config::upload_session_age`] before `now`.
+    /// Removes upload sessions without a write for [`Config::upload_session_age`] before `now`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when a session cannot be read or removed.
     pub async fn sweep(&self, now: SystemTime) -> Result<Swept, Error> {
         self.run(move |store| store.sweep_uploads(now)).await
     }
 
-    /// Removes what nobody refers to, while everything else goes on. See [`GcOptions`] for what stays.
+    /// Removes unreferenced content, concurrently with all other operations. See [`GcOptions`] for what stays.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] in read-only mode; [`Error::Io`] when the store cannot be read or changed. The next run
+    /// continues.
     pub async fn collect(&self, options: GcOptions) -> Result<GcReport, Error> {
         self.run(move |store| store.collect(&options)).await
     }
 
     /// Brings the OCI image layouts on disk up to date, which otherwise happens a moment after each change. To be
     /// called before the process ends.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::NoSpace`] when a layout cannot be written; it is written later.
     pub async fn flush_layouts(&self) -> Result<(), Error> {
         self.run(|store| store.flush_layouts()).await
     }
 
-    /// Makes anew everything that is derived from manifests and tags: layouts, and who refers to what.
+    /// Derives again everything that is derived from manifests and tags: layouts, and records of referrers.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::NoSpace`] when a record cannot be read or written.
     pub async fn rebuild(&self) -> Result<Rebuilt, Error> {
         self.run(|store| store.rebuild()).await
     }
 
-    /// Reads everything again at `bytes_per_second` and puts what has rotted into quarantine. A pass that was
-    /// interrupted, by a restart or because this future was dropped, is continued; what it found is returned.
+    /// Reads all content at `bytes_per_second` and moves corrupted content into quarantine. A pass that was
+    /// interrupted, by a restart or because this future was dropped, is continued; the result covers the whole pass.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the pool cannot be listed or a file cannot be moved.
     pub async fn scrub(&self, bytes_per_second: NonZeroU64) -> Result<Scrubbed, Error> {
         let mut scrubs = self.store.scrubs();
         if scrubs.part == PARTS || scrubs.present.started.is_none() {
@@ -211,64 +245,81 @@ impl Registry {
         let Some(mut check) = self.run(move |store| store.check(&digest)).await? else { return Ok(()) };
         loop {
             match self.run(move |store| store.check_piece(check)).await? {
-                Checked::More(next, read) => {
+                CheckProgress::More(next, read) => {
                     check = next;
                     let wait = Duration::from_secs_f64(read as f64 / bytes_per_second.get() as f64);
                     tokio::time::sleep(wait).await;
                 }
-                Checked::Whole(bytes) => {
+                CheckProgress::Whole(bytes) => {
                     found.blobs += 1;
                     found.bytes += bytes;
                     return Ok(());
                 }
-                Checked::Damaged(digest) => {
-                    found.add_damaged(digest);
+                CheckProgress::Corrupted(digest) => {
+                    found.add_corrupted(digest);
                     return Ok(());
                 }
             }
         }
     }
 
-    /// The last complete pass of [`Registry::scrub`]: when everything was last verified, and what was found.
+    /// The last complete pass of [`Registry::scrub`] with its time and result.
     pub fn last_scrub(&self) -> Option<Scrubbed> {
         self.store.scrubs().last
     }
 
-    /// Refuses every push and delete with `reason` and collects nothing, or ends that. Reads are not affected.
+    /// Starts read-only mode, which refuses every push, delete and collection with `reason`, or ends it. Reads are not
+    /// affected.
     pub fn set_read_only(&self, reason: Option<String>) {
         self.store.set_read_only(reason);
     }
 
-    /// Why nothing may be changed at the moment; `None` when it may.
+    /// The reason of the read-only mode; `None` when changes are allowed.
     pub fn read_only(&self) -> Option<String> {
         self.store.read_only()
     }
 
-    /// Removes the tags `rules` do not keep, or only says which. What is pinned stays.
+    /// Removes the tags that `rules` do not keep, or in a dry run only reports them. Tags of pinned content stay.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] in read-only mode; [`Error::Io`] when tags cannot be read or removed.
     pub async fn retain(
         &self,
         rules: Vec<RetentionRule>,
         now: SystemTime,
         dry_run: bool,
-    ) -> Result<Vec<Expired>, Error> {
+    ) -> Result<Vec<ExpiredTag>, Error> {
         self.run(move |store| store.retain(&rules, now, dry_run)).await
     }
 
-    /// Imports the images of an OCI image layout (a directory or a tar) or of what `docker save` wrote into a repository.
+    /// Imports the images of an OCI image layout (a directory or a tar) or of an archive of `docker save` into a
+    /// repository.
+    ///
+    /// # Errors
+    /// [`Error::NotAnArchive`] when the source is not supported or malformed, [`Error::DigestMismatch`] when its
+    /// content differs from its digest, and the errors of a push, such as [`Error::QuotaExceeded`] or
+    /// [`Error::NoSpace`].
     pub async fn import(&self, source: &Path, repository: &RepositoryName) -> Result<Imported, Error> {
         let (source, repository) = (source.to_owned(), repository.clone());
         self.run(move |store| store.import(&source, &repository)).await
     }
 
-    /// Imports every tag of every repository in the directory of another registry: one that has
-    /// `docker/registry/v2/repositories` in it.
+    /// Imports every tag of every repository in the directory of another registry: one that contains
+    /// `docker/registry/v2/repositories`.
+    ///
+    /// # Errors
+    /// The errors of [`Registry::import`].
     pub async fn import_registry(&self, root: &Path) -> Result<BTreeMap<RepositoryName, Imported>, Error> {
         let root = root.to_owned();
         self.run(move |store| store.import_registry(&root)).await
     }
 
-    /// Writes the tags of a repository, or some of them, with everything below them as a tar of an OCI image layout. The
-    /// same content gives the same bytes.
+    /// Writes the tags of a repository, or some of them, with everything below them as a tar of an OCI image layout.
+    /// Equal content gives equal bytes.
+    ///
+    /// # Errors
+    /// [`Error::RepositoryUnknown`] or [`Error::ManifestUnknown`] when the repository or a tag does not exist,
+    /// [`Error::Io`] when content cannot be read or written.
     pub async fn export<W: Write + Send + 'static>(
         &self,
         repository: &RepositoryName,
@@ -283,13 +334,17 @@ impl Registry {
         self.run(export).await
     }
 
-    /// Every quota and what is taken of it.
+    /// Every quota and its use.
     pub fn quotas(&self) -> Vec<QuotaUsage> {
         self.store.quotas()
     }
 
-    /// Keeps a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not
+    /// Pins a manifest with everything below it, or a blob, until it is unpinned: it cannot be deleted and is not
     /// collected. Durable when this returns. Pinning again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::RepositoryUnknown`] or [`Error::ManifestUnknown`] when the repository or the content does not exist;
+    /// [`Error::Io`] or [`Error::NoSpace`] when the pin cannot be written.
     pub async fn pin(
         &self,
         repository: &RepositoryName,
@@ -300,7 +355,10 @@ impl Registry {
         self.run(move |store| store.pin(&repository, &digest, &owner, SystemTime::now())).await
     }
 
-    /// Ends a pin; whether there was one.
+    /// Ends a pin; returns whether it existed.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the pin cannot be removed.
     pub async fn unpin(
         &self,
         repository: &RepositoryName,
@@ -316,12 +374,18 @@ impl Registry {
         self.store.pins()
     }
 
-    /// Free bytes of the file system the registry is on, for readiness checks.
+    /// Free bytes of the registry's file system, for readiness checks.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the system cannot report them.
     pub async fn free_bytes(&self) -> Result<u64, Error> {
         self.run(|store| store.free_bytes()).await
     }
 
-    /// Whether pushes are accepted at this moment: more than [`Config::reserve`] are free.
+    /// Whether pushes are accepted now: more than [`Config::reserve`] is free.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the free space cannot be read.
     pub async fn accepts_pushes(&self) -> Result<bool, Error> {
         match self.run(|store| store.expect_space_for(0)).await {
             Ok(()) => Ok(true),
@@ -334,7 +398,7 @@ impl Registry {
         &self.store.config
     }
 
-    /// Runs one operation of the store on a blocking thread. It ends even if nobody waits for it any more.
+    /// Runs one operation of the store on a blocking thread. It completes even if this future is dropped.
     async fn run<T, F>(&self, operation: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -345,8 +409,8 @@ impl Registry {
     }
 }
 
-/// Writes layouts a moment after something changed, for as long as the store is there. What comes in between is
-/// covered by the same write; a layout that takes long to write is written less often.
+/// Writes layouts a moment after a change, for as long as the store exists. Changes in between are covered by the same
+/// write; a layout that takes long to write is written less often.
 async fn write_layouts(store: Weak<Store>, changed: Arc<Notify>) {
     loop {
         changed.notified().await;
@@ -356,7 +420,7 @@ async fn write_layouts(store: Weak<Store>, changed: Arc<Notify>) {
         let flushed = blocking(move || store.flush_layouts()).await;
         let mut pause = began.elapsed() * 9;
         if let Err(error) = flushed {
-            tracing::warn!(error = %error, "an OCI image layout could not be written; it is behind the registry");
+            tracing::warn!(error = %error, "an OCI image layout could not be written and is out of date; the registry retries");
             changed.notify_one();
             pause = pause.max(LAYOUT_RETRY);
         }

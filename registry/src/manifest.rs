@@ -1,4 +1,4 @@
-//! What the registry understands of a manifest: enough to know that it is one and what it refers to.
+//! Parsing of manifests: their kind, and the content they refer to.
 //!
 //! ```text
 //! Content-Type (without parameters)  ->  image manifest   config + layers must be in the repository
@@ -6,10 +6,10 @@
 //!                                        anything else    refused
 //! ```
 //!
-//! The bytes are never rewritten: parsing answers questions, what is stored and served is what was sent. A
-//! document that can be read as both an image and an index is refused, so that no two clients can see
-//! different things under one digest. Layers which may not be distributed, or name URLs of their own, need not
-//! be present; a missing `subject` is legal, and naming one makes the manifest a referrer of it.
+//! The bytes are never rewritten: what is stored and served is what the client sent. A document that can be parsed both
+//! as an image and as an index is refused, so that two clients cannot see different content under one digest. Layers
+//! that may not be distributed, or that have URLs, may be missing. A missing `subject` is valid; a manifest with a
+//! `subject` is recorded as its referrer.
 //!
 //! Specification: image-spec `manifest.md`, `image-index.md`; distribution-spec "Pushing manifests".
 
@@ -25,20 +25,20 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 const DOCKER_MANIFEST_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_FOREIGN_LAYER: &str = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip";
 const SCHEMA_VERSION: u32 = 2;
-/// Brackets within brackets. What is unknown in a document is skipped whatever its depth, but clients that read all of
-/// it give up somewhere, and the registry hands out nothing that cannot be read.
+/// The deepest nesting of brackets. Unknown fields are skipped whatever their depth, but clients that parse the whole
+/// document stop at some depth, and the registry serves nothing that clients cannot parse.
 const DEPTH_MAX: usize = 100;
 
-/// A manifest that may be stored, once what it requires is there.
-pub(crate) struct Understood {
-    /// The media type it is stored and served under.
+/// A valid manifest. It may be stored once the content it requires is there.
+pub(crate) struct ParsedManifest {
+    /// The media type under which it is stored and served.
     pub(crate) media_type: String,
-    pub(crate) requires: Requires,
-    /// What it is about, if it names something this registry can address.
+    pub(crate) requires: RequiredContent,
+    /// The subject, if it has one with a digest this registry supports.
     pub(crate) referral: Option<SubjectReference>,
 }
 
-/// What a manifest with a `subject` says of itself to those who look at the subject.
+/// A manifest's `subject`, and what the list of referrers shows of the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SubjectReference {
     pub(crate) subject: Digest,
@@ -46,8 +46,8 @@ pub(crate) struct SubjectReference {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// The content a manifest refers to and a client will come to fetch.
-pub(crate) enum Requires {
+/// The content a manifest refers to and clients fetch.
+pub(crate) enum RequiredContent {
     /// Blobs, fetched from the blobs endpoint.
     Blobs(Vec<Descriptor>),
     /// Other manifests; an index may also list plain blobs.
@@ -61,22 +61,22 @@ pub(crate) enum InvalidManifest {
     NoMediaType,
     #[error("manifests of media type {0:?} are not supported: push an OCI or Docker schema 2 image or index")]
     UnsupportedMediaType(String),
-    #[error("the manifest says it is {document:?} but was sent as {header:?}")]
+    #[error("the manifest has mediaType {document:?} but was sent as {header:?}")]
     MediaTypesDiffer { document: String, header: String },
     #[error("the manifest has schemaVersion {0}, not {SCHEMA_VERSION}")]
     SchemaVersion(u32),
     #[error("the document is nested more than {DEPTH_MAX} levels deep")]
     TooDeep,
-    #[error("the document could be read both as an image and as an index")]
+    #[error("the document can be parsed both as an image and as an index")]
     Ambiguous,
-    #[error("the manifest is not what its media type says: {0}")]
+    #[error("the manifest does not match its media type: {0}")]
     Document(#[from] serde_json::Error),
 }
 
-/// The fields that tell kinds of documents apart; all else is left to the typed parse.
+/// The fields that distinguish the kinds of documents; the typed parse checks the rest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Outline {
+struct ManifestOutline {
     schema_version: u32,
     media_type: Option<String>,
     config: Option<IgnoredAny>,
@@ -84,12 +84,15 @@ struct Outline {
     manifests: Option<IgnoredAny>,
 }
 
-/// Reads `document`, sent with `content_type`.
-pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<Understood, InvalidManifest> {
+/// Parses `document`, sent with `content_type`.
+pub(crate) fn parse_manifest(
+    content_type: Option<&str>,
+    document: &[u8],
+) -> Result<ParsedManifest, InvalidManifest> {
     if depth(document) > DEPTH_MAX {
         return Err(InvalidManifest::TooDeep);
     }
-    let outline: Outline = serde_json::from_slice(document)?;
+    let outline: ManifestOutline = serde_json::from_slice(document)?;
     if outline.schema_version != SCHEMA_VERSION {
         return Err(InvalidManifest::SchemaVersion(outline.schema_version));
     }
@@ -113,10 +116,10 @@ pub(crate) fn understand(content_type: Option<&str>, document: &[u8]) -> Result<
         MediaType::Other(other) if other == DOCKER_MANIFEST_LIST => index(document)?,
         _ => return Err(InvalidManifest::UnsupportedMediaType(media_type)),
     };
-    Ok(Understood { media_type, requires, referral })
+    Ok(ParsedManifest { media_type, requires, referral })
 }
 
-/// Whether content of this media type is a manifest; everything else is a blob.
+/// Whether content of this media type is a manifest; any other content is a blob.
 pub(crate) fn is_manifest(media_type: &str) -> bool {
     match MediaType::from(media_type) {
         MediaType::ImageManifest | MediaType::ImageIndex => true,
@@ -125,7 +128,7 @@ pub(crate) fn is_manifest(media_type: &str) -> bool {
     }
 }
 
-/// How deep the brackets of a document go, if it is JSON.
+/// The depth of the brackets of a document, if it is JSON.
 fn depth(document: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     let mut bytes = document.iter();
@@ -149,28 +152,31 @@ fn without_parameters(content_type: &str) -> &str {
     content_type.split(';').next().unwrap_or_default().trim()
 }
 
-fn image(document: &[u8]) -> Result<(Requires, Option<SubjectReference>), InvalidManifest> {
+fn image(document: &[u8]) -> Result<(RequiredContent, Option<SubjectReference>), InvalidManifest> {
     let manifest: ImageManifest = typed(document, "layers")?;
     let config = manifest.config();
     let layers = manifest.layers().iter().filter(|layer| must_be_present(layer)).cloned();
     let blobs = std::iter::once(config.clone()).chain(layers).collect();
-    // What an image is for is told by its configuration when it does not say so itself.
+    // An image without artifactType has the type of its configuration.
     let kind = manifest.artifact_type().as_ref().unwrap_or(config.media_type());
     Ok((
-        Requires::Blobs(blobs),
+        RequiredContent::Blobs(blobs),
         referral(manifest.subject().as_ref(), Some(kind), manifest.annotations().as_ref()),
     ))
 }
 
-fn index(document: &[u8]) -> Result<(Requires, Option<SubjectReference>), InvalidManifest> {
+fn index(document: &[u8]) -> Result<(RequiredContent, Option<SubjectReference>), InvalidManifest> {
     let index: ImageIndex = typed(document, "manifests")?;
     let children = index.manifests().iter().filter(|child| must_be_present(child)).cloned().collect();
     let kind = index.artifact_type().as_ref();
-    Ok((Requires::Children(children), referral(index.subject().as_ref(), kind, index.annotations().as_ref())))
+    Ok((
+        RequiredContent::Children(children),
+        referral(index.subject().as_ref(), kind, index.annotations().as_ref()),
+    ))
 }
 
-/// A subject under an algorithm we cannot address content by has no referrers here: its client is not told
-/// `OCI-Subject` and keeps the list itself.
+/// A subject with an unsupported algorithm has no referrers here: the response has no `OCI-Subject`, and the client
+/// maintains the list itself.
 fn referral(
     subject: Option<&Descriptor>,
     kind: Option<&MediaType>,
@@ -187,8 +193,8 @@ fn referral(
     })
 }
 
-/// Parses into the specification's type. Go programs write an empty list as `null`, which the type does not
-/// take; only a document that failed for that reason is parsed again, with the list made empty.
+/// Parses into the specification's type. Go programs write an empty list as `null`, which the type does not accept;
+/// only a document that fails for that reason is parsed again, with an empty list.
 fn typed<T: DeserializeOwned>(document: &[u8], list: &str) -> Result<T, InvalidManifest> {
     serde_json::from_slice(document).or_else(|refusal| {
         let mut value: serde_json::Value = serde_json::from_slice(document)?;
@@ -239,27 +245,27 @@ mod tests {
         })
     }
 
-    fn required(understood: &Understood) -> usize {
-        match &understood.requires {
-            Requires::Blobs(list) | Requires::Children(list) => list.len(),
+    fn required(parsed: &ParsedManifest) -> usize {
+        match &parsed.requires {
+            RequiredContent::Blobs(list) | RequiredContent::Children(list) => list.len(),
         }
     }
 
     #[test]
     fn an_image_requires_its_config_and_its_distributable_layers() {
-        let understood =
-            understand(Some(&format!("{IMAGE}; charset=utf-8")), image().to_string().as_bytes()).unwrap();
-        assert_eq!(understood.media_type, IMAGE);
-        assert!(matches!(understood.requires, Requires::Blobs(_)));
-        assert_eq!(required(&understood), 2);
+        let parsed =
+            parse_manifest(Some(&format!("{IMAGE}; charset=utf-8")), image().to_string().as_bytes()).unwrap();
+        assert_eq!(parsed.media_type, IMAGE);
+        assert!(matches!(parsed.requires, RequiredContent::Blobs(_)));
+        assert_eq!(required(&parsed), 2);
     }
 
     #[test]
     fn an_index_requires_its_children_and_may_have_none() {
         let index = serde_json::json!({"schemaVersion": 2, "manifests": [descriptor(IMAGE)]}).to_string();
-        assert_eq!(required(&understand(Some(INDEX), index.as_bytes()).unwrap()), 1);
+        assert_eq!(required(&parse_manifest(Some(INDEX), index.as_bytes()).unwrap()), 1);
         let empty = br#"{"schemaVersion":2,"manifests":null}"#;
-        assert_eq!(required(&understand(Some(DOCKER_MANIFEST_LIST), empty).unwrap()), 0);
+        assert_eq!(required(&parse_manifest(Some(DOCKER_MANIFEST_LIST), empty).unwrap()), 0);
     }
 
     #[test]
@@ -273,15 +279,15 @@ mod tests {
             let text = image().to_string();
             format!("{},\"x\":{}{}}}", &text[..text.len() - 1], "[".repeat(levels), "]".repeat(levels))
         };
-        assert!(understand(Some(IMAGE), nested(99).as_bytes()).is_ok());
-        assert!(matches!(understand(Some(IMAGE), nested(100).as_bytes()), Err(InvalidManifest::TooDeep)));
+        assert!(parse_manifest(Some(IMAGE), nested(99).as_bytes()).is_ok());
+        assert!(matches!(parse_manifest(Some(IMAGE), nested(100).as_bytes()), Err(InvalidManifest::TooDeep)));
     }
 
     #[test]
-    fn a_subject_makes_a_referrer_of_the_manifest_s_own_kind() {
+    fn a_subject_makes_a_referrer_with_the_type_of_its_manifest() {
         let subject = Digest::of(Algorithm::Sha256, b"application/vnd.example.absent");
         let referral = |document: &serde_json::Value, kind| {
-            understand(Some(kind), document.to_string().as_bytes()).unwrap().referral
+            parse_manifest(Some(kind), document.to_string().as_bytes()).unwrap().referral
         };
         let by_config = referral(&image(), IMAGE).unwrap();
         assert_eq!(by_config.subject, subject);
@@ -303,36 +309,36 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_without_content_type_is_taken_by_its_own_word() {
-        assert_eq!(understand(None, image().to_string().as_bytes()).unwrap().media_type, IMAGE);
+    fn a_manifest_without_content_type_has_its_media_type_field() {
+        assert_eq!(parse_manifest(None, image().to_string().as_bytes()).unwrap().media_type, IMAGE);
         let mut nameless = image();
         nameless.as_object_mut().unwrap().remove("mediaType");
-        let refused = understand(None, nameless.to_string().as_bytes());
+        let refused = parse_manifest(None, nameless.to_string().as_bytes());
         assert!(matches!(refused, Err(InvalidManifest::NoMediaType)));
     }
 
     #[test]
     fn contradictions_are_refused() {
-        let as_index = understand(Some(INDEX), image().to_string().as_bytes());
+        let as_index = parse_manifest(Some(INDEX), image().to_string().as_bytes());
         assert!(matches!(as_index, Err(InvalidManifest::MediaTypesDiffer { .. })));
         let mut both = image();
         both["manifests"] = serde_json::json!([]);
         assert!(matches!(
-            understand(Some(IMAGE), both.to_string().as_bytes()),
+            parse_manifest(Some(IMAGE), both.to_string().as_bytes()),
             Err(InvalidManifest::Ambiguous)
         ));
         let mut first = image();
         first["schemaVersion"] = serde_json::json!(1);
         assert!(matches!(
-            understand(Some(IMAGE), first.to_string().as_bytes()),
+            parse_manifest(Some(IMAGE), first.to_string().as_bytes()),
             Err(InvalidManifest::SchemaVersion(1))
         ));
         for junk in ["", "[]", "{", "\u{0}", "{\"schemaVersion\":2}"] {
-            assert!(understand(Some(IMAGE), junk.as_bytes()).is_err(), "{junk:?}");
+            assert!(parse_manifest(Some(IMAGE), junk.as_bytes()).is_err(), "{junk:?}");
         }
         let plain = br#"{"schemaVersion":2}"#;
         assert!(matches!(
-            understand(Some("text/plain"), plain),
+            parse_manifest(Some("text/plain"), plain),
             Err(InvalidManifest::UnsupportedMediaType(kind)) if kind == "text/plain"
         ));
     }

@@ -1,4 +1,4 @@
-//! The names clients choose: repositories, tags and references.
+//! The names that clients choose: repositories, tags and references.
 //!
 //! ```text
 //! repository  component ("/" component)*            at most 200 bytes
@@ -8,9 +8,9 @@
 //! reference   a digest when it holds ":", otherwise a tag
 //! ```
 //!
-//! A value of these types has been parsed, so it cannot hold `..`, a leading dot, an empty segment or a
-//! separator of the file system other than the `/` between components. On disk a repository is ONE directory:
-//! its name with `/` written as `=`, a byte no name contains, so that `a`, `a/b` and `a/index.json` never meet.
+//! A value of these types has been parsed, so it cannot contain `..`, a leading dot, an empty segment or a separator of
+//! the file system other than the `/` between components. On disk a repository is ONE directory: its name with `/`
+//! written as `=`, a byte no name contains, so that `a`, `a/b` and `a/index.json` never collide.
 //!
 //! Specification: distribution-spec "Pulling manifests".
 
@@ -31,12 +31,12 @@ pub struct RepositoryName(String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(String);
 
-/// What a manifest is asked for by.
+/// A reference to a manifest in a repository.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reference {
-    /// By a name that may move.
+    /// A tag, which may move.
     Tag(Tag),
-    /// By its content.
+    /// A digest.
     Digest(Digest),
 }
 
@@ -56,10 +56,10 @@ pub struct InvalidTag;
 /// The text is neither a tag nor a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReference {
-    /// It has no `:` and is not a tag.
+    /// The text has no `:` and is not a tag.
     #[error(transparent)]
     Tag(#[from] InvalidTag),
-    /// It has a `:` and is not a digest.
+    /// The text has a `:` and is not a digest.
     #[error(transparent)]
     Digest(#[from] InvalidDigest),
 }
@@ -70,14 +70,14 @@ impl RepositoryName {
         &self.0
     }
 
-    /// The name of the repository's one directory.
+    /// The name of the repository's directory.
     pub(crate) fn to_directory(&self) -> String {
         self.0.replace('/', "=")
     }
 
-    /// The repository a directory belongs to; `None` for a name this crate never writes.
+    /// The repository of a directory; `None` for a name this crate never writes.
     pub(crate) fn from_directory(directory: &str) -> Option<Self> {
-        // A real '/' cannot occur in a directory name, so the way back is exact.
+        // A '/' cannot occur in a directory name, so the conversion is exact.
         directory.replace('=', "/").parse().ok()
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_of_names_is_the_specification_s() {
+    fn names_follow_the_grammar_of_the_specification() {
         for name in
             ["a", "a/b", "os-images/debian", "a.b_c__d---e/f0", "a/index.json", "foo/manifests/bar", "0"]
         {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_of_tags_is_the_specification_s() {
+    fn tags_follow_the_grammar_of_the_specification() {
         let longest = "x".repeat(128);
         for tag in ["latest", "1.0", "_", "A-b_c.d", &longest] {
             assert_eq!(tag.parse::<Tag>().unwrap().as_str(), tag);

@@ -1,4 +1,4 @@
-//! Patterns over repository names, for settings that hold for some repositories only.
+//! Patterns of repository names, for settings that apply to some repositories only.
 //!
 //! ```text
 //! os-images/debian   that repository
@@ -16,7 +16,7 @@ use crate::name::RepositoryName;
 
 const PATTERN_MAX: usize = 256;
 
-/// A pattern over repository names.
+/// A pattern of repository names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RepositoryPattern(String);
 
@@ -39,12 +39,12 @@ impl RepositoryPattern {
         &self.0
     }
 
-    /// Whether the whole name fits.
+    /// Whether the whole name matches.
     pub fn matches(&self, name: &RepositoryName) -> bool {
         fits(self.0.as_bytes(), name.as_str().as_bytes())
     }
 
-    /// How many characters it fixes: of two patterns that match, the one with more is the narrower.
+    /// The number of fixed characters: of two patterns that match, the one with more is the narrower.
     pub fn fixed_characters(&self) -> usize {
         self.0.bytes().filter(|byte| *byte != b'*').count()
     }
@@ -68,7 +68,7 @@ impl fmt::Display for RepositoryPattern {
     }
 }
 
-/// Reads the pattern once; `reached[i]` says whether what was read of it fits the first `i` bytes of the name.
+/// Reads the pattern once; `reached[i]` says whether the part read so far matches the first `i` bytes of the name.
 fn fits(mut pattern: &[u8], name: &[u8]) -> bool {
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_never_match_is_refused() {
+    fn a_pattern_that_can_never_match_is_refused() {
         for text in ["", "A", "a b", "a?", "***", "ä", &"a".repeat(257)] {
             assert_eq!(text.parse::<RepositoryPattern>(), Err(InvalidRepositoryPattern), "{text:?}");
         }
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_matches_itself_and_every_star_put_in_its_place(
+        fn a_name_matches_itself_and_every_star_in_its_place(
             name in "[a-z0-9]{1,6}(/[a-z0-9]{1,6}){0,3}",
             cut in 0usize..20,
         ) {

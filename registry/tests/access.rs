@@ -1,4 +1,4 @@
-//! The authorizer is asked the right question, once, before anything happens.
+//! Every endpoint asks the authorizer for the right access, once, before it does anything.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,17 +9,17 @@ use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Nobody without credentials; `reader` pulls; `writer` does everything, but nothing in `secret`.
+/// No access without credentials; `reader` pulls; `writer` has full access, except to `secret`.
 #[derive(Default)]
-struct Table {
+struct TableAuthorizer {
     asked: Mutex<Vec<(Option<String>, Action)>>,
 }
 
 #[async_trait]
-impl Authorizer for Table {
+impl Authorizer for TableAuthorizer {
     async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied> {
         assert!(caller.peer.unwrap().ip().is_loopback());
-        assert!(!format!("{caller:?}").contains("writer"), "credentials never show");
+        assert!(!format!("{caller:?}").contains("writer"), "credentials are never printed");
         let repository = access.repository.map(ToString::to_string);
         self.asked.lock().unwrap().push((repository.clone(), access.action));
         match caller.authorization {
@@ -32,9 +32,9 @@ impl Authorizer for Table {
 }
 
 #[tokio::test]
-async fn every_endpoint_asks_for_its_action_before_it_does_anything() {
+async fn every_endpoint_authorizes_its_action_before_it_does_anything() {
     let root = tempfile::tempdir().unwrap();
-    let table = Arc::new(Table::default());
+    let table = Arc::new(TableAuthorizer::default());
     let server = Server::open(config(root.path()), Arc::clone(&table) as Arc<dyn Authorizer>).await;
     let digest = sha256(b"content");
     let session = "01234567-89ab-4cde-8f01-23456789abcd";
@@ -68,9 +68,9 @@ async fn every_endpoint_asks_for_its_action_before_it_does_anything() {
 }
 
 #[tokio::test]
-async fn who_may_pull_may_not_push_or_delete() {
+async fn a_reader_may_not_push_or_delete() {
     let root = tempfile::tempdir().unwrap();
-    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let server = Server::open(config(root.path()), Arc::new(TableAuthorizer::default())).await;
     let send = async |user: &str, method: Method, path: &str| {
         server
             .request(method, path)
@@ -89,14 +89,14 @@ async fn who_may_pull_may_not_push_or_delete() {
 }
 
 #[tokio::test]
-async fn a_mount_from_a_repository_one_may_not_read_tells_nothing() {
+async fn a_mount_from_an_unreadable_repository_reveals_nothing() {
     let root = tempfile::tempdir().unwrap();
     {
         let open = Server::open(config(root.path()), Arc::new(registry::AllowAll)).await;
         open.put_blob("secret", b"content").await;
         open.put_blob("public", b"content").await;
     }
-    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let server = Server::open(config(root.path()), Arc::new(TableAuthorizer::default())).await;
     let digest = sha256(b"content");
     for (source, expected) in [("secret", StatusCode::ACCEPTED), ("public", StatusCode::CREATED)] {
         let path = format!("/v2/mine/blobs/uploads/?mount={digest}&from={source}");
@@ -115,7 +115,7 @@ async fn a_mount_without_a_source_finds_only_what_the_caller_may_read() {
         open.put_blob("secret", b"shared").await;
         open.put_blob("zoo", b"shared").await;
     }
-    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let server = Server::open(config(root.path()), Arc::new(TableAuthorizer::default())).await;
     for (content, expected) in [
         (b"hidden".as_slice(), StatusCode::ACCEPTED),
         (b"shared", StatusCode::CREATED),
@@ -145,7 +145,7 @@ async fn the_catalog_shows_only_what_the_caller_may_pull() {
             open.put_blob(name, b"content").await;
         }
     }
-    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let server = Server::open(config(root.path()), Arc::new(TableAuthorizer::default())).await;
     let list = async |path: &str| {
         let answer =
             server.request(Method::GET, path).header("authorization", "reader").send().await.unwrap();
@@ -166,7 +166,7 @@ async fn the_catalog_shows_only_what_the_caller_may_pull() {
 }
 
 #[tokio::test]
-async fn a_namespace_one_may_not_read_is_not_entered() {
+async fn an_unreadable_namespace_is_ignored() {
     let root = tempfile::tempdir().unwrap();
     {
         let open = Server::open(config(root.path()), Arc::new(registry::AllowAll)).await;
@@ -197,7 +197,7 @@ async fn a_namespace_one_may_not_read_is_not_entered() {
     }
 }
 
-/// An answer up to the end of its head.
+/// The head of a response.
 async fn head_of(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -207,9 +207,9 @@ async fn head_of(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn who_sends_a_whole_manifest_before_logging_in_is_told_to_and_keeps_the_connection() {
+async fn a_whole_manifest_without_credentials_gets_a_401_and_keeps_the_connection() {
     let root = tempfile::tempdir().unwrap();
-    let server = Server::open(config(root.path()), Arc::new(Table::default())).await;
+    let server = Server::open(config(root.path()), Arc::new(TableAuthorizer::default())).await;
     let document = vec![b' '; 3_900_000];
     let announced = format!("content-length: {}\r\n\r\n", document.len()).into_bytes();
     let streamed = format!("transfer-encoding: chunked\r\n\r\n{:x}\r\n", document.len()).into_bytes();

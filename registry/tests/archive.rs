@@ -1,4 +1,4 @@
-//! Images in and out as directories and archives.
+//! Import and export of images as directories and archives.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn name(text: &str) -> RepositoryName {
     text.parse().unwrap()
 }
 
-/// A registry with an image, a list of platforms with it, and something that is not to be exported.
+/// A registry with an image, an index that lists it, and content that is not exported.
 async fn filled() -> Server {
     let server = Server::start().await;
     let document = server.push_image("a", "v1", "x").await;
@@ -40,7 +40,7 @@ fn files(archive: &[u8]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_exported_is_imported_again_and_exported_to_the_same_bytes() {
+async fn an_export_is_imported_and_exported_again_to_the_same_bytes() {
     let server = filled().await;
     let archive = export(&server, "a", Some(&["v1", "list"])).await;
     assert_eq!(files(&archive)[..2], ["oci-layout", "index.json"]);
@@ -56,13 +56,13 @@ async fn what_is_exported_is_imported_again_and_exported_to_the_same_bytes() {
     tar::Archive::new(archive.as_slice()).unpack(&layout).unwrap();
     server.registry.import(&layout, &name("from/directory")).await.unwrap();
     assert_eq!(export(&server, "from/directory", None).await, archive);
-    // Again: everything is there.
+    // A second import finds everything.
     let again = server.registry.import(&layout, &name("from/directory")).await.unwrap();
     assert_eq!((again.blobs, again.bytes), (0, 0));
 }
 
 #[tokio::test]
-async fn the_live_directory_of_a_repository_is_imported_as_any_other_layout() {
+async fn the_live_directory_of_a_repository_is_imported_like_any_layout() {
     let server = filled().await;
     server.registry.flush_layouts().await.unwrap();
     let target = Server::start().await;
@@ -72,7 +72,7 @@ async fn the_live_directory_of_a_repository_is_imported_as_any_other_layout() {
 }
 
 #[tokio::test]
-async fn what_docker_saves_becomes_an_image() {
+async fn an_archive_of_docker_save_becomes_an_image() {
     let directory = tempfile::tempdir().unwrap();
     let config = br#"{"architecture":"amd64","os":"linux"}"#;
     let layer = noise(1, 2 << 20);
@@ -141,7 +141,7 @@ fn write_layout(root: &Path, entries: Value, blobs: &[(&str, &[u8])]) {
 }
 
 #[tokio::test]
-async fn what_is_no_archive_or_lies_is_refused_and_leaves_nothing() {
+async fn an_invalid_or_inconsistent_source_is_refused_and_leaves_nothing() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let document = image(b"{}", &[b"layer"]);
@@ -179,7 +179,7 @@ async fn what_is_no_archive_or_lies_is_refused_and_leaves_nothing() {
 
 #[tokio::test]
 #[ignore = "needs skopeo, run by .ci/run"]
-async fn skopeo_reads_an_export_and_what_it_writes_is_imported() {
+async fn skopeo_reads_an_export_and_its_output_is_imported() {
     let server = filled().await;
     let directory = tempfile::tempdir().unwrap();
     let exported = directory.path().join("exported.tar");
@@ -202,7 +202,7 @@ async fn skopeo_reads_an_export_and_what_it_writes_is_imported() {
 
 #[tokio::test]
 #[ignore = "needs skopeo, run by .ci/run"]
-async fn what_skopeo_writes_as_docker_does_is_imported_with_its_layers_and_links() {
+async fn a_docker_archive_of_skopeo_is_imported_with_its_layers_and_links() {
     let server = Server::start().await;
     let directory = tempfile::tempdir().unwrap();
     let mut layer = tar::Builder::new(Vec::new());

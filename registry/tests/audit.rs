@@ -1,4 +1,4 @@
-//! Every change and every refusal is told, once, with who and what, and never with credentials.
+//! Every change and every refusal is recorded once, with subject and target, and never with credentials.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,17 +10,17 @@ use crate::support::{
 };
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<AuditEvent>>);
+struct RecordedEvents(Mutex<Vec<AuditEvent>>);
 
-impl Audit for Heard {
+impl Audit for RecordedEvents {
     fn record(&self, event: &AuditEvent) {
         assert!(event.peer.unwrap().ip().is_loopback());
         self.0.lock().unwrap().push(event.clone());
     }
 }
 
-impl Heard {
-    /// What was heard since the last time, and by whom, where and about what.
+impl RecordedEvents {
+    /// The events since the last call: kind, subject, repository and content.
     fn take(&self) -> Vec<String> {
         let events = std::mem::take(&mut *self.0.lock().unwrap());
         let shown = format!("{events:?}");
@@ -41,19 +41,21 @@ impl Heard {
     }
 }
 
-async fn served(control: AccessControl) -> (tempfile::TempDir, Server, Arc<Heard>, Arc<AuditCounters>) {
+async fn served(
+    control: AccessControl,
+) -> (tempfile::TempDir, Server, Arc<RecordedEvents>, Arc<AuditCounters>) {
     let root = tempfile::tempdir().unwrap();
     let registry = Registry::open(config(root.path())).await.unwrap();
-    let (heard, counters) = (Arc::new(Heard::default()), Arc::new(AuditCounters::default()));
-    let audit = Arc::new((Arc::clone(&heard), Arc::clone(&counters)));
+    let (recorded, counters) = (Arc::new(RecordedEvents::default()), Arc::new(AuditCounters::default()));
+    let audit = Arc::new((Arc::clone(&recorded), Arc::clone(&counters)));
     let router = registry.audited_router(Arc::new(control), audit);
-    (root, Server::serve(registry, router).await, heard, counters)
+    (root, Server::serve(registry, router).await, recorded, counters)
 }
 
 #[tokio::test]
-async fn each_push_mount_and_delete_is_told_once() {
+async fn each_push_mount_and_delete_is_recorded_once() {
     let control = access_control_with(&["** user:tester all"]).await;
-    let (_root, server, heard, counters) = served(control).await;
+    let (_root, server, recorded, counters) = served(control).await;
     let send = async |method: Method, path: String, body: &[u8]| {
         let request = server.request(method, &path).header("authorization", basic());
         let answer = request.header("content-type", IMAGE).body(body.to_vec()).send().await.unwrap();
@@ -64,13 +66,13 @@ async fn each_push_mount_and_delete_is_told_once() {
     let (blob, document_hex) = (&digest.hex()[..4], &manifest.hex()[..4]);
 
     send(Method::POST, format!("/v2/a/blobs/uploads/?digest={digest}"), content).await;
-    assert_eq!(heard.take(), [format!("push_blob {USER} a - {blob} 7")]);
+    assert_eq!(recorded.take(), [format!("push_blob {USER} a - {blob} 7")]);
     send(Method::POST, format!("/v2/b/blobs/uploads/?mount={digest}&from=a"), b"").await;
-    assert_eq!(heard.take(), [format!("mount_blob {USER} b - {blob} -")]);
+    assert_eq!(recorded.take(), [format!("mount_blob {USER} b - {blob} -")]);
     send(Method::PUT, format!("/v2/a/manifests/{manifest}?tag=v1&tag=v2"), &document).await;
     let length = document.len();
     assert_eq!(
-        heard.take(),
+        recorded.take(),
         [
             format!("push_manifest {USER} a {manifest} {document_hex} {length}"),
             format!("push_tag {USER} a v1 {document_hex} -"),
@@ -81,7 +83,7 @@ async fn each_push_mount_and_delete_is_told_once() {
     send(Method::DELETE, format!("/v2/a/manifests/{manifest}"), b"").await;
     send(Method::DELETE, format!("/v2/a/blobs/{digest}"), b"").await;
     assert_eq!(
-        heard.take(),
+        recorded.take(),
         [
             format!("delete_tag {USER} a v1 - -"),
             format!("delete_manifest {USER} a {manifest} {document_hex} -"),
@@ -90,17 +92,18 @@ async fn each_push_mount_and_delete_is_told_once() {
     );
     send(Method::GET, "/v2/".to_owned(), b"").await;
     send(Method::GET, "/v2/_catalog".to_owned(), b"").await;
-    assert!(heard.take().is_empty(), "reading is not told");
+    assert!(recorded.take().is_empty(), "reads are not recorded");
     assert_eq!(counters.pushed_bytes(), 7 + length as u64);
     let counts: Vec<u64> = counters.counts().map(|(_, count)| count).collect();
     assert_eq!(counts, [1, 1, 1, 2, 1, 1, 1, 0]);
 }
 
 #[tokio::test]
-async fn each_refusal_is_told_and_the_question_how_to_log_in_is_none() {
-    let (_root, server, heard, counters) = served(access_control_with(&["open anonymous read"]).await).await;
+async fn each_refusal_is_recorded_and_a_request_for_the_challenge_is_not() {
+    let (_root, server, recorded, counters) =
+        served(access_control_with(&["open anonymous read"]).await).await;
     server.get("/v2/").await;
-    assert!(heard.take().is_empty());
+    assert!(recorded.take().is_empty());
     for (path, authorization, status, expected) in [
         ("/v2/secret/tags/list", None, 401, "denied Pull Unauthorized - secret - - -"),
         ("/v2/secret/tags/list", Some(basic()), 403, &format!("denied Pull Forbidden {USER} secret - - -")),
@@ -112,13 +115,13 @@ async fn each_refusal_is_told_and_the_question_how_to_log_in_is_none() {
             request = request.header("authorization", authorization);
         }
         assert_eq!(request.send().await.unwrap().status(), status);
-        assert_eq!(heard.take(), [expected]);
+        assert_eq!(recorded.take(), [expected]);
     }
     assert_eq!(counters.counts().last(), Some(("denied", 4)));
 }
 
 #[tokio::test]
-async fn an_immutable_tag_is_made_once_and_neither_moves_nor_goes() {
+async fn an_immutable_tag_is_created_once_and_neither_moved_nor_deleted() {
     let control = access_control_with(&["** user:tester all"]).await;
     let policy = Policy {
         immutable: vec![ImmutableTags {
@@ -128,7 +131,7 @@ async fn an_immutable_tag_is_made_once_and_neither_moves_nor_goes() {
         ..control.policy().as_ref().clone()
     };
     control.set_policy(policy);
-    let (_root, server, heard, _) = served(control).await;
+    let (_root, server, recorded, _) = served(control).await;
     let put = async |path: &str, document: &[u8]| {
         let request = server.request(Method::PUT, path).header("authorization", basic());
         request.header("content-type", IMAGE).body(document.to_vec()).send().await.unwrap()
@@ -161,9 +164,9 @@ async fn an_immutable_tag_is_made_once_and_neither_moves_nor_goes() {
         StatusCode::CREATED,
         "it does not move"
     );
-    heard.take();
+    recorded.take();
     assert_eq!(refusal(put("/v2/os/debian/manifests/v1", &two).await).await, denied);
-    assert_eq!(heard.take(), [format!("denied Move Forbidden {USER} os/debian v1 - -")]);
+    assert_eq!(recorded.take(), [format!("denied Move Forbidden {USER} os/debian v1 - -")]);
     let many = format!("/v2/os/debian/manifests/{second}?tag=v2&tag=v1&tag=latest");
     assert_eq!(refusal(put(&many, &two).await).await, denied);
     assert_eq!(
@@ -172,9 +175,9 @@ async fn an_immutable_tag_is_made_once_and_neither_moves_nor_goes() {
         "none of the tags of a refused push"
     );
     assert_eq!(refusal(delete("/v2/os/debian/manifests/v1").await).await, denied);
-    heard.take();
+    recorded.take();
     assert_eq!(refusal(delete(&format!("/v2/os/debian/manifests/{first}")).await).await, denied);
-    assert_eq!(heard.take().len(), 1);
+    assert_eq!(recorded.take().len(), 1);
     assert_eq!(names("v1").await, Some(first.to_string()));
     assert_eq!(delete("/v2/os/debian/manifests/v9").await.status(), StatusCode::NOT_FOUND);
 
@@ -186,11 +189,11 @@ async fn an_immutable_tag_is_made_once_and_neither_moves_nor_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_many_pushes_of_one_immutable_tag_at_once_exactly_one_wins() {
+async fn exactly_one_of_many_concurrent_pushes_of_an_immutable_tag_wins() {
     let control = access_control_with(&["** user:tester all"]).await;
     let immutable = ImmutableTags { repositories: "**".parse().unwrap(), tags: "*".parse().unwrap() };
     control.set_policy(Policy { immutable: vec![immutable], ..control.policy().as_ref().clone() });
-    let (_root, server, heard, _) = served(control).await;
+    let (_root, server, recorded, _) = served(control).await;
     let send = async |method: Method, path: String, body: Vec<u8>| {
         let request = server.request(method, &path).header("authorization", basic());
         request.header("content-type", IMAGE).body(body).send().await.unwrap().status().as_u16()
@@ -206,14 +209,14 @@ async fn of_many_pushes_of_one_immutable_tag_at_once_exactly_one_wins() {
         answers.sort_unstable();
         assert_eq!(answers, [201, 403, 403, 403, 403, 403, 403, 403]);
     }
-    let denials = heard.take().iter().filter(|line| line.starts_with("denied")).count();
+    let denials = recorded.take().iter().filter(|line| line.starts_with("denied")).count();
     assert_eq!(denials, 70);
 }
 
 #[tokio::test]
-async fn who_may_create_and_not_update_makes_new_tags_only() {
+async fn the_right_to_create_without_update_allows_new_tags_only() {
     let control = access_control_with(&["** user:tester read,create", "open anonymous create"]).await;
-    let (_root, server, heard, _) = served(control).await;
+    let (_root, server, recorded, _) = served(control).await;
     let put = async |path: &str, authorization: Option<String>, seed: &[u8]| {
         let repository = path.split('/').nth(2).unwrap();
         let upload = format!("/v2/{repository}/blobs/uploads/?digest={}", sha256(seed));
@@ -237,7 +240,7 @@ async fn who_may_create_and_not_update_makes_new_tags_only() {
     assert_eq!(put("/v2/a/manifests/v1", Some(basic()), b"two").await, 403);
     assert_eq!(put("/v2/a/manifests/v2", Some(basic()), b"two").await, 201);
     assert_eq!(put("/v2/open/manifests/v1", None, b"one").await, 201);
-    heard.take();
-    assert_eq!(put("/v2/open/manifests/v1", None, b"two").await, 401, "who logs in may perhaps");
-    assert!(heard.take().contains(&"denied Move Unauthorized - open - - -".to_owned()));
+    recorded.take();
+    assert_eq!(put("/v2/open/manifests/v1", None, b"two").await, 401, "an anonymous caller may log in");
+    assert!(recorded.take().contains(&"denied Move Unauthorized - open - - -".to_owned()));
 }

@@ -1,13 +1,13 @@
 //! SIGKILL at arbitrary points of concurrent pushes, tag moves, deletes, resumed uploads and garbage collection. The
-//! registry runs in a process of its own: this test binary, started again with some variables set.
+//! registry runs in its own process: this test binary, started again with some variables set.
 //!
 //! ```text
-//!  round:  start ─> every client: states of its tags and its upload as it may find them ─> work ─> kill ─> next round
+//!  round:  start ─> every client compares its tags and its upload with their possible states ─> work ─> kill ─> next round
 //! ```
 //!
-//! A kill loses nothing the kernel already has, so this shows that nothing is answered before it is written and
-//! renamed, and that whatever is half done stays invisible. Power loss is the business of the order of fsyncs (the
-//! store's own tests). The mutant, a registry that answers before it stores, has to be noticed.
+//! A kill loses nothing the kernel already has, so this shows that no response is sent before its change is written and
+//! renamed, and that unfinished changes stay invisible. Loss of power is covered by tests of the order of fsyncs (the
+//! store's own tests). The mutant, a registry that responds before it stores, must be detected.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,14 +28,14 @@ use crate::support::{IMAGE, config, image, noise, sha256};
 pub(crate) const ROOT: &str = "REGISTRY_CRASH_ROOT";
 pub(crate) const REPORT_TO: &str = "REGISTRY_CRASH_REPORT_TO";
 const MUTANT: &str = "REGISTRY_CRASH_MUTANT";
-/// How many kills; some seconds each.
+/// The number of kills; some seconds each.
 const ROUNDS: &str = "REGISTRY_CRASH_ROUNDS";
 const CLIENTS: u64 = 6;
 const TAGS: u64 = 5;
 const GRACE: Duration = Duration::from_secs(5);
 const UPLOAD: usize = 12 << 20;
 
-/// The process that is killed; as a test of its own it has nothing to do.
+/// The process that is killed. It does nothing when it runs as an ordinary test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn victim() {
     let (Some(root), Ok(report_to)) = (std::env::var_os(ROOT), std::env::var(REPORT_TO)) else { return };
@@ -45,7 +45,7 @@ async fn victim() {
     let mut router = registry.router(Arc::new(AllowAll));
     if std::env::var_os(MUTANT).is_some() {
         let inner = router.clone();
-        router = axum::Router::new().fallback(move |request| answer_first(inner.clone(), request));
+        router = axum::Router::new().fallback(move |request| respond_first(inner.clone(), request));
     }
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut report = tokio::net::TcpStream::connect(report_to).await.unwrap();
@@ -58,12 +58,12 @@ async fn victim() {
             registry.collect(options).await.unwrap();
         }
     });
-    // Until killed, or until whoever started this is gone.
+    // Until killed, or until the parent process has ended.
     let _ = report.read(&mut [0]).await;
 }
 
-/// A registry that says a manifest is stored and stores it then.
-async fn answer_first(mut router: axum::Router, request: Request) -> Response {
+/// A registry that acknowledges a manifest before it stores it.
+async fn respond_first(mut router: axum::Router, request: Request) -> Response {
     use tower::{Service, ServiceExt};
     let eager = request.method() == Method::PUT && request.uri().path().contains("/manifests/");
     let serve =
@@ -78,11 +78,11 @@ async fn answer_first(mut router: axum::Router, request: Request) -> Response {
     StatusCode::CREATED.into_response()
 }
 
-/// What one client has and knows, over all rounds.
+/// The state of one client over all rounds.
 struct Client {
     number: u64,
     turn: u64,
-    /// By tag: the images it may name, of which `None` is none. More than one after an unanswered request.
+    /// By tag: the images it may name; `None` for no tag. More than one after a request without a response.
     tags: BTreeMap<String, Vec<Option<Made>>>,
     /// An upload under way: location, content, acknowledged bytes.
     upload: Option<(String, Vec<u8>, usize)>,
@@ -94,10 +94,10 @@ struct Made {
     blobs: Vec<Vec<u8>>,
 }
 
-/// The registry did what it must not; a connection that broke is none of this.
+/// A violation by the registry; a broken connection is none.
 type Outcome = Result<(), String>;
 
-/// A client's way to one process of the registry.
+/// A client's connection to one process of the registry.
 struct Connection {
     http: reqwest::Client,
     address: SocketAddr,
@@ -105,7 +105,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// The answer; `None` when the process is gone.
+    /// The response; `None` when the process has ended.
     async fn send(
         &self,
         method: Method,
@@ -126,7 +126,7 @@ impl Client {
         format!("team/{}", self.number % 2)
     }
 
-    /// Compares everything, then works until the process is gone.
+    /// Compares everything, then works until the process has ended.
     async fn round(&mut self, connection: &Connection) -> Outcome {
         self.compare(connection).await?;
         loop {
@@ -213,7 +213,7 @@ impl Client {
         }
     }
 
-    /// Deletes the tag this turn comes to, or the manifest it names.
+    /// Deletes the tag of this turn, or the manifest it names.
     async fn delete(&mut self, connection: &Connection, tag_only: bool) -> Result<Option<()>, String> {
         let repository = self.repository();
         let tag = format!("c{}-{}", self.number, self.turn % TAGS);
@@ -232,7 +232,7 @@ impl Client {
         }
     }
 
-    /// Sends a part of a long upload, wherever it is, and closes it at its end.
+    /// Sends a part of a long upload at its offset, and finishes it at the end of its content.
     async fn upload_some(&mut self, connection: &Connection) -> Result<Option<()>, String> {
         let repository = self.repository();
         let Some((location, content, acknowledged)) = &mut self.upload else {
@@ -249,7 +249,7 @@ impl Client {
             return Ok(None);
         };
         if status != StatusCode::NO_CONTENT {
-            return Err(format!("an upload is gone: {status}"));
+            return Err(format!("an upload is missing: {status}"));
         }
         let last: usize = headers["range"].to_str().unwrap().strip_prefix("0-").unwrap().parse().unwrap();
         let received = if last == 0 { 0 } else { last + 1 };
@@ -266,17 +266,17 @@ impl Client {
             return Ok(Some(()));
         }
         let path = format!("{location}?digest={}", sha256(content));
-        // It may have been closed although nobody was told.
+        // It may have been finished although the client received no response.
         self.upload = None;
         match connection.send(Method::PUT, &path, b"").await {
             None => Ok(None),
             Some((StatusCode::CREATED, ..)) => Ok(Some(())),
-            Some((status, ..)) => Err(format!("closing a resumed upload: {status}")),
+            Some((status, ..)) => Err(format!("finishing a resumed upload: {status}")),
         }
     }
 }
 
-/// Runs so many rounds; how many requests were answered, or what a client found wrong.
+/// Runs this many rounds; returns the number of responses, or the violation a client found.
 async fn crash(rounds: u64, mutant: bool) -> Result<u64, String> {
     let root = tempfile::tempdir().unwrap();
     let new = |number| Client { number, turn: 0, tags: BTreeMap::new(), upload: None };
@@ -297,7 +297,7 @@ async fn crash(rounds: u64, mutant: bool) -> Result<u64, String> {
             })
             .collect();
         drop(answered);
-        // The last round only compares: what the kill before left.
+        // The last round only compares: the state after the kill before it.
         let steps = if round + 1 == rounds { 0 } else { 150 + round * 7919 % 170 };
         for _ in 0..steps {
             if answers.recv().await.is_none() {
@@ -350,11 +350,11 @@ fn only_whole_content(root: &Path) {
 async fn nothing_acknowledged_is_lost_by_a_kill() {
     let rounds = std::env::var(ROUNDS).map_or(6, |text| text.parse().unwrap());
     let requests = crash(rounds, false).await.unwrap();
-    println!("{rounds} kills, {requests} answered requests, nothing lost");
+    println!("{rounds} kills, {requests} responses, nothing lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes some seconds, run by .ci/run"]
-async fn a_registry_that_answers_before_it_stores_is_noticed() {
-    assert!(crash(30, true).await.is_err(), "thirty kills hurt nobody");
+async fn a_registry_that_responds_before_it_stores_is_detected() {
+    assert!(crash(30, true).await.is_err(), "thirty kills had no effect on any client");
 }

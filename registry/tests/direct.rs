@@ -1,4 +1,4 @@
-//! Blobs sent by the connection itself are what blobs read and written are.
+//! Blobs sent with `sendfile` equal blobs that are read and written.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -11,12 +11,12 @@ use crate::support::{Server, noise, sha256};
 
 const SIZE: usize = (2 << 20) + 777;
 
-/// One connection, spoken to by hand.
-struct Raw(TcpStream);
+/// A connection without an HTTP library.
+struct RawConnection(TcpStream);
 
-impl Raw {
+impl RawConnection {
     fn connect(address: SocketAddr) -> Self {
-        Raw(TcpStream::connect(address).unwrap())
+        RawConnection(TcpStream::connect(address).unwrap())
     }
 
     fn ask(&mut self, method: &str, path: &str, range: Option<&str>) {
@@ -24,7 +24,7 @@ impl Raw {
         write!(self.0, "{method} {path} HTTP/1.1\r\nhost: x\r\n{range}\r\n").unwrap();
     }
 
-    /// The head of an answer, without its date, and as much as it promises after it.
+    /// The head of a response without its date, and a body of the announced length.
     fn answer(&mut self, has_body: bool) -> (String, Vec<u8>) {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -61,10 +61,10 @@ const RANGES: [Option<&str>; 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_ways_give_the_same_answers() {
+async fn both_ways_give_equal_responses() {
     let (server, path, content) = served().await;
     let (mut direct, mut copying) =
-        (Raw::connect(server.address), Raw::connect(server.serve_copying().await));
+        (RawConnection::connect(server.address), RawConnection::connect(server.serve_copying().await));
     for method in ["GET", "HEAD"] {
         for range in RANGES {
             direct.ask(method, &path, range);
@@ -79,9 +79,9 @@ async fn both_ways_give_the_same_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_sent_ahead_are_answered_in_their_order() {
+async fn pipelined_requests_are_served_in_order() {
     let (server, path, content) = served().await;
-    let mut client = Raw::connect(server.address);
+    let mut client = RawConnection::connect(server.address);
     for turn in 0..4 {
         client.ask("GET", &path, None);
         client.ask("GET", &path, Some(&format!("{turn}-200000")));
@@ -97,11 +97,11 @@ async fn requests_sent_ahead_are_answered_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_leaves_in_the_middle_harms_nobody() {
+async fn a_client_that_disconnects_in_the_middle_affects_no_other() {
     let (server, path, content) = served().await;
-    let mut stays = Raw::connect(server.address);
+    let mut stays = RawConnection::connect(server.address);
     for _ in 0..20 {
-        let mut leaves = Raw::connect(server.address);
+        let mut leaves = RawConnection::connect(server.address);
         leaves.ask("GET", &path, None);
         leaves.0.read_exact(&mut [0; 100_000]).unwrap();
         drop(leaves);
@@ -111,23 +111,23 @@ async fn who_leaves_in_the_middle_harms_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blob_that_is_cut_off_breaks_the_connection() {
+async fn a_truncated_blob_breaks_the_connection() {
     let (server, path, content) = served().await;
-    // Sockets hold less than is promised, so that not all of it is sent when the file is cut.
+    // The sockets hold less than the response, so that not all of it is sent when the file is truncated.
     let long = noise(10, 24 << 20);
     let digest = sha256(&long);
     assert_eq!(server.put_blob("a", &long).await.status(), StatusCode::CREATED);
     let stored = server.root().join("blobs/sha256").join(digest.hex());
-    // What is stored is not to be written to, not even by its owner.
+    // A stored file is read-only, even for its owner.
     std::fs::set_permissions(&stored, Permissions::from_mode(0o644)).unwrap();
-    let mut client = Raw::connect(server.address);
+    let mut client = RawConnection::connect(server.address);
     client.ask("GET", &format!("/v2/a/blobs/{digest}"), None);
     client.0.read_exact(&mut [0; 300]).unwrap();
     let cut = 20 << 20;
     std::fs::OpenOptions::new().write(true).open(&stored).unwrap().set_len(cut).unwrap();
     let mut got = Vec::new();
     let _broken = client.0.read_to_end(&mut got);
-    // With the head, whose length is not this test's.
+    // Including the head, whose length does not matter here.
     assert!(got.len() as u64 <= cut + 1000, "{}", got.len());
     assert!(server.get(&path).await.bytes().await.unwrap() == content);
 }

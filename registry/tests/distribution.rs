@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn the_version_check_answers_as_docker_expects() {
+async fn the_version_check_responds_as_docker_expects() {
     let server = Server::start().await;
     for path in ["/v2/", "/v2"] {
         let answer = server.get(path).await;
@@ -60,7 +60,7 @@ async fn a_single_post_with_the_wrong_digest_stores_nothing() {
 }
 
 #[tokio::test]
-async fn a_post_with_a_digest_and_no_body_begins_an_upload() {
+async fn a_post_with_a_digest_and_no_body_starts_an_upload() {
     let server = Server::start().await;
     let digest = sha512(b"content");
     let begun = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?digest={digest}")).await;
@@ -69,11 +69,11 @@ async fn a_post_with_a_digest_and_no_body_begins_an_upload() {
     let put = server.request(Method::PUT, &close).body("content").send().await.unwrap();
     assert_eq!(put.status(), StatusCode::CREATED);
     let nothing = server.send(Method::POST, &format!("/v2/a/blobs/uploads/?digest={}", sha256(b""))).await;
-    assert_eq!(nothing.status(), StatusCode::CREATED, "nothing is complete as it is");
+    assert_eq!(nothing.status(), StatusCode::CREATED, "empty content is complete without a body");
 }
 
 #[tokio::test]
-async fn a_blob_pushed_by_post_and_put_is_stored_with_the_body_of_the_put() {
+async fn a_blob_pushed_by_post_and_put_includes_the_body_of_the_put() {
     let server = Server::start().await;
     let content = noise(2, 700_000);
     let location = server.begin("a/b").await;
@@ -109,7 +109,7 @@ async fn a_streamed_blob_needs_no_lengths() {
 }
 
 #[tokio::test]
-async fn chunks_must_come_in_order_and_a_refused_one_leaves_the_session() {
+async fn chunks_must_be_in_order_and_a_refused_one_keeps_the_session() {
     let server = Server::start().await;
     let content = noise(4, 3000);
     let location = server.begin("a").await;
@@ -159,7 +159,7 @@ async fn chunks_must_come_in_order_and_a_refused_one_leaves_the_session() {
 }
 
 #[tokio::test]
-async fn a_streamed_chunk_of_the_wrong_length_is_taken_back() {
+async fn a_streamed_chunk_of_the_wrong_length_is_rolled_back() {
     let server = Server::start().await;
     let location = server.begin("a").await;
     for (announced, sent) in [("0-9", 8), ("0-9", 12)] {
@@ -184,7 +184,7 @@ async fn a_streamed_chunk_of_the_wrong_length_is_taken_back() {
 }
 
 #[tokio::test]
-async fn closing_with_a_wrong_or_missing_digest_is_refused() {
+async fn finishing_with_a_wrong_or_missing_digest_is_refused() {
     let server = Server::start().await;
     let location = server.begin("a").await;
     assert_eq!(
@@ -219,7 +219,7 @@ async fn a_cancelled_upload_is_gone() {
 }
 
 #[tokio::test]
-async fn sha512_content_keeps_its_name() {
+async fn sha512_content_keeps_its_digest() {
     let server = Server::start().await;
     let content = noise(5, 100_000);
     let digest = Digest::of(Algorithm::Sha512, &content);
@@ -321,7 +321,7 @@ async fn a_manifest_is_served_byte_for_byte_under_its_tag_and_its_digest() {
 }
 
 #[tokio::test]
-async fn a_manifest_remembers_its_own_media_type() {
+async fn a_manifest_keeps_its_media_type() {
     let server = Server::start().await;
     let docker = "application/vnd.docker.distribution.manifest.v2+json";
     server.put_blob("a", b"{}").await;
@@ -365,7 +365,7 @@ async fn a_manifest_whose_blobs_are_missing_names_each_of_them() {
 }
 
 #[tokio::test]
-async fn manifests_that_are_none_are_refused() {
+async fn invalid_manifests_are_refused() {
     let server = Server::start_with(|config| config.max_manifest_size = 10_000).await;
     let document = server.push_image("a", "v1", "x").await;
     let digest = sha256(b"another document");
@@ -427,7 +427,7 @@ async fn tags_are_listed_in_pages() {
 }
 
 #[tokio::test]
-async fn deleting_a_manifest_by_digest_takes_its_tags_with_it() {
+async fn deleting_a_manifest_by_digest_deletes_its_tags() {
     let server = Server::start().await;
     let document = server.push_image("a", "v1", "x").await;
     server.push_image("a", "same", "x").await;
@@ -438,7 +438,7 @@ async fn deleting_a_manifest_by_digest_takes_its_tags_with_it() {
         async |reference: &str| server.send(Method::DELETE, &format!("/v2/a/manifests/{reference}")).await;
     assert_eq!(delete("v1").await.status(), StatusCode::ACCEPTED);
     assert_eq!(server.head("/v2/a/manifests/v1").await.status(), StatusCode::NOT_FOUND);
-    assert_eq!(server.head("/v2/a/manifests/same").await.status(), StatusCode::OK, "a tag goes alone");
+    assert_eq!(server.head("/v2/a/manifests/same").await.status(), StatusCode::OK, "a tag is deleted alone");
 
     assert_eq!(delete(&digest.to_string()).await.status(), StatusCode::ACCEPTED);
     for reference in [digest.to_string(), "same".to_owned()] {
@@ -454,7 +454,7 @@ async fn deleting_a_manifest_by_digest_takes_its_tags_with_it() {
     assert_eq!(
         server.get("/v2/a/manifests/v1").await.bytes().await.unwrap(),
         document,
-        "and it can come back"
+        "it can be pushed again"
     );
 }
 
@@ -473,7 +473,7 @@ async fn a_deleted_blob_is_gone_from_its_repository_only() {
 }
 
 #[tokio::test]
-async fn names_made_of_the_layout_s_own_words_live_side_by_side() {
+async fn names_with_words_of_the_layout_do_not_collide() {
     let server = Server::start().await;
     let hex = sha256(b"x").hex().to_owned();
     let names =
@@ -495,7 +495,7 @@ async fn names_made_of_the_layout_s_own_words_live_side_by_side() {
 }
 
 #[tokio::test]
-async fn wrong_methods_and_paths_are_told_apart() {
+async fn wrong_methods_and_wrong_paths_have_different_errors() {
     let server = Server::start().await;
     let digest = sha256(b"x");
     for (method, path, allow) in [

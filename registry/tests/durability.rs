@@ -1,4 +1,4 @@
-//! What was acknowledged stays, what was not never shows.
+//! Acknowledged changes persist; unacknowledged ones never become visible.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ async fn a_restart_keeps_everything_that_was_acknowledged() {
 }
 
 #[tokio::test]
-async fn an_upload_goes_on_after_a_restart() {
+async fn an_upload_continues_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let content = noise(2, 1_000_000);
     let first = open(root.path()).await;
@@ -80,14 +80,14 @@ async fn a_torn_file_never_becomes_content() {
     let content = noise(3, 5000);
     let digest = sha256(&content);
     let id = "01234567-89ab-4cde-8f01-23456789abcd";
-    // Half a blob, half a manifest draft, and names nobody here ever wrote.
+    // Half a blob, half a temporary manifest, and names this crate never writes.
     fs::write(root.path().join(format!("uploads/{id}=a")), &content[..2500]).unwrap();
     fs::write(root.path().join("uploads/lost+found"), b"junk").unwrap();
     fs::write(root.path().join("uploads/..=.."), b"junk").unwrap();
-    fs::write(root.path().join("tmp/draft"), b"{\"schemaVersion\":").unwrap();
+    fs::write(root.path().join("tmp/unfinished"), b"{\"schemaVersion\":").unwrap();
 
     let server = open(root.path()).await;
-    assert!(files_below(&root.path().join("tmp")).is_empty(), "drafts are removed at start");
+    assert!(files_below(&root.path().join("tmp")).is_empty(), "temporary files are removed at start");
     assert_eq!(server.head(&format!("/v2/a/blobs/{digest}")).await.status(), StatusCode::NOT_FOUND);
     let close = format!("/v2/a/blobs/uploads/{id}?digest={digest}");
     assert_eq!(refusal(server.send(Method::PUT, &close).await).await, (400, vec!["DIGEST_INVALID".into()]));
@@ -105,7 +105,7 @@ async fn a_broken_connection_leaves_an_upload_that_can_be_continued() {
     connection.write_all(head.as_bytes()).await.unwrap();
     connection.write_all(&content[..500_000]).await.unwrap();
     connection.shutdown().await.unwrap();
-    // The server closes when it is done with the request.
+    // The server closes when it has finished the request.
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer).await;
     drop(connection);
@@ -124,7 +124,7 @@ async fn a_broken_connection_leaves_an_upload_that_can_be_continued() {
 }
 
 #[tokio::test]
-async fn damage_on_disk_is_noticed_and_healed_by_pushing_again() {
+async fn corruption_on_disk_is_detected_and_repaired_by_pushing_again() {
     let root = tempfile::tempdir().unwrap();
     let server = open(root.path()).await;
     let document = server.push_image("a", "v1", "x").await;
@@ -147,7 +147,7 @@ async fn damage_on_disk_is_noticed_and_healed_by_pushing_again() {
 }
 
 #[tokio::test]
-async fn a_tag_without_its_manifest_is_no_tag() {
+async fn a_tag_without_its_manifest_does_not_exist() {
     let root = tempfile::tempdir().unwrap();
     let server = open(root.path()).await;
     let document = server.push_image("a", "v1", "x").await;
@@ -157,7 +157,7 @@ async fn a_tag_without_its_manifest_is_no_tag() {
 }
 
 #[tokio::test]
-async fn a_failure_of_the_disk_shows_the_client_no_path() {
+async fn a_disk_error_reveals_no_path_to_the_client() {
     let root = tempfile::tempdir().unwrap();
     let server = open(root.path()).await;
     server.push_image("a", "v1", "x").await;
@@ -171,7 +171,7 @@ async fn a_failure_of_the_disk_shows_the_client_no_path() {
 }
 
 #[tokio::test]
-async fn a_store_may_be_opened_where_nothing_is_yet() {
+async fn a_store_opens_in_a_new_directory() {
     let root = tempfile::tempdir().unwrap();
     let server = open(&root.path().join("several/levels/down")).await;
     server.push_image("a", "v1", "x").await;
@@ -202,7 +202,7 @@ async fn abandoned_uploads_are_swept_and_live_ones_are_not() {
     assert_eq!(files_below(&root.path().join("uploads")).len(), 1);
 }
 
-/// A small file system of its own.
+/// A small file system.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -241,13 +241,13 @@ async fn a_stream_of_unknown_length_stops_before_the_reserve() {
 
 #[tokio::test]
 #[ignore = "needs root to mount a tmpfs, run by .ci/run"]
-async fn a_full_disk_refuses_pushes_cleanly_and_gives_the_space_back() {
+async fn a_full_disk_refuses_pushes_and_frees_their_space() {
     let root = Mounted::of_size("8m");
     let server = open(root.0.path()).await;
     let kept = server.push_image("a", "v1", "x").await;
     let before = server.registry.free_bytes().await.unwrap();
 
-    // Announced: refused before the first byte. Streamed: refused when the disk is full.
+    // With a length: refused before the first byte. Streamed: refused when the disk is full.
     let location = server.begin("a").await;
     let announced = server.request(Method::PATCH, &location).body(noise(1, 9 << 20)).send().await;
     if let Ok(answer) = announced {
@@ -258,7 +258,7 @@ async fn a_full_disk_refuses_pushes_cleanly_and_gives_the_space_back() {
     let answer = server.request(Method::PATCH, &location).body(body).send().await.unwrap();
     assert_eq!(refusal(answer).await, (507, vec!["INSUFFICIENT_STORAGE".into()]));
     assert_eq!(server.get(&location).await.status(), StatusCode::NOT_FOUND);
-    assert!(server.registry.free_bytes().await.unwrap() + 100_000 > before, "the space came back");
+    assert!(server.registry.free_bytes().await.unwrap() + 100_000 > before, "the space was freed");
 
     assert_eq!(server.get("/v2/a/manifests/v1").await.bytes().await.unwrap(), kept);
     assert_eq!(server.send(Method::DELETE, "/v2/a/manifests/v1").await.status(), StatusCode::ACCEPTED);

@@ -1,5 +1,5 @@
-//! Clients that send what no client should, on real sockets: refused with an error that says why, in little time,
-//! without a trace on disk, and everybody else is served as before.
+//! Clients that violate the protocol, on real sockets: refused with an error that gives the reason, in little time,
+//! without a trace on disk and without effect on other clients.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::support::{
     CONFIG, IMAGE, INDEX, LAYER, Server, config, descriptor, header, image, noise, refusal, sha256,
 };
 
-/// Sends bytes as they are and returns what comes back until the registry closes or has answered.
+/// Sends bytes unchanged and returns the response until the registry closes or has responded.
 async fn raw(server: &Server, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    // A registry that has heard enough may close while we still talk.
+    // A registry that has read enough may close while the client still sends.
     let _ = stream.write_all(request).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -35,7 +35,7 @@ fn left_in(root: &Path, directory: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_leaves_nothing_or_a_session_to_continue() {
+async fn an_incomplete_body_leaves_nothing_or_a_session_to_continue() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let digest = sha256(b"0123456789");
@@ -60,7 +60,7 @@ async fn a_body_that_breaks_off_leaves_nothing_or_a_session_to_continue() {
 }
 
 #[tokio::test]
-async fn paths_that_climb_end_at_the_parser() {
+async fn paths_with_parent_directories_are_refused_by_the_parser() {
     let root = tempfile::tempdir().unwrap();
     let secret = root.path().join("secret");
     std::fs::write(&secret, "outside").unwrap();
@@ -104,7 +104,7 @@ async fn paths_that_climb_end_at_the_parser() {
 }
 
 #[tokio::test]
-async fn requests_that_are_too_much_are_turned_away_and_the_next_is_served() {
+async fn oversized_requests_are_refused_and_the_next_is_served() {
     let server = Server::start().await;
     let long = "x".repeat(1 << 20);
     let many: String = (0..5000).map(|number| format!("x-{number}: y\r\n")).collect();
@@ -117,7 +117,7 @@ async fn requests_that_are_too_much_are_turned_away_and_the_next_is_served() {
         "\0\0\0\0\r\n\r\n".to_owned(),
     ] {
         let answer = raw(&server, request.as_bytes()).await;
-        // A registry may also just hang up on such a client.
+        // A registry may also close the connection of such a client.
         assert!(answer.is_empty() || (400..500).contains(&status_of(&answer)), "{answer}");
     }
     assert_eq!(server.get("/v2/").await.status(), StatusCode::OK);
@@ -129,7 +129,7 @@ async fn requests_that_are_too_much_are_turned_away_and_the_next_is_served() {
 }
 
 #[tokio::test]
-async fn a_manifest_sent_byte_by_byte_forever_is_given_up_on() {
+async fn a_manifest_sent_byte_by_byte_runs_into_the_time_limit() {
     let server = Server::start_with(|config| {
         config.upload_read_timeout = Duration::from_secs(5);
         config.upload_timeout = Duration::from_millis(60);
@@ -147,7 +147,7 @@ async fn a_manifest_sent_byte_by_byte_forever_is_given_up_on() {
 }
 
 #[tokio::test]
-async fn chunks_from_nowhere_are_refused_without_reading_them() {
+async fn chunks_with_a_wrong_offset_are_refused_unread() {
     let server = Server::start().await;
     let location = server.begin("a").await;
     let send = async |range: &str| {
@@ -181,17 +181,13 @@ async fn chunks_from_nowhere_are_refused_without_reading_them() {
     }
     let close = format!("{location}?digest={}", sha256(b"01234567890123456789"));
     let wrong = server.request(Method::PUT, &close).header("content-range", "0-9").send().await.unwrap();
-    assert_eq!(
-        wrong.status(),
-        StatusCode::RANGE_NOT_SATISFIABLE,
-        "a range without a body is a wrong one too"
-    );
+    assert_eq!(wrong.status(), StatusCode::RANGE_NOT_SATISFIABLE, "a range without a body is wrong as well");
     assert_eq!(send("10-19").await.status(), StatusCode::ACCEPTED);
     assert_eq!(server.send(Method::PUT, &close).await.status(), StatusCode::CREATED);
 }
 
 #[tokio::test]
-async fn documents_that_only_look_like_manifests_are_refused() {
+async fn malformed_manifests_are_refused() {
     let server = Server::start().await;
     server.put_blob("a", b"{}").await;
     let good = json!({
@@ -258,12 +254,12 @@ async fn documents_that_only_look_like_manifests_are_refused() {
         );
     }
     let put = server.put_manifest("a", "nested", IMAGE, deep(90).as_bytes()).await;
-    assert_eq!(put.status(), StatusCode::CREATED, "what is merely unknown is kept");
+    assert_eq!(put.status(), StatusCode::CREATED, "unknown fields are kept");
     assert_eq!(server.head("/v2/a/manifests/bad").await.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
-async fn a_manifest_of_five_mebibytes_is_taken_and_one_byte_more_is_not() {
+async fn a_manifest_of_five_mebibytes_is_accepted_and_one_byte_more_is_not() {
     let server = Server::start().await;
     let mut document = server.push_image("a", "v1", "x").await;
     document.resize(5 << 20, b' ');
@@ -281,7 +277,7 @@ async fn a_manifest_of_five_mebibytes_is_taken_and_one_byte_more_is_not() {
 }
 
 #[tokio::test]
-async fn indexes_may_be_nested_as_deeply_as_one_likes() {
+async fn indexes_may_be_nested_to_any_depth() {
     let server = Server::start().await;
     let mut child = (IMAGE, server.push_image("a", "v1", "x").await);
     for _ in 0..100 {
@@ -291,14 +287,14 @@ async fn indexes_may_be_nested_as_deeply_as_one_likes() {
         assert_eq!(put.status(), StatusCode::CREATED);
     }
     assert_eq!(server.get("/v2/a/manifests/top").await.bytes().await.unwrap(), child.1);
-    // An index cannot hold itself: its digest would have to be known before it is.
+    // An index cannot contain itself: its digest would have to be known before it exists.
     let delete = server.send(Method::DELETE, &format!("/v2/a/manifests/{}", sha256(&child.1))).await;
     assert_eq!(delete.status(), StatusCode::ACCEPTED);
     assert_eq!(server.head("/v2/a/manifests/v1").await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_digest_has_one_spelling() {
+async fn a_digest_has_one_valid_form() {
     let server = Server::start().await;
     server.put_blob("a", b"content").await;
     let hex = sha256(b"content").hex().to_owned();
@@ -334,7 +330,7 @@ async fn a_digest_has_one_spelling() {
 }
 
 #[tokio::test]
-async fn names_at_their_limits_work_everywhere_and_beyond_them_nowhere() {
+async fn names_at_their_limits_work_in_every_endpoint_and_longer_ones_in_none() {
     let server = Server::start().await;
     let longest_tag = "t".repeat(128);
     for name in [
@@ -359,7 +355,7 @@ async fn names_at_their_limits_work_everywhere_and_beyond_them_nowhere() {
 }
 
 #[tokio::test]
-async fn names_of_the_store_s_own_files_are_names_like_others() {
+async fn names_of_the_store_s_files_are_valid_repository_names() {
     let server = Server::start().await;
     let hex = sha256(b"x").hex().to_owned();
     let names = [
@@ -396,7 +392,7 @@ async fn names_of_the_store_s_own_files_are_names_like_others() {
 }
 
 #[tokio::test]
-async fn whatever_stands_in_a_query_ends_in_no_header() {
+async fn no_text_of_a_query_reaches_a_header() {
     let server = Server::start().await;
     let document = server.push_image("a", "v1", "x").await;
     server.push_image("b", "v1", "x").await;
@@ -422,7 +418,7 @@ async fn whatever_stands_in_a_query_ends_in_no_header() {
 }
 
 #[tokio::test]
-async fn a_store_in_disorder_is_an_error_that_tells_no_path() {
+async fn an_inconsistent_store_is_an_error_without_a_path() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let document = server.push_image("a", "v1", "x").await;
@@ -441,11 +437,11 @@ async fn a_store_in_disorder_is_an_error_that_tells_no_path() {
         assert!(body.contains("\"UNKNOWN\"") && !body.contains(&shown) && !body.contains("repos"), "{body}");
     }
     let get = server.get(&format!("/v2/a/manifests/{}", sha256(&document))).await;
-    assert_eq!(get.status(), StatusCode::OK, "what is in order is served");
+    assert_eq!(get.status(), StatusCode::OK, "intact content is served");
 }
 
 #[tokio::test]
-async fn a_spoiled_upload_cannot_be_closed_twice_nor_by_another_repository() {
+async fn an_upload_with_a_wrong_digest_cannot_be_finished_again_nor_by_another_repository() {
     let server = Server::start().await;
     let content = noise(1, 1000);
     let (location, digest) = (server.begin("a").await, sha256(&content));

@@ -1,5 +1,5 @@
-//! Archives and directories made by somebody who wishes us ill: refused with a word why, in little time, and nothing of
-//! them stays; and odd ones made by honest programs, which go in.
+//! Malicious archives and directories are refused with a reason, in little time, and nothing of them stays; unusual
+//! valid ones are imported.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,12 +12,12 @@ use crate::support::{CONFIG, IMAGE, INDEX, LAYER, Server, descriptor, header, im
 
 const NAME: &str = "os/imported";
 
-/// One entry of an archive, as it is written: whatever it claims.
+/// One entry of an archive, with arbitrary header fields.
 struct Entry<'a> {
     kind: u8,
     name: String,
     link: String,
-    /// What the header says, when it is not the length of the body.
+    /// The size in the header, when it is not the length of the body.
     size: Option<u64>,
     body: &'a [u8],
 }
@@ -71,20 +71,20 @@ fn tagged(kind: &str, content: &[u8], tag: &str) -> Value {
     entry
 }
 
-fn place(content: &[u8]) -> String {
+fn blob_path(content: &[u8]) -> String {
     format!("blobs/sha256/{}", sha256(content).hex())
 }
 
 /// An archive of one image, `v1`, and its parts.
-fn honest() -> (Vec<u8>, Vec<u8>) {
+fn valid_archive() -> (Vec<u8>, Vec<u8>) {
     let document = image(b"{}", &[b"layer"]);
     let index = index_of(&[tagged(IMAGE, &document, "v1")]);
     let entries = [
         file("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#),
         file("index.json", &index),
-        file(place(&document), &document),
-        file(place(b"{}"), b"{}"),
-        file(place(b"layer"), b"layer"),
+        file(blob_path(&document), &document),
+        file(blob_path(b"{}"), b"{}"),
+        file(blob_path(b"layer"), b"layer"),
     ];
     (archive(&entries), document)
 }
@@ -107,7 +107,7 @@ impl Importer {
         let imported = self.server.registry.import(path, &Self::name()).await;
         for left in ["uploads", "tmp", "states"] {
             let left: Vec<_> = fs::read_dir(self.server.root().join(left)).unwrap().collect();
-            // Drafts of layouts come and go by themselves.
+            // Temporary files of layouts come and go by themselves.
             assert!(left.iter().flatten().all(|entry| entry.file_name().len() < 40), "{left:?}");
         }
         imported
@@ -136,7 +136,7 @@ impl Importer {
         root
     }
 
-    /// What the registry has under this tag.
+    /// The content of this tag in the registry.
     async fn tag(&self, tag: &str) -> Vec<u8> {
         let answer = self.server.get(&format!("/v2/{NAME}/manifests/{tag}")).await;
         assert_eq!(answer.status(), 200, "{tag}");
@@ -149,7 +149,7 @@ impl Importer {
 }
 
 #[tokio::test]
-async fn what_is_listed_a_million_times_is_imported_once() {
+async fn content_listed_a_million_times_is_imported_once() {
     let importer = Importer::new().await;
     let document = image(b"{}", &[b"layer"]);
     let mut files = vec![document.clone(), b"{}".to_vec(), b"layer".to_vec()];
@@ -164,7 +164,7 @@ async fn what_is_listed_a_million_times_is_imported_once() {
     let root = importer.directory("layout", &[("index.json", &index_of(&listed))]);
     fs::create_dir_all(root.join("blobs/sha256")).unwrap();
     for content in &files {
-        fs::write(root.join(place(content)), content).unwrap();
+        fs::write(root.join(blob_path(content)), content).unwrap();
     }
     let imported = importer.import(&root).await.unwrap();
     assert_eq!((imported.manifests, imported.blobs), (13, 2));
@@ -172,7 +172,7 @@ async fn what_is_listed_a_million_times_is_imported_once() {
 }
 
 #[tokio::test]
-async fn of_several_entries_for_one_tag_the_last_counts_and_a_manifest_may_have_many() {
+async fn the_last_entry_for_a_tag_counts_and_a_manifest_may_have_many_tags() {
     let importer = Importer::new().await;
     let [one, other] = [image(b"{}", &[]), image(b"{}", &[b"{}"])];
     let entries = [
@@ -183,8 +183,8 @@ async fn of_several_entries_for_one_tag_the_last_counts_and_a_manifest_may_have_
         tagged(IMAGE, &other, "not a tag"),
     ];
     let index = index_of(&entries);
-    let files = [file("index.json", &index), file(place(&one), &one), file(place(&other), &other)];
-    let files: Vec<_> = files.into_iter().chain([file(place(b"{}"), b"{}")]).collect();
+    let files = [file("index.json", &index), file(blob_path(&one), &one), file(blob_path(&other), &other)];
+    let files: Vec<_> = files.into_iter().chain([file(blob_path(b"{}"), b"{}")]).collect();
     let imported = importer.import_bytes(&archive(&files)).await.unwrap();
     assert_eq!(imported.tags, BTreeSet::from(["moved", "stays"].map(|tag| tag.parse().unwrap())));
     assert_eq!(imported.manifests, 2);
@@ -192,7 +192,7 @@ async fn of_several_entries_for_one_tag_the_last_counts_and_a_manifest_may_have_
 }
 
 #[tokio::test]
-async fn what_an_index_lists_besides_manifests_comes_along_and_goes_out_again() {
+async fn other_content_of_an_index_is_imported_and_exported() {
     let importer = Importer::new().await;
     let notes = "application/vnd.example.notes+json";
     importer.server.put_blob("a", b"some notes").await;
@@ -208,7 +208,7 @@ async fn what_an_index_lists_besides_manifests_comes_along_and_goes_out_again() 
 }
 
 #[tokio::test]
-async fn indexes_come_in_as_deep_as_anybody_nests_them_and_no_deeper() {
+async fn indexes_are_imported_up_to_the_depth_limit() {
     let importer = Importer::new().await;
     let mut files = vec![image(b"{}", &[]), b"{}".to_vec()];
     let mut top = (IMAGE, files[0].clone());
@@ -216,7 +216,7 @@ async fn indexes_come_in_as_deep_as_anybody_nests_them_and_no_deeper() {
         top = (INDEX, index_of(&[descriptor(top.0, &top.1)]));
         files.push(top.1.clone());
         let index = index_of(&[tagged(INDEX, &top.1, "deep")]);
-        let names: Vec<String> = files.iter().map(|content| place(content)).collect();
+        let names: Vec<String> = files.iter().map(|content| blob_path(content)).collect();
         let entries = names.iter().zip(&files).map(|(name, content)| file(name, content));
         let bytes = archive(&entries.chain([file("index.json", &index)]).collect::<Vec<_>>());
         if depth == 31 {
@@ -228,7 +228,7 @@ async fn indexes_come_in_as_deep_as_anybody_nests_them_and_no_deeper() {
 }
 
 #[tokio::test]
-async fn names_and_links_of_an_archive_lead_nowhere_but_into_it() {
+async fn names_and_links_of_an_archive_never_lead_out_of_it() {
     let importer = Importer::new().await;
     fs::write(importer.scratch.path().join("secret"), "outside").unwrap();
     let secret = importer.scratch.path().join("secret").display().to_string();
@@ -246,7 +246,7 @@ async fn names_and_links_of_an_archive_lead_nowhere_but_into_it() {
         &[file("manifest.json", &saved), link(b'3', "config", ""), link(b'6', "config", "")],
         &[file("manifest.json", &saved), link(b'5', "config", "")],
     ] {
-        assert!(importer.refused(&archive(entries)).await.contains("not in it"));
+        assert!(importer.refused(&archive(entries)).await.contains("is missing"));
     }
     for name in ["../secret", "/etc/hostname", "a/../../secret", "", "."] {
         let saved = json!([{"Config": name, "RepoTags": [], "Layers": []}]).to_string().into_bytes();
@@ -259,7 +259,7 @@ async fn names_and_links_of_an_archive_lead_nowhere_but_into_it() {
 }
 
 #[tokio::test]
-async fn a_directory_may_hold_links_but_none_that_lead_out_or_wait() {
+async fn a_directory_may_contain_links_but_none_that_lead_out_or_to_a_pipe() {
     let importer = Importer::new().await;
     let secret = importer.scratch.path().join("secret");
     fs::write(&secret, "outside").unwrap();
@@ -292,7 +292,7 @@ async fn a_directory_may_hold_links_but_none_that_lead_out_or_wait() {
 }
 
 #[tokio::test]
-async fn layers_docker_saved_once_and_linked_again_are_layers() {
+async fn layers_that_docker_save_links_are_imported() {
     let importer = Importer::new().await;
     let layers = ["a/layer.tar", "b/layer.tar", "c/layer.tar"];
     let saved = json!([
@@ -318,7 +318,7 @@ async fn layers_docker_saved_once_and_linked_again_are_layers() {
 }
 
 #[tokio::test]
-async fn an_image_of_more_layers_than_anybody_makes_is_refused() {
+async fn an_image_with_too_many_layers_is_refused() {
     let importer = Importer::new().await;
     let layers = vec!["l"; 1_000_000];
     let saved = json!([{"Config": "c", "RepoTags": [], "Layers": layers}]).to_string().into_bytes();
@@ -328,7 +328,7 @@ async fn an_image_of_more_layers_than_anybody_makes_is_refused() {
 }
 
 #[tokio::test]
-async fn sizes_that_cannot_be_are_refused_where_they_are_announced() {
+async fn impossible_sizes_are_refused_at_their_header() {
     let importer = Importer::new().await;
     let huge = |kind, size| special(kind, "x", Some(size), b"little");
     for size in [1 << 12, 1 << 40, i64::MAX as u64, u64::MAX - 511, u64::MAX] {
@@ -342,23 +342,23 @@ async fn sizes_that_cannot_be_are_refused_where_they_are_announced() {
         let before = special(b'x', "h", None, &records);
         importer.refused(&archive(&[before, file("index.json", b"{}")])).await;
     }
-    // A name of two megabytes, all of them there.
+    // A name of two megabytes that is really there.
     let name = vec![b'n'; 2 << 20];
     let long = special(b'L', "././@LongLink", None, &name);
     assert!(importer.refused(&archive(&[long, file("x", b"")])).await.contains("longer"));
     let wrong = |at: usize, byte: u8| {
-        let mut bytes = honest().0;
+        let mut bytes = valid_archive().0;
         bytes[at] ^= byte;
         bytes
     };
     for (at, byte) in [(0, 1), (124, 7), (148, 1), (156, 1)] {
         importer.refused(&wrong(at, byte)).await;
     }
-    assert_eq!(importer.import_bytes(&honest().0).await.unwrap().manifests, 1);
+    assert_eq!(importer.import_bytes(&valid_archive().0).await.unwrap().manifests, 1);
 }
 
 #[tokio::test]
-async fn more_entries_than_any_image_has_are_refused() {
+async fn an_archive_with_too_many_entries_is_refused() {
     let importer = Importer::new().await;
     let path = importer.scratch.path().join("many.tar");
     let mut head = tar::Header::new_gnu();
@@ -374,25 +374,25 @@ async fn more_entries_than_any_image_has_are_refused() {
 }
 
 #[tokio::test]
-async fn what_has_to_be_unpacked_first_is_said_to() {
+async fn compressed_and_sparse_archives_are_refused_with_the_reason() {
     let importer = Importer::new().await;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    std::io::Write::write_all(&mut gzip, &honest().0).unwrap();
+    std::io::Write::write_all(&mut gzip, &valid_archive().0).unwrap();
     let mut gzip = gzip.finish().unwrap();
     gzip.resize(gzip.len().max(512), 0);
     assert!(importer.refused(&gzip).await.contains("decompress"));
     let sparse = special(b'S', "index.json", None, b"");
-    assert!(importer.refused(&archive(&[sparse])).await.contains("holes"));
-    // With holes in the way of the newer format.
+    assert!(importer.refused(&archive(&[sparse])).await.contains("sparse"));
+    // A sparse file in the newer format.
     let records =
         pax(&[("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.name", "index.json")]);
     let before = special(b'x', "h", None, &records);
     let sparse = [before, file("GNUSparseFile.0/index.json", b"0\n")];
-    assert!(importer.refused(&archive(&sparse)).await.contains("holes"));
+    assert!(importer.refused(&archive(&sparse)).await.contains("sparse"));
 }
 
 #[tokio::test]
-async fn long_names_come_in_each_way_archives_write_them() {
+async fn long_names_are_read_in_every_archive_format() {
     let importer = Importer::new().await;
     let layer = noise(5, 700);
     let long = format!("blobs/sha512/{}", sha512(&layer).hex());
@@ -408,27 +408,27 @@ async fn long_names_come_in_each_way_archives_write_them() {
             before,
             file("short", &layer),
             file("index.json", &index),
-            file(place(&document), &document),
-            file(place(b"{}"), b"{}"),
+            file(blob_path(&document), &document),
+            file(blob_path(b"{}"), b"{}"),
         ];
         let importer = if number == 0 { &importer } else { &Importer::new().await };
         assert_eq!(importer.import_bytes(&archive(&entries)).await.unwrap().blobs, 2);
         let answer = importer.server.get(&format!("/v2/{NAME}/blobs/{digest}")).await;
         assert_eq!(answer.bytes().await.unwrap(), layer);
     }
-    // The name of one entry is not the name of the next.
+    // The name of one entry does not apply to the next.
     let entries = [before(b'L', name.as_slice()), link(b'5', "x", ""), file("index.json", b"{}")];
     assert_eq!(importer.import_bytes(&archive(&entries)).await.unwrap(), Imported::default());
 }
 
 #[tokio::test]
-async fn of_two_entries_with_one_name_the_later_counts() {
+async fn the_later_of_two_entries_with_one_name_counts() {
     let importer = Importer::new().await;
-    let (honest, document) = honest();
+    let (honest, document) = valid_archive();
     let entries = [
         file("index.json", b"not this one"),
-        link(b'2', place(b"layer"), "index.json"),
-        file(place(b"{}"), b"evil"),
+        link(b'2', blob_path(b"layer"), "index.json"),
+        file(blob_path(b"{}"), b"evil"),
     ];
     let mut bytes = archive(&entries);
     bytes.truncate(bytes.len() - 1024);
@@ -436,19 +436,19 @@ async fn of_two_entries_with_one_name_the_later_counts() {
     importer.import_bytes(&bytes).await.unwrap();
     assert_eq!(importer.tag("v1").await, document);
     let mut bytes = honest[..honest.len() - 1024].to_vec();
-    bytes.extend_from_slice(&archive(&[file(place(b"layer"), b"LAYER")]));
+    bytes.extend_from_slice(&archive(&[file(blob_path(b"layer"), b"LAYER")]));
     let fresh = Importer::new().await;
     assert!(matches!(fresh.import_bytes(&bytes).await, Err(Error::DigestMismatch { .. })));
 }
 
 #[tokio::test]
-async fn an_archive_cut_anywhere_is_refused_and_the_whole_one_goes_in_afterwards() {
+async fn a_truncated_archive_is_refused_and_the_whole_one_is_imported_afterwards() {
     let importer = Importer::new().await;
-    let (whole, document) = honest();
+    let (whole, document) = valid_archive();
     let end = whole.len() - 1024;
     for length in [1, 511, 513].into_iter().chain((0..end).step_by(128)).chain([end - 1]) {
         let cut = importer.import_bytes(&whole[..length]).await;
-        // What is missing at the end may only be padding.
+        // Only padding may be missing at the end.
         if length > end - 512 {
             continue;
         }
@@ -461,7 +461,7 @@ async fn an_archive_cut_anywhere_is_refused_and_the_whole_one_goes_in_afterwards
 }
 
 #[tokio::test]
-async fn a_blob_that_is_too_large_or_does_not_fit_is_refused_before_it_is_copied() {
+async fn a_blob_beyond_the_limit_or_the_disk_is_refused_before_it_is_copied() {
     let small = Server::start_with(|config| {
         config.max_blob_size = 1000;
         let repositories = "limited/**".parse().unwrap();
@@ -474,7 +474,7 @@ async fn a_blob_that_is_too_large_or_does_not_fit_is_refused_before_it_is_copied
         let index = index_of(&[tagged(IMAGE, &document, "v1")]);
         let contents: Vec<&[u8]> =
             [b"{}".as_slice(), &document].into_iter().chain(layers.iter().copied()).collect();
-        let names: Vec<String> = contents.iter().map(|content| place(content)).collect();
+        let names: Vec<String> = contents.iter().map(|content| blob_path(content)).collect();
         let files = names.iter().zip(contents).map(|(name, content)| file(name, content));
         let bytes = archive(&files.chain([file("index.json", &index)]).collect::<Vec<_>>());
         let path = importer.scratch.path().join("archive.tar");
@@ -491,12 +491,12 @@ async fn a_blob_that_is_too_large_or_does_not_fit_is_refused_before_it_is_copied
 }
 
 #[tokio::test]
-async fn a_foreign_registry_s_tree_is_walked_once_whatever_leads_where() {
+async fn the_tree_of_another_registry_is_walked_once_for_any_links() {
     let importer = Importer::new().await;
     let document = image(b"{}", &[]);
     let root = "docker/registry/v2";
     let link = sha256(&document).to_string();
-    let place = |content: &[u8]| {
+    let blob_path = |content: &[u8]| {
         let hex = sha256(content).hex().to_owned();
         format!("{root}/blobs/sha256/{}/{hex}/data", &hex[..2])
     };
@@ -504,12 +504,12 @@ async fn a_foreign_registry_s_tree_is_walked_once_whatever_leads_where() {
     let tree = importer.directory(
         "tree",
         &[
-            (&place(&document), &document),
-            (&place(b"{}"), b"{}"),
+            (&blob_path(&document), &document),
+            (&blob_path(b"{}"), b"{}"),
             (&format!("{tags}/v1/current/link"), link.as_bytes()),
         ],
     );
-    // Two ways back at every level: 2^50 directories for whoever follows them.
+    // Two links back at every level: 2^50 directories if all links are followed.
     for name in ["x", "y"] {
         std::os::unix::fs::symlink(".", tree.join(root).join("repositories/os").join(name)).unwrap();
     }
@@ -525,7 +525,7 @@ async fn a_foreign_registry_s_tree_is_walked_once_whatever_leads_where() {
 }
 
 #[tokio::test]
-async fn documents_that_are_none_are_refused_whatever_they_are() {
+async fn invalid_documents_are_refused() {
     let importer = Importer::new().await;
     let config = descriptor(CONFIG, b"{}");
     let documents: [(&str, Vec<u8>); 6] = [
@@ -543,7 +543,7 @@ async fn documents_that_are_none_are_refused_whatever_they_are() {
     ];
     for (kind, document) in documents {
         let index = index_of(&[tagged(kind, &document, "v1")]);
-        let bytes = archive(&[file("index.json", &index), file(place(&document), &document)]);
+        let bytes = archive(&[file("index.json", &index), file(blob_path(&document), &document)]);
         importer.refused(&bytes).await;
     }
     for index in [b"null".as_slice(), b"[]", b"{\"manifests\":7}", b"{\"manifests\":[{}]}", b"\xff", b""] {

@@ -50,7 +50,7 @@ async fn the_layout_lists_tags_in_order_and_follows_every_change() {
 }
 
 #[tokio::test]
-async fn a_layout_that_was_lost_or_is_behind_is_made_anew_from_the_same_records_into_the_same_bytes() {
+async fn a_lost_or_outdated_layout_is_derived_again_to_the_same_bytes() {
     let root = tempfile::tempdir().unwrap();
     let server = open(root.path()).await;
     let document = server.push_image("a", "v1", "x").await;
@@ -70,14 +70,14 @@ async fn a_layout_that_was_lost_or_is_behind_is_made_anew_from_the_same_records_
     std::fs::remove_dir_all(&referrers).unwrap();
     let server = open(root.path()).await;
     let rebuilt = server.registry.rebuild().await.unwrap();
-    assert_eq!((rebuilt.repositories, rebuilt.manifests, rebuilt.damaged), (1, 2, 0));
+    assert_eq!((rebuilt.repositories, rebuilt.manifests, rebuilt.corrupted), (1, 2, 0));
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(root.path().join("repos/a/oci-layout").exists());
     assert_eq!(std::fs::read_dir(referrers).unwrap().count(), 1);
 }
 
 #[tokio::test]
-async fn names_that_look_like_parts_of_a_layout_live_beside_each_other() {
+async fn names_that_look_like_parts_of_a_layout_do_not_collide() {
     let root = tempfile::tempdir().unwrap();
     let server = open(root.path()).await;
     let hex = sha256(b"x").hex().to_owned();
@@ -95,7 +95,7 @@ async fn names_that_look_like_parts_of_a_layout_live_beside_each_other() {
 }
 
 #[tokio::test]
-async fn a_change_reaches_the_layout_by_itself() {
+async fn a_change_updates_the_layout_automatically() {
     let root = tempfile::tempdir().unwrap();
     let server = open(root.path()).await;
     let document = server.push_image("a", "v1", "x").await;

@@ -1,4 +1,4 @@
-//! Every bound, from outside; and that one client's trouble is not another's.
+//! Every limit, from outside; and the isolation of clients from each other.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 type Frames = mpsc::Sender<Result<Vec<u8>, std::io::Error>>;
 
-/// A PATCH which has sent 1 MiB and now waits for the test to go on.
+/// A PATCH that has sent 1 MiB and waits for the test to continue.
 async fn stalled_patch(server: &Server, location: &str) -> (Frames, JoinHandle<reqwest::Result<Response>>) {
     let (feed, frames) = mpsc::channel(1);
     let frames = futures_util::stream::unfold(frames, async |mut frames: mpsc::Receiver<_>| {
@@ -27,7 +27,7 @@ async fn stalled_patch(server: &Server, location: &str) -> (Frames, JoinHandle<r
 }
 
 #[tokio::test]
-async fn a_blob_over_the_limit_is_refused_announced_or_not() {
+async fn a_blob_over_the_limit_is_refused_with_and_without_a_length() {
     let server = Server::start_with(|config| config.max_blob_size = 100_000).await;
     assert_eq!(
         refusal(server.put_blob("a", &noise(1, 100_001)).await).await,
@@ -56,7 +56,7 @@ async fn no_more_sessions_than_allowed_are_open() {
 }
 
 #[tokio::test]
-async fn bodies_beyond_the_limit_wait_and_then_are_told_to_come_back() {
+async fn bodies_beyond_the_limit_wait_and_are_then_refused_with_retry_after() {
     let server = Server::start_with(|config| {
         config.max_concurrent_uploads = 1;
         config.upload_queue_timeout = Duration::from_millis(20);
@@ -71,7 +71,7 @@ async fn bodies_beyond_the_limit_wait_and_then_are_told_to_come_back() {
 }
 
 #[tokio::test]
-async fn a_client_that_stops_sending_is_let_go_and_may_continue() {
+async fn a_client_that_stops_sending_is_disconnected_and_may_continue() {
     let server = Server::start_with(|config| config.upload_read_timeout = Duration::from_millis(50)).await;
     let location = server.begin("a").await;
     let (feed, patch) = stalled_patch(&server, &location).await;
@@ -84,7 +84,7 @@ async fn a_client_that_stops_sending_is_let_go_and_may_continue() {
 }
 
 #[tokio::test]
-async fn a_stalled_upload_holds_up_nobody_but_its_own_session() {
+async fn a_stalled_upload_delays_only_its_session() {
     let server = Server::start().await;
     let location = server.begin("a").await;
     let (feed, patch) = stalled_patch(&server, &location).await;
@@ -163,7 +163,7 @@ async fn parallel_pushes_all_succeed_and_leave_one_copy_of_each_blob() {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     };
     assert_eq!(names("blobs/sha256"), contents);
-    // Layouts follow a moment later, by drafts of their own.
+    // Layouts are updated a moment later, through their own temporary files.
     server.registry.flush_layouts().await.unwrap();
     assert!(names("uploads").is_empty() && names("tmp").is_empty());
 }

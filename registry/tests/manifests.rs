@@ -1,4 +1,4 @@
-//! What may be put as a manifest and under which names it is found again.
+//! Pushes of manifests: what is accepted, and the names that find it again.
 
 use crate::support::{
     IMAGE, INDEX, Server, codes, config, descriptor, header, image, refusal, sha256, sha512,
@@ -22,7 +22,7 @@ async fn tags(server: &Server, repository: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_push_by_digest_moves_all_the_tags_it_names() {
+async fn a_push_by_digest_sets_all_the_tags_it_names() {
     let server = Server::start().await;
     let document = server.push_image("a", "v0", "x").await;
     let digest = sha256(&document);
@@ -45,7 +45,7 @@ async fn a_push_by_digest_moves_all_the_tags_it_names() {
 }
 
 #[tokio::test]
-async fn a_push_with_one_bad_tag_moves_none() {
+async fn a_push_with_one_invalid_tag_sets_none() {
     let server = Server::start().await;
     let document = server.push_image("a", "v0", "x").await;
     let digest = sha256(&document);
@@ -68,7 +68,7 @@ async fn a_push_with_one_bad_tag_moves_none() {
 }
 
 #[tokio::test]
-async fn a_push_that_could_not_move_every_tag_fails_and_is_completed_by_the_next() {
+async fn a_push_that_could_not_set_every_tag_fails_and_a_retry_completes_it() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let document = server.push_image("a", "v0", "x").await;
@@ -81,12 +81,12 @@ async fn a_push_that_could_not_move_every_tag_fails_and_is_completed_by_the_next
     let mut left = drafts();
     for _ in 0..10 {
         if left > 0 {
-            // A layout may just be on its way to disk. When this returns it is there, or has failed for what is in its way.
+            // A write of the layout may be under way. After this call it has ended, possibly with the expected failure.
             let _ = server.registry.flush_layouts().await;
             left = drafts();
         }
     }
-    assert_eq!(left, 0, "no draft is left");
+    assert_eq!(left, 0, "no temporary file is left");
     for tag in ["a", "c"] {
         let head = server.head(&format!("/v2/a/manifests/{tag}")).await;
         assert!(matches!(head.status(), StatusCode::OK | StatusCode::NOT_FOUND), "whole or not at all");
@@ -98,7 +98,7 @@ async fn a_push_that_could_not_move_every_tag_fails_and_is_completed_by_the_next
 }
 
 #[tokio::test]
-async fn a_tag_remembers_the_algorithm_it_was_pushed_with() {
+async fn a_tag_keeps_the_algorithm_it_was_pushed_with() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let document = server.push_image("a", "short", "x").await;
@@ -131,7 +131,7 @@ async fn a_tag_remembers_the_algorithm_it_was_pushed_with() {
 }
 
 #[tokio::test]
-async fn what_a_manifest_may_lack_is_set_for_each_repository() {
+async fn sparse_manifests_are_allowed_per_repository() {
     let server = Server::start_with(|config| {
         config.sparse_images = vec!["mirror/**".parse().unwrap()];
         config.sparse_indexes = vec!["mirror/**".parse().unwrap(), "partial".parse().unwrap()];
@@ -159,7 +159,7 @@ async fn what_a_manifest_may_lack_is_set_for_each_repository() {
 }
 
 #[tokio::test]
-async fn by_default_an_index_may_lack_platforms_and_an_image_nothing() {
+async fn by_default_an_index_may_be_sparse_and_an_image_may_not() {
     let server = Server::start().await;
     let image = image(b"absent config", &[]);
     let index = json!({"schemaVersion": 2, "manifests": [descriptor(IMAGE, &image)]}).to_string();
@@ -170,7 +170,7 @@ async fn by_default_an_index_may_lack_platforms_and_an_image_nothing() {
 }
 
 #[tokio::test]
-async fn layers_from_elsewhere_are_not_asked_for() {
+async fn layers_with_urls_need_not_exist() {
     let server = Server::start().await;
     server.put_blob("a", b"{}").await;
     let mut elsewhere = descriptor("application/vnd.oci.image.layer.v1.tar+gzip", b"elsewhere");
@@ -193,7 +193,7 @@ async fn layers_from_elsewhere_are_not_asked_for() {
 }
 
 #[tokio::test]
-async fn docker_s_types_come_back_as_they_went_in_whatever_is_accepted() {
+async fn docker_media_types_are_served_unchanged_for_any_accept_header() {
     let server = Server::start().await;
     server.put_blob("a", b"{}").await;
     let document = json!({
@@ -223,7 +223,7 @@ async fn docker_s_types_come_back_as_they_went_in_whatever_is_accepted() {
 }
 
 #[tokio::test]
-async fn what_the_client_already_has_is_not_sent_again() {
+async fn content_the_client_already_has_is_not_sent_again() {
     let server = Server::start().await;
     let document = server.push_image("a", "v1", "x").await;
     server.put_blob("a", b"content").await;
@@ -247,11 +247,11 @@ async fn what_the_client_already_has_is_not_sent_again() {
     }
     let absent = server.request(Method::GET, &format!("/v2/a/blobs/{}", sha256(b"absent")));
     let answer = absent.header("if-none-match", "*").send().await.unwrap();
-    assert_eq!(answer.status(), StatusCode::NOT_FOUND, "nothing is known of what is not there");
+    assert_eq!(answer.status(), StatusCode::NOT_FOUND, "missing content has no entity tag");
 }
 
 #[tokio::test]
-async fn a_session_is_told_its_algorithm_or_finds_out_at_the_end() {
+async fn the_algorithm_of_a_session_is_set_at_its_start_or_at_its_end() {
     let server = Server::start().await;
     let content = b"content of some length".to_vec();
     for (begin, digest) in [
@@ -280,7 +280,7 @@ async fn a_session_is_told_its_algorithm_or_finds_out_at_the_end() {
 }
 
 #[tokio::test]
-async fn what_this_registry_can_do_is_discovered() {
+async fn the_extensions_of_the_registry_are_listed() {
     let server = Server::start().await;
     for (path, names) in
         [("/v2/_oci/ext/discover", vec!["_oci", "_catalog"]), ("/v2/a/b/_oci/ext/discover", vec!["_oci"])]

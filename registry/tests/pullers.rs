@@ -1,4 +1,4 @@
-//! Users of the embedding program before the token flow: asked once for a token, and again at each use of it.
+//! Users of the embedding program behind the token flow: authenticated for a token, and again at each use of it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,23 +6,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use registry::{
-    AccessControl, AllowAll, Audit, AuditEvent, Authenticator, Caller, Credentials, Denied, Policy, Registry,
-    Subject, TokenAuthority, TokenOptions,
+    AccessControl, AllowAll, Audit, AuditEvent, Caller, Credentials, Denied, Policy, Registry, Subject,
+    TokenAuthority, TokenOptions, UserAuthenticator,
 };
 use reqwest::Method;
 use serde_json::Value;
 
 use crate::support::{Server, basic_of, config};
 
-/// One who may pull from `team/app`, for as long as it is there.
+/// A user that may pull from `team/app` while it exists.
 #[derive(Default)]
-struct Visitors {
+struct JobUsers {
     gone: AtomicBool,
     asked: AtomicUsize,
 }
 
 #[async_trait]
-impl Authenticator for Visitors {
+impl UserAuthenticator for JobUsers {
     async fn authenticate(&self, credentials: &Credentials, _caller: Caller<'_>) -> Result<Subject, Denied> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         match credentials {
@@ -39,9 +39,9 @@ impl Authenticator for Visitors {
 }
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<AuditEvent>>);
+struct RecordedEvents(Mutex<Vec<AuditEvent>>);
 
-impl Audit for Heard {
+impl Audit for RecordedEvents {
     fn record(&self, event: &AuditEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
@@ -49,14 +49,14 @@ impl Audit for Heard {
 
 struct Served {
     server: Server,
-    visitors: Arc<Visitors>,
-    heard: Arc<Heard>,
+    users: Arc<JobUsers>,
+    recorded: Arc<RecordedEvents>,
     _root: tempfile::TempDir,
 }
 
 static NOW: AtomicU64 = AtomicU64::new(1_800_000_000);
 
-fn told() -> SystemTime {
+fn fixed_clock() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOW.load(Ordering::SeqCst))
 }
 
@@ -71,16 +71,16 @@ async fn served_at(clock: fn() -> SystemTime) -> Served {
         open.push_image("team/app", "v1", "app").await;
         open.push_image("public/tool", "v1", "tool").await;
     }
-    let (visitors, heard) = (Arc::new(Visitors::default()), Arc::new(Heard::default()));
+    let (users, recorded) = (Arc::new(JobUsers::default()), Arc::new(RecordedEvents::default()));
     let rules = vec!["** authenticated all".parse().unwrap(), "public/** anonymous all".parse().unwrap()];
-    let control = AccessControl::new(Arc::clone(&visitors) as _, Policy { rules, ..Policy::default() });
+    let control = AccessControl::new(Arc::clone(&users) as _, Policy { rules, ..Policy::default() });
     let options = TokenOptions { clock, ..TokenOptions::default() };
     let authority = Arc::new(TokenAuthority::new(control, options));
     let registry = Registry::open(config(root.path())).await.unwrap();
     let router = registry
         .router(Arc::clone(&authority) as _)
-        .merge(authority.audited_token_router(Arc::clone(&heard) as _));
-    Served { server: Server::serve(registry, router).await, visitors, heard, _root: root }
+        .merge(authority.audited_token_router(Arc::clone(&recorded) as _));
+    Served { server: Server::serve(registry, router).await, users, recorded, _root: root }
 }
 
 impl Served {
@@ -101,7 +101,7 @@ impl Served {
 const OWN: &str = "/v2/team/app/manifests/v1";
 
 #[tokio::test]
-async fn a_puller_gets_no_more_with_a_token_than_with_its_password() {
+async fn a_puller_has_the_same_rights_with_a_token_as_with_its_password() {
     let served = served().await;
     let token = served.token("repository:team/app:*%20repository:public/tool:*%20repository:else:*").await;
     for shown in [token, basic_of("job", "sesame")] {
@@ -120,23 +120,27 @@ async fn a_puller_gets_no_more_with_a_token_than_with_its_password() {
 }
 
 #[tokio::test]
-async fn a_token_ends_with_the_one_it_was_made_for_and_one_that_ended_is_no_guess() {
-    let served = served_at(told).await;
+async fn a_token_ends_with_its_user_and_an_expired_one_is_no_guess() {
+    let served = served_at(fixed_clock).await;
     let token = served.token("repository:team/app:pull").await;
     assert_eq!(served.status(Method::GET, OWN, &token).await, 200);
-    let asked = served.visitors.asked.load(Ordering::SeqCst);
-    served.visitors.gone.store(true, Ordering::SeqCst);
+    let asked = served.users.asked.load(Ordering::SeqCst);
+    served.users.gone.store(true, Ordering::SeqCst);
     assert_eq!(served.status(Method::GET, OWN, &token).await, 401);
-    served.visitors.gone.store(false, Ordering::SeqCst);
+    served.users.gone.store(false, Ordering::SeqCst);
     NOW.fetch_add(300, Ordering::SeqCst);
-    assert_eq!(served.status(Method::GET, OWN, &token).await, 401, "its time is over");
-    assert_eq!(served.visitors.asked.load(Ordering::SeqCst), asked, "whose it is was never guessed at");
+    assert_eq!(served.status(Method::GET, OWN, &token).await, 401, "the token has expired");
+    assert_eq!(
+        served.users.asked.load(Ordering::SeqCst),
+        asked,
+        "an expired token is no attempt at authentication"
+    );
     assert_eq!(served.status(Method::GET, OWN, &token[..token.len() - 2]).await, 401);
-    assert_eq!(served.visitors.asked.load(Ordering::SeqCst), asked + 1, "a forged one is a guess");
+    assert_eq!(served.users.asked.load(Ordering::SeqCst), asked + 1, "a forged token is an attempt");
 }
 
 #[tokio::test]
-async fn refused_credentials_are_told_and_coming_without_any_is_not() {
+async fn refused_credentials_are_recorded_and_missing_ones_are_not() {
     let served = served().await;
     let path = "/v2/token?service=shoal";
     for request in [
@@ -150,8 +154,8 @@ async fn refused_credentials_are_told_and_coming_without_any_is_not() {
         let status = request.send().await.unwrap().status().as_u16();
         assert!(status == 401 || status == 200, "{status}");
     }
-    let heard = served.heard.0.lock().unwrap();
-    assert_eq!(heard.len(), 2, "{heard:?}");
-    assert!(heard.iter().all(|event| event.what.name() == "denied" && event.time <= SystemTime::now()));
-    assert!(!format!("{heard:?}").contains("canary"));
+    let recorded = served.recorded.0.lock().unwrap();
+    assert_eq!(recorded.len(), 2, "{recorded:?}");
+    assert!(recorded.iter().all(|event| event.what.name() == "denied" && event.time <= SystemTime::now()));
+    assert!(!format!("{recorded:?}").contains("canary"));
 }

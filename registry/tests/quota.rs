@@ -1,4 +1,4 @@
-//! Quotas: exact however many push at once, and free again when something goes.
+//! Quotas: exact under concurrent pushes, and freed by deletes.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ fn limited(root: &std::path::Path, bytes: u64) -> registry::Config {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_many_push_at_once_the_limit_is_never_exceeded() {
+async fn concurrent_pushes_never_exceed_the_limit() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(limited(root.path(), 10_000), Arc::new(AllowAll)).await;
     let blobs: Vec<Vec<u8>> = (0..30).map(|seed| noise(seed, 1000)).collect();
@@ -38,14 +38,14 @@ async fn however_many_push_at_once_the_limit_is_never_exceeded() {
     let mount = format!("/v2/team/0/blobs/uploads/?mount={}&from=elsewhere", sha256(b"x"));
     server.put_blob("elsewhere", b"x").await;
     assert_eq!(refusal(server.send(Method::POST, &mount).await).await, (403, vec!["DENIED".into()]));
-    // Counted again from what is there.
+    // Counted again from the stored content.
     drop(server);
     let server = Server::open(limited(root.path(), 10_000), Arc::new(AllowAll)).await;
     assert_eq!(usage(&server), (10_000, 0));
 }
 
 #[tokio::test]
-async fn what_goes_makes_room_and_what_is_under_way_takes_it() {
+async fn deleted_content_frees_the_quota_and_uploads_reserve_it() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(limited(root.path(), 10_000), Arc::new(AllowAll)).await;
     let blob = noise(1, 6000);
@@ -53,7 +53,7 @@ async fn what_goes_makes_room_and_what_is_under_way_takes_it() {
     assert_eq!(
         server.put_blob("team/a", &blob).await.status(),
         StatusCode::FORBIDDEN,
-        "reserved while it comes"
+        "reserved during the upload"
     );
     let path = format!("/v2/team/a/blobs/{}", sha256(&blob));
     assert_eq!(server.send(Method::DELETE, &path).await.status(), StatusCode::ACCEPTED);

@@ -1,4 +1,4 @@
-//! Finding what refers to a manifest.
+//! The list of referrers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const SBOM: &str = "application/vnd.example.sbom";
 const NOTE: &str = "application/vnd.example.note";
 
-/// An artifact about `subject`, distinguished by `seed`.
+/// An artifact with the subject `subject`, distinguished by `seed`.
 fn artifact(subject: &Digest, kind: &str, seed: &str) -> Vec<u8> {
     json!({
         "schemaVersion": 2, "mediaType": IMAGE, "artifactType": kind,
@@ -29,7 +29,7 @@ async fn put(server: &Server, repository: &str, reference: &str, document: &[u8]
     assert_eq!(put.status(), StatusCode::CREATED);
 }
 
-/// The listed descriptors, after checking what every answer must have, and where the next page is.
+/// The listed descriptors, after the checks that every response must pass, and the link to the next page.
 async fn page(server: &Server, path: &str) -> (Vec<Value>, Option<String>) {
     let head = server.head(path).await;
     let answer = server.get(path).await;
@@ -62,7 +62,7 @@ fn expected(document: &[u8], kind: &str, seed: &str) -> Value {
 }
 
 #[tokio::test]
-async fn nobody_refers_to_what_nobody_knows_and_that_is_no_error() {
+async fn an_unknown_subject_has_an_empty_list() {
     let server = Server::start().await;
     let digest = sha256(b"nothing");
     assert!(listed(&server, "nowhere", &digest).await.is_empty());
@@ -76,7 +76,7 @@ async fn nobody_refers_to_what_nobody_knows_and_that_is_no_error() {
 }
 
 #[tokio::test]
-async fn what_names_a_subject_is_listed_under_it_before_and_after_the_subject_comes() {
+async fn a_referrer_is_listed_before_and_after_its_subject_is_pushed() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let subject = Server::start().await.push_image("elsewhere", "v1", "subject").await;
@@ -87,7 +87,7 @@ async fn what_names_a_subject_is_listed_under_it_before_and_after_the_subject_co
     assert_eq!(answer.status(), StatusCode::CREATED);
     assert_eq!(header(&answer, "oci-subject"), digest.to_string());
     assert_eq!(listed(&server, "a", &digest).await, [expected(&sbom, SBOM, "1")]);
-    assert!(listed(&server, "b", &digest).await.is_empty(), "only in its own repository");
+    assert!(listed(&server, "b", &digest).await.is_empty(), "only in the repository of the referrer");
 
     server.push_image("a", "v1", "subject").await;
     assert_eq!(listed(&server, "a", &digest).await.len(), 1);
@@ -97,18 +97,18 @@ async fn what_names_a_subject_is_listed_under_it_before_and_after_the_subject_co
 
     let gone = server.send(Method::DELETE, &format!("/v2/a/manifests/{digest}")).await;
     assert_eq!(gone.status(), StatusCode::ACCEPTED);
-    assert_eq!(listed(&server, "a", &digest).await.len(), 1, "also when the subject goes");
+    assert_eq!(listed(&server, "a", &digest).await.len(), 1, "also when the subject is deleted");
     let gone = server.send(Method::DELETE, &format!("/v2/a/manifests/{}", sha256(&sbom))).await;
     assert_eq!(gone.status(), StatusCode::ACCEPTED);
     assert!(listed(&server, "a", &digest).await.is_empty());
     let left = root.path().join("repos/a/_referrers/sha256").join(digest.hex());
-    assert_eq!(std::fs::read_dir(left).unwrap().count(), 0, "and its record is gone");
+    assert_eq!(std::fs::read_dir(left).unwrap().count(), 0, "its record is removed");
     put(&server, "a", "again", &sbom).await;
     assert_eq!(listed(&server, "a", &digest).await.len(), 1);
 }
 
 #[tokio::test]
-async fn a_referrer_is_described_by_its_own_kind() {
+async fn a_referrer_is_listed_with_its_own_type() {
     let server = Server::start().await;
     let subject = sha512(b"a subject under another algorithm");
     let about = json!({"mediaType": IMAGE, "digest": subject.to_string(), "size": 7});
@@ -140,7 +140,7 @@ async fn a_referrer_is_described_by_its_own_kind() {
 }
 
 #[tokio::test]
-async fn referrers_come_filtered_and_in_pages() {
+async fn referrers_are_listed_filtered_and_in_pages() {
     let server = Server::start().await;
     let subject = sha256(b"subject");
     let mut all = Vec::new();
@@ -178,7 +178,7 @@ async fn referrers_come_filtered_and_in_pages() {
 }
 
 #[tokio::test]
-async fn a_page_of_long_descriptions_is_no_larger_than_a_manifest_may_be() {
+async fn a_page_of_long_descriptors_is_no_larger_than_the_manifest_limit() {
     let server = Server::start().await;
     let subject = sha256(b"subject");
     for number in 0..5 {
@@ -193,10 +193,10 @@ async fn a_page_of_long_descriptions_is_no_larger_than_a_manifest_may_be() {
 }
 
 #[tokio::test]
-async fn lists_that_older_clients_kept_under_a_tag_are_merged() {
+async fn indexes_that_older_clients_maintain_under_a_tag_are_merged() {
     let server = Server::start().await;
     for subject in [sha256(b"subject"), sha512(b"subject")] {
-        // One that only the tag knows, one that both know, and one that is not there.
+        // One that only the tag lists, one that both list, and one that does not exist.
         let kept = json!({
             "schemaVersion": 2, "mediaType": IMAGE, "artifactType": NOTE,
             "config": descriptor(EMPTY, b"{}"), "layers": [], "x.about": subject.to_string(),
@@ -222,7 +222,7 @@ async fn lists_that_older_clients_kept_under_a_tag_are_merged() {
         let mut wanted = vec![entry(kept.as_bytes(), NOTE), expected(&own, SBOM, "own")];
         wanted.sort_by_key(|entry| entry["digest"].to_string());
         assert_eq!(listed(&server, "a", &subject).await, wanted);
-        // A tag of that shape which is no such list at all does no harm.
+        // A tag of that form that names no such index does no harm.
         let plain = server.push_image("a", &tag, "plain").await;
         assert!(!plain.is_empty());
         assert_eq!(listed(&server, "a", &subject).await, [expected(&own, SBOM, "own")]);
@@ -230,7 +230,7 @@ async fn lists_that_older_clients_kept_under_a_tag_are_merged() {
 }
 
 #[tokio::test]
-async fn what_a_crash_left_of_a_referrer_is_not_listed_and_a_push_heals_it() {
+async fn a_partial_referrer_record_is_not_listed_and_a_push_repairs_it() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let subject = sha256(b"subject");
@@ -241,10 +241,10 @@ async fn what_a_crash_left_of_a_referrer_is_not_listed_and_a_push_heals_it() {
     let repository = root.path().join("repos/a");
     let manifest = repository.join("_manifests/sha256").join(digest.hex());
     let record = repository.join(format!("_referrers/sha256/{}/sha256-{}", subject.hex(), digest.hex()));
-    // Between the record of the referrer and that of the manifest, of a put or of a delete.
+    // Between the records of the referrer and of the manifest, of a put or of a delete.
     std::fs::remove_file(&manifest).unwrap();
     assert!(record.exists());
-    std::fs::write(record.with_file_name("lost+found"), "no record at all").unwrap();
+    std::fs::write(record.with_file_name("lost+found"), "not a record").unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     assert!(listed(&server, "a", &subject).await.is_empty());
     put(&server, "a", "v1", &note).await;

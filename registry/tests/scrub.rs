@@ -1,4 +1,4 @@
-//! Rot is found, kept away from clients and healed; the read-only switch.
+//! Corrupted content is found, quarantined and repaired; the read-only mode.
 
 use std::fs;
 use std::num::NonZeroU64;
@@ -12,8 +12,8 @@ use crate::support::{IMAGE, Server, config, header, noise, refusal, sha256};
 
 const FAST: NonZeroU64 = NonZeroU64::MAX;
 
-/// Flips one bit of a stored content, as a failing disk would.
-fn rot(root: &std::path::Path, content: &[u8]) {
+/// Flips one bit of stored content, as a failing disk would.
+fn corrupt(root: &std::path::Path, content: &[u8]) {
     let path = root.join("blobs/sha256").join(sha256(content).hex());
     let mut rotten = fs::read(&path).unwrap();
     let middle = rotten.len() / 2;
@@ -23,24 +23,24 @@ fn rot(root: &std::path::Path, content: &[u8]) {
 }
 
 #[tokio::test]
-async fn rot_is_put_into_quarantine_and_healed_by_pushing_again() {
+async fn corrupted_content_is_quarantined_and_repaired_by_pushing_again() {
     let root = tempfile::tempdir().unwrap();
     let server = Server::open(config(root.path()), Arc::new(AllowAll)).await;
     let document = server.push_image("a", "v1", "x").await;
     let blob = noise(1, 3 << 20);
     server.put_blob("a", &blob).await;
     let whole = server.registry.scrub(FAST).await.unwrap();
-    assert_eq!((whole.blobs, whole.damaged.len()), (4, 0));
+    assert_eq!((whole.blobs, whole.corrupted.len()), (4, 0));
     assert!(whole.bytes > 3 << 20 && whole.completed >= whole.started);
 
-    rot(root.path(), &blob);
-    rot(root.path(), &document);
+    corrupt(root.path(), &blob);
+    corrupt(root.path(), &document);
     let found = server.registry.scrub(FAST).await.unwrap();
-    let mut damaged = found.damaged.clone();
-    damaged.sort();
+    let mut corrupted = found.corrupted.clone();
+    corrupted.sort();
     let mut expected = vec![sha256(&blob), sha256(&document)];
     expected.sort();
-    assert_eq!((damaged, found.blobs), (expected, 2));
+    assert_eq!((corrupted, found.blobs), (expected, 2));
     let path = format!("/v2/a/blobs/{}", sha256(&blob));
     assert_eq!(server.head(&path).await.status(), StatusCode::NOT_FOUND);
     assert_eq!(server.head("/v2/a/manifests/v1").await.status(), StatusCode::NOT_FOUND);
@@ -50,9 +50,9 @@ async fn rot_is_put_into_quarantine_and_healed_by_pushing_again() {
     assert_eq!(server.put_manifest("a", "v1", IMAGE, &document).await.status(), StatusCode::CREATED);
     assert_eq!(server.get(&path).await.bytes().await.unwrap(), blob);
     assert_eq!(server.get("/v2/a/manifests/v1").await.bytes().await.unwrap(), document);
-    assert_eq!(server.registry.scrub(FAST).await.unwrap().damaged, []);
+    assert_eq!(server.registry.scrub(FAST).await.unwrap().corrupted, []);
 
-    // It is still known after a restart when everything was last verified.
+    // The time of the last verification survives a restart.
     let last = server.registry.last_scrub().unwrap();
     drop(server);
     let again = Server::open(config(root.path()), Arc::new(AllowAll)).await;
@@ -64,7 +64,7 @@ async fn rot_is_put_into_quarantine_and_healed_by_pushing_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scrubbing_reads_no_faster_than_it_is_told_to() {
+async fn a_scrub_reads_no_faster_than_its_limit() {
     let root = tempfile::tempdir().unwrap();
     let registry = registry::Registry::open(config(root.path())).await.unwrap();
     let content = noise(2, 5 << 20);
@@ -77,7 +77,7 @@ async fn scrubbing_reads_no_faster_than_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn while_it_is_read_only_every_change_is_refused_and_every_read_is_answered() {
+async fn in_read_only_mode_every_change_is_refused_and_every_read_is_served() {
     let server = Server::start().await;
     let document = server.push_image("a", "v1", "x").await;
     let location = server.begin("a").await;

@@ -1,15 +1,15 @@
-//! Many clients push, pull, mount, move and delete while garbage is collected all the time; each knows exactly what it
+//! Many clients push, pull, mount, move and delete during continuous garbage collection; each knows exactly what it
 //! must see.
 //!
 //! ```text
 //!  client 0..8:  HEAD, skip or mount or upload ─> put manifest ─> pull and compare ─> move, delete, push again
 //!  collector:    collect(grace 3 s, untagged) ─> collect ─> …
-//!  scrubber:     read everything again
+//!  scrubber:     read all content again
 //! ```
 //!
-//! The grace period is short, so that what is not protected is really taken. A client slower than it may be told that a
-//! blob is gone; anything else that is not as expected is an error. The mutant, a collector without a grace period,
-//! has to be noticed.
+//! The grace period is short, so that unprotected content is really removed. A client slower than it may receive 404
+//! for a blob; any other unexpected result is an error. The mutant, a collector without a grace period, must be
+//! detected.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -48,7 +48,7 @@ struct Client<'a> {
 type Outcome = Result<(), String>;
 
 impl Client<'_> {
-    /// A number below `limit`, the same in every run.
+    /// A random number below `limit`, the same in every run.
     fn draw(&mut self, limit: u64) -> u64 {
         self.chance ^= self.chance << 13;
         self.chance ^= self.chance >> 7;
@@ -57,7 +57,7 @@ impl Client<'_> {
     }
 
     fn repository(&self, tag: &str) -> String {
-        // One of them is everybody's.
+        // One repository is shared by all clients.
         if tag.ends_with('s') { "soak/shared".to_owned() } else { format!("soak/{}", self.number) }
     }
 
@@ -105,7 +105,7 @@ impl Client<'_> {
         self.expect(Method::HEAD, &path, StatusCode::NOT_FOUND).await
     }
 
-    /// What others lose their content by.
+    /// Makes other clients of a shared repository lose the content.
     async fn delete_and_push_again(&mut self) -> Outcome {
         let chosen = self.draw(self.kept.len() as u64) as usize;
         let again = self.kept.swap_remove(chosen);
@@ -134,8 +134,8 @@ impl Client<'_> {
         }
         let text = answer.text().await.unwrap();
         if status == StatusCode::BAD_REQUEST && took > GRACE {
-            // Slower than the grace period: told so, and starts over another time. A moved tag is where it was, and what
-            // it named before is not known here any more.
+            // Slower than the grace period: the registry says so, and the client starts over later. A moved tag is
+            // unchanged, and the content it named before is no longer known here.
             return Ok(());
         }
         Err(format!("PUT {repository}:{} after {took:?}: {status} {text}", made.tag))
@@ -198,7 +198,7 @@ struct Soaked {
     blobs_read: u64,
 }
 
-/// Runs everything for `length`, or until the first error. `ahead` is by how much the collector's clock is.
+/// Runs everything for `length`, or until the first error. The collector's clock is ahead by `ahead`.
 async fn soak(length: Duration, ahead: Duration) -> Soaked {
     let root = tempfile::tempdir().unwrap();
     let mut config = config(root.path());
@@ -227,7 +227,7 @@ async fn soak(length: Duration, ahead: Duration) -> Soaked {
         .collect();
     let collector = tokio::spawn(collect(server.registry.clone(), Arc::clone(&stop), ahead));
     let scrubber = tokio::spawn(scrub(server.registry.clone(), Arc::clone(&stop)));
-    // The first client that misses something ends the soak.
+    // The first client with an error ends the soak.
     let _over = tokio::time::timeout(length, missed.notified()).await;
     stop.store(true, Ordering::Relaxed);
     let mut errors = Vec::new();
@@ -239,12 +239,12 @@ async fn soak(length: Duration, ahead: Duration) -> Soaked {
     Soaked { errors, steps: steps.load(Ordering::Relaxed), collections, blobs_collected, passes, blobs_read }
 }
 
-/// Reads everything again and again; nothing may be found damaged, whatever goes or comes meanwhile.
+/// Scrubs continuously; no content may be found corrupted, whatever is pushed or deleted meanwhile.
 async fn scrub(registry: Registry, stop: Arc<AtomicBool>) -> (u64, u64) {
     let (mut passes, mut blobs) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         let found = registry.scrub(SCRUB_RATE).await.unwrap();
-        assert!(found.damaged.is_empty(), "{found:?}");
+        assert!(found.corrupted.is_empty(), "{found:?}");
         (passes, blobs) = (passes + 1, blobs + found.blobs);
     }
     (passes, blobs)
@@ -258,22 +258,22 @@ async fn collect(registry: Registry, stop: Arc<AtomicBool>, ahead: Duration) -> 
     (runs, blobs)
 }
 
-/// Collects once, as if it were so much later; answers how many blobs that took.
+/// Collects once with the clock ahead by `ahead`; returns the number of removed blobs.
 async fn collection(registry: &Registry, ahead: Duration) -> u64 {
     let mut options = GcOptions::at(SystemTime::now() + ahead);
     (options.grace, options.untagged) = (GRACE, true);
     let report = registry.collect(options).await.unwrap();
-    assert!(report.damaged.is_empty());
+    assert!(report.corrupted.is_empty());
     report.blobs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute, run by .ci/run"]
-async fn no_client_ever_misses_what_it_was_promised() {
+async fn no_client_ever_misses_content_it_may_rely_on() {
     let seconds = std::env::var("REGISTRY_SOAK_SECONDS").map_or(60, |text| text.parse().unwrap());
     let soaked = soak(Duration::from_secs(seconds), Duration::ZERO).await;
     println!(
-        "{seconds} s: {} steps, {} collections took {} blobs, {} scrubs read {}; {} errors",
+        "{seconds} s: {} steps, {} collections removed {} blobs, {} scrubs read {}; {} errors",
         soaked.steps,
         soaked.collections,
         soaked.blobs_collected,
@@ -287,15 +287,15 @@ async fn no_client_ever_misses_what_it_was_promised() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute, run by .ci/run"]
-async fn a_collector_without_a_grace_period_is_noticed() {
+async fn a_collector_without_a_grace_period_is_detected() {
     let soaked = soak(Duration::from_secs(60), Duration::from_secs(3600)).await;
-    assert!(!soaked.errors.is_empty(), "{} collections hurt nobody", soaked.collections);
+    assert!(!soaked.errors.is_empty(), "{} collections had no effect on any client", soaked.collections);
 }
 
-/// Something done again and again: odd while it is under way.
+/// Counts the starts and ends of a repeated action: odd while one is under way.
 type Rounds = Arc<AtomicU64>;
 
-/// Does something again and again until it is told to stop.
+/// Repeats an action until it is stopped.
 fn again<F>(stop: &Arc<AtomicBool>, act: impl Fn() -> F + Send + 'static) -> (Rounds, JoinHandle<()>)
 where
     F: Future<Output = ()> + Send,
@@ -312,8 +312,8 @@ where
     (rounds, task)
 }
 
-/// So many HEADs, one after another: the 50th and the 99th percentile, and how many of them began and ended within one and the
-/// same round of each of these.
+/// Sends this many HEAD requests, one after another; returns the 50th and the 99th percentile, and how many of them
+/// began and ended within one round of each action.
 async fn heads<const N: usize>(
     server: &Server,
     paths: &[String],
@@ -336,7 +336,7 @@ async fn heads<const N: usize>(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures, run by .ci/run"]
-async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
+async fn reads_are_not_delayed_by_collections_and_scrubs() {
     let server = Server::start().await;
     let mut paths = Vec::new();
     for number in 0..500 {
@@ -356,20 +356,20 @@ async fn asking_is_not_held_up_by_collecting_and_scrubbing() {
     let registry = server.registry.clone();
     let (scrubs, scrubber) = again(&stop, move || {
         let registry = registry.clone();
-        async move { assert!(registry.scrub(NonZeroU64::MAX).await.unwrap().damaged.is_empty()) }
+        async move { assert!(registry.scrub(NonZeroU64::MAX).await.unwrap().corrupted.is_empty()) }
     });
-    // A lock is in the way each time; others who use the machine are not.
+    // A lock delays every round; other load on the machine does not.
     let mut held_up = true;
     for _ in 0..3 {
         let begun = [&collections, &scrubs].map(|rounds| rounds.load(Ordering::SeqCst) / 2);
         let busy = heads(&server, &paths, [&collections, &scrubs]).await;
-        println!("HEAD p50, p99: idle {idle:?}, beside collecting and scrubbing {busy:?}");
-        // Whoever waits for a round to end is answered after it, once in each; many are answered within one and the same.
+        println!("HEAD p50, p99: idle {idle:?}, during collections and scrubs {busy:?}");
+        // A request that waits for a round to end is served after it, once per round; many are served within one round.
         for ((rounds, begun), within) in [&collections, &scrubs].into_iter().zip(begun).zip(busy.2) {
             let rounds = rounds.load(Ordering::SeqCst) / 2 - begun + 1;
-            assert!(within > rounds * 4, "{within} were answered within {rounds} rounds");
+            assert!(within > rounds * 4, "{within} were served within {rounds} rounds");
         }
-        // Both take a processor of the few there are; nobody waits for a lock.
+        // Both use one of the few processors; no request waits for a lock.
         held_up = busy.1 >= idle.1 * 8 + Duration::from_millis(20);
         if !held_up {
             break;

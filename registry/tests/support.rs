@@ -1,4 +1,4 @@
-//! A registry on a real socket and a client that shows what went over it.
+//! A registry on a real socket, and a client.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use registry::{
     AccessControl, Algorithm, AllowAll, Authorizer, Config, Digest, Htpasswd, HtpasswdOptions, Policy,
-    Registry, Wire,
+    Registry, SendfileStream,
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) client: reqwest::Client,
     task: JoinHandle<()>,
-    /// Absent when the test keeps the directory itself.
+    /// Absent when the test owns the directory.
     root: Option<tempfile::TempDir>,
 }
 
@@ -55,7 +55,7 @@ impl Server {
         Self::serve(registry, router).await
     }
 
-    /// A registry behind a router of the test's own making.
+    /// A registry behind a router of the test.
     pub(crate) async fn serve(registry: Registry, router: axum::Router) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -63,7 +63,7 @@ impl Server {
         Server { registry, address, client: client(), task, root: None }
     }
 
-    /// A second address of the same registry, over connections that send no files by themselves.
+    /// A second address of the registry, over connections without `sendfile`.
     pub(crate) async fn serve_copying(&self) -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -72,7 +72,7 @@ impl Server {
         address
     }
 
-    /// The directory of a server which has its own.
+    /// The directory of a server that owns it.
     pub(crate) fn root(&self) -> &Path {
         self.root.as_ref().unwrap().path()
     }
@@ -93,7 +93,7 @@ impl Server {
         self.send(Method::HEAD, path).await
     }
 
-    /// Begins an upload and returns its location.
+    /// Starts an upload and returns its location.
     pub(crate) async fn begin(&self, repository: &str) -> String {
         let answer = self.send(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).await;
         assert_eq!(answer.status(), StatusCode::ACCEPTED);
@@ -124,7 +124,7 @@ impl Server {
             .unwrap()
     }
 
-    /// Pushes a small image, blobs and all, and returns the bytes of its manifest.
+    /// Pushes a small image with its blobs and returns the bytes of its manifest.
     pub(crate) async fn push_image(&self, repository: &str, tag: &str, seed: &str) -> Vec<u8> {
         let config =
             format!("{{\"architecture\":\"amd64\",\"os\":\"linux\",\"seed\":\"{seed}\"}}").into_bytes();
@@ -139,12 +139,12 @@ impl Server {
     }
 }
 
-/// Serves over connections that send files by themselves, as the embedding program does. They end with this.
+/// Serves over connections with `sendfile`, as the embedding program does. They end when this future is dropped.
 async fn accept(listener: tokio::net::TcpListener, router: axum::Router) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, peer) = listener.accept().await.unwrap();
-        let wire = Wire::new(stream);
+        let wire = SendfileStream::new(stream);
         let (router, sender) = (router.clone(), wire.file_sender());
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
@@ -158,32 +158,33 @@ async fn accept(listener: tokio::net::TcpListener, router: axum::Router) {
     }
 }
 
-/// The user that logs in.
+/// The user of the tests.
 pub(crate) const USER: &str = "tester";
 pub(crate) const PASSWORD: &str = "open: sesame";
 
-/// That user in an htpasswd file, and these rules.
+/// Access control with the user of the tests in an htpasswd file, and these rules.
 pub(crate) async fn access_control_with(rules: &[&str]) -> AccessControl {
     access_control_for(&[(USER, PASSWORD)], rules).await
 }
 
-/// These users in an htpasswd file, and these rules.
+/// Access control with these users in an htpasswd file, and these rules.
 pub(crate) async fn access_control_for(known: &[(&str, &str)], rules: &[&str]) -> AccessControl {
     let users = tempfile::NamedTempFile::new().unwrap();
     let line = |(user, password): &(&str, &str)| format!("{user}:{}\n", bcrypt::hash(password, 4).unwrap());
     std::fs::write(users.path(), known.iter().map(line).collect::<String>()).unwrap();
-    let options = HtpasswdOptions { look_every: Duration::from_secs(3600), ..HtpasswdOptions::default() };
+    let options =
+        HtpasswdOptions { reload_interval: Duration::from_secs(3600), ..HtpasswdOptions::default() };
     let users = Htpasswd::open(users.path(), options).await.unwrap();
     let rules = rules.iter().map(|rule| rule.parse().unwrap()).collect();
     AccessControl::new(Arc::new(users), Policy { rules, ..Policy::default() })
 }
 
-/// The header that user sends.
+/// The `Authorization` header of the user of the tests.
 pub(crate) fn basic() -> String {
     basic_of(USER, PASSWORD)
 }
 
-/// The header anybody sends.
+/// The `Authorization` header of a user.
 pub(crate) fn basic_of(user: &str, password: &str) -> String {
     let encoded = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
     format!("Basic {encoded}")
@@ -201,7 +202,7 @@ pub(crate) fn config(root: &Path) -> Config {
     config
 }
 
-/// A plain-http client with a TLS configuration of its own, since the platform's may be missing.
+/// A plain-http client with its own TLS configuration, since the platform's may be missing.
 pub(crate) fn client() -> reqwest::Client {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -238,7 +239,7 @@ pub(crate) fn header<'a>(answer: &'a Response, name: &str) -> &'a str {
     answer.headers().get(name).unwrap_or_else(|| panic!("no {name} in {answer:?}")).to_str().unwrap()
 }
 
-/// The codes of an error answer, after checking its shape with the specification's own types.
+/// The codes of an error response, after a check of its form with the types of the specification.
 pub(crate) async fn codes(answer: Response) -> Vec<String> {
     assert_eq!(header(&answer, "content-type"), "application/json");
     let specified = answer.status().is_client_error();
@@ -254,13 +255,13 @@ pub(crate) async fn codes(answer: Response) -> Vec<String> {
     document["errors"].as_array().unwrap().iter().map(code).collect()
 }
 
-/// Status and codes in one, for tables of refusals.
+/// Status and codes, for tables of refusals.
 pub(crate) async fn refusal(answer: Response) -> (u16, Vec<String>) {
     let status = answer.status().as_u16();
     (status, codes(answer).await)
 }
 
-/// Bytes that do not repeat, the same for the same seed.
+/// Bytes without repetition, the same for the same seed.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);

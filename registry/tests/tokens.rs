@@ -1,4 +1,4 @@
-//! The token flow from outside: what tokens are given for, what they are good for, and what nobody gets by asking.
+//! The token flow from outside: which tokens are issued, what they allow, and what they never allow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,7 @@ impl Served {
         self.send(Method::GET, &format!("/v2/token?{query}"), authorization.as_deref()).await
     }
 
-    /// A token for these scopes, as it is sent.
+    /// The `Authorization` header with a token for these scopes.
     async fn token(&self, scopes: &str, authorization: Option<String>) -> String {
         let answer = self.asks(&format!("service=shoal&scope={scopes}"), authorization).await;
         assert_eq!(answer.status(), StatusCode::OK);
@@ -83,7 +83,7 @@ impl Served {
 }
 
 #[tokio::test]
-async fn the_challenge_says_where_and_what_for() {
+async fn the_challenge_names_the_realm_and_the_scopes() {
     let served = served().await;
     let address = served.server.address;
     let digest = sha256(b"x");
@@ -113,7 +113,7 @@ async fn the_challenge_says_where_and_what_for() {
 }
 
 #[tokio::test]
-async fn a_token_is_given_for_what_the_policy_allows_and_told_how_long_it_lives() {
+async fn a_token_has_the_scopes_the_policy_allows_and_an_expiry() {
     let served = served().await;
     let asked = "service=shoal&scope=repository:team/app:pull,push,delete&scope=repository:mine:*";
     let answer = served.asks(asked, bob()).await;
@@ -132,7 +132,7 @@ async fn a_token_is_given_for_what_the_policy_allows_and_told_how_long_it_lives(
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_its_scopes_only() {
+async fn a_token_is_valid_for_its_scopes_only() {
     let served = served().await;
     let pull = served.token("repository:team/app:pull", ann()).await;
     assert_eq!(served.status(Method::GET, "/v2/team/app/manifests/v1", &pull).await, 200);
@@ -155,7 +155,7 @@ async fn a_token_is_good_for_its_scopes_only() {
 }
 
 #[tokio::test]
-async fn asking_for_more_in_odd_ways_gives_no_more() {
+async fn unusual_scope_requests_give_no_more_access() {
     let served = served().await;
     for scope in [
         "repository:hidden/thing:pull",
@@ -187,17 +187,17 @@ async fn asking_for_more_in_odd_ways_gives_no_more() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_and_foreign_services_get_no_token() {
+async fn wrong_credentials_and_other_services_get_no_token() {
     let served = served().await;
     for authorization in
-        [Some(basic_of("ann", "wrong")), Some(basic_of("nobody", "x")), Some("Basic x".to_owned())]
+        [Some(basic_of("ann", "wrong")), Some(basic_of("unknown", "x")), Some("Basic x".to_owned())]
     {
         let answer = served.asks("service=shoal&scope=repository:public/tool:pull", authorization).await;
         assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
         assert_eq!(refusal(answer).await.0, 401);
     }
     assert_eq!(refusal(served.asks("service=other", ann()).await).await.0, 400);
-    assert_eq!(served.asks("", ann()).await.status(), StatusCode::OK, "a service need not be named");
+    assert_eq!(served.asks("", ann()).await.status(), StatusCode::OK, "the service is optional");
     let other = served_with(|options| options.service = "other".to_owned()).await;
     let answer = other.asks("service=other&scope=repository:team/app:pull", ann()).await;
     let document: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
@@ -210,13 +210,13 @@ async fn wrong_credentials_and_foreign_services_get_no_token() {
 
 static NOW: AtomicU64 = AtomicU64::new(1_800_000_000);
 
-fn told() -> SystemTime {
+fn fixed_clock() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOW.load(Ordering::SeqCst))
 }
 
 #[tokio::test]
-async fn a_token_ends() {
-    let served = served_with(|options| options.clock = told).await;
+async fn a_token_expires() {
+    let served = served_with(|options| options.clock = fixed_clock).await;
     let bearer = served.token("repository:team/app:pull", ann()).await;
     let path = "/v2/team/app/tags/list";
     NOW.fetch_add(299, Ordering::SeqCst);
@@ -226,7 +226,7 @@ async fn a_token_ends() {
 }
 
 #[tokio::test]
-async fn a_right_that_was_taken_away_ends_before_the_token_does() {
+async fn a_removed_right_ends_before_the_token_expires() {
     let served = served().await;
     let bearer = served.token("repository:team/app:pull", ann()).await;
     assert_eq!(served.status(Method::GET, "/v2/team/app/tags/list", &bearer).await, 200);
@@ -235,21 +235,21 @@ async fn a_right_that_was_taken_away_ends_before_the_token_does() {
 }
 
 #[tokio::test]
-async fn nobody_in_particular_gets_tokens_for_what_is_public_and_for_nothing_else() {
+async fn anonymous_callers_get_tokens_for_public_content_only() {
     let served = served().await;
     let bearer = served.token("repository:public/tool:pull,push", None).await;
     assert_eq!(served.status(Method::GET, "/v2/public/tool/manifests/v1", &bearer).await, 200);
     assert_eq!(served.status(Method::POST, "/v2/public/tool/blobs/uploads/", &bearer).await, 401);
     assert_eq!(served.status(Method::GET, "/v2/mine/manifests/v1", &bearer).await, 401);
     assert_eq!(served.asks("scope=repository:mine:pull", None).await.status(), StatusCode::UNAUTHORIZED);
-    // Without any token as well, for those who do not speak the flow.
+    // Also without any token, for clients without the token flow.
     assert_eq!(served.send(Method::GET, "/v2/public/tool/manifests/v1", None).await.status(), StatusCode::OK);
     served.authority.control().set_policy(Policy::full_access_for_users());
     assert_eq!(served.asks("", None).await.status(), StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]
-async fn the_switches_open_what_no_rule_speaks_of() {
+async fn the_anonymous_switches_apply_where_no_rule_matches() {
     let served = served().await;
     let push =
         async || served.send(Method::POST, "/v2/new/thing/blobs/uploads/", None).await.status().as_u16();
@@ -267,7 +267,7 @@ async fn the_switches_open_what_no_rule_speaks_of() {
 }
 
 #[tokio::test]
-async fn what_is_there_does_not_show_in_a_refusal() {
+async fn a_refusal_does_not_reveal_what_exists() {
     let served = served().await;
     let blob = sha256(b"layer of hidden/thing");
     let bearer = served.token("repository:mine:pull,push", bob()).await;
@@ -297,7 +297,7 @@ async fn what_is_there_does_not_show_in_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_mount_takes_only_from_where_its_user_may_read() {
+async fn a_mount_takes_only_from_repositories_its_user_may_read() {
     let served = served().await;
     let (hidden, shown) = (sha256(b"layer of hidden/thing"), sha256(b"layer of team/app"));
     for authorization in [served.token("repository:mine:pull,push", bob()).await, bob().unwrap()] {
@@ -327,7 +327,7 @@ async fn basic_credentials_work_everywhere_without_a_token() {
 }
 
 #[tokio::test]
-async fn a_form_gets_the_same_token_a_query_gets() {
+async fn a_form_gets_the_same_token_as_a_query() {
     let served = served().await;
     let post = async |form: &str| {
         let request = served.server.request(Method::POST, "/v2/token");
@@ -366,12 +366,12 @@ async fn the_path_of_the_endpoint_belongs_to_no_repository() {
 }
 
 #[tokio::test]
-async fn behind_passwords_alone_the_first_answer_invites_to_log_in() {
+async fn without_the_token_flow_the_version_check_carries_a_challenge() {
     let root = tempfile::tempdir().unwrap();
     let control = access_control_for(&USERS, &RULES).await;
     let server = Server::open(config(root.path()), Arc::new(control)).await;
     let answer = server.get("/v2/").await;
-    assert_eq!(answer.status(), StatusCode::OK, "there is something to read for everybody");
+    assert_eq!(answer.status(), StatusCode::OK, "anonymous callers may read something");
     assert_eq!(header(&answer, "www-authenticate"), "Basic realm=\"shoal\"");
     let request = server.request(Method::GET, "/v2/").header("authorization", ann().unwrap());
     assert!(request.send().await.unwrap().headers().get("www-authenticate").is_none());

@@ -1,16 +1,16 @@
 //! The master key and the keys derived from it.
 //!
 //! ```text
-//! key file   64 lower-case hex digits, one newline; mode 0600, owned by who runs the controller
+//! key file   64 lower-case hex digits, one newline; mode 0600, owned by the user of the controller
 //! subkey     HMAC-SHA256(master key, "shoal:v1:" + purpose)
 //! tag        HMAC-SHA256(subkey, for each part: length as u64 big-endian, part)
 //! ```
 //!
-//! The length before each part makes `("ab", "c")` and `("a", "bc")` different messages. The file appears whole or
-//! not at all: it is written and synced under another name, then moved into place without replacing anything, so
-//! that a crash at the first start leaves nothing half-made and of two processes started at once both get one key.
+//! The length before each part makes `("ab", "c")` and `("a", "bc")` different messages. The file is created atomically:
+//! it is written and synced under another name and then renamed without replacing an existing file. A crash at the first
+//! start therefore leaves no partial file, and two processes that start at the same time use one key.
 //!
-//! DESIGN section 11.
+//! See docs/operating.md.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -26,29 +26,29 @@ use zeroize::Zeroizing;
 
 use super::tokens::random_bytes;
 
-/// Length of the master key and of every key derived from it.
+/// The length in bytes of the master key and of every derived key.
 pub const KEY_BYTES: usize = 32;
 
-/// What precedes a purpose when a subkey is derived; a new scheme gets a new one.
+/// The prefix of every purpose when a subkey is derived. A new scheme needs a new prefix.
 const PURPOSE_PREFIX: &str = "shoal:v1:";
 
-/// No key file is longer; the rest of a longer one is not read.
+/// The maximum number of bytes read from a key file.
 const MAX_KEY_FILE_BYTES: u64 = 4096;
 
 /// A key derived for one purpose.
 pub struct Key(SecretBox<[u8; KEY_BYTES]>);
 
 impl Key {
-    /// A key that lives as long as this process.
+    /// A random key, valid for the lifetime of the process.
     ///
     /// # Errors
-    /// [`NoRandomness`] when the operating system has none to give.
+    /// [`NoRandomness`] when the operating system returns no random bytes.
     pub fn random() -> Result<Self, NoRandomness> {
         let bytes = Zeroizing::new(random_bytes::<KEY_BYTES>()?);
         Ok(Self::from_bytes(&bytes))
     }
 
-    /// The authentication tag of a message made of `parts`, in which the borders between the parts count.
+    /// The authentication tag of a message of several `parts`. Other borders between the parts give another tag.
     pub fn tag(&self, parts: &[&[u8]]) -> [u8; 32] {
         let mut mac = hmac_with(self.bytes());
         for part in parts {
@@ -73,15 +73,15 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The one secret of an installation that nothing else can replace.
+/// The master key of an installation, from which all other keys are derived.
 pub struct MasterKey(Key);
 
 impl MasterKey {
-    /// Reads the key of this installation, or makes it at the first start.
+    /// Reads the key of this installation, or creates it at the first start.
     ///
     /// # Errors
-    /// [`MasterKeyError`] when the file cannot be read or made, when others than its owner may read it, or when it
-    /// does not hold a key. A file that exists is never replaced.
+    /// [`MasterKeyError`] when the file cannot be read or created, when group or others have access to it, or when it
+    /// does not contain a key. An existing file is never replaced.
     pub fn load_or_create(path: &Path) -> Result<Self, MasterKeyError> {
         match Self::load(path)? {
             Some(key) => Ok(key),
@@ -89,15 +89,15 @@ impl MasterKey {
         }
     }
 
-    /// A key out of its bytes.
+    /// A master key made of the given bytes.
     pub fn from_bytes(bytes: &[u8; KEY_BYTES]) -> Self {
         Self(Key::from_bytes(bytes))
     }
 
-    /// A key out of 64 hex digits, as in the key file or the setting `MASTER_KEY`.
+    /// Parses a key of 64 hex digits, as in the key file or the setting `MASTER_KEY`.
     ///
     /// # Errors
-    /// [`MasterKeyError::NotAKey`] when the text is anything else.
+    /// [`MasterKeyError::NotAKey`] when the text is not 64 hex digits.
     pub fn from_hex(text: &SecretString) -> Result<Self, MasterKeyError> {
         let digits = text.expose_secret().trim_ascii();
         let mut bytes = Zeroizing::new([0u8; KEY_BYTES]);
@@ -106,7 +106,7 @@ impl MasterKey {
         Ok(Self::from_bytes(&bytes))
     }
 
-    /// The key for one purpose. Different purposes give keys that say nothing about each other.
+    /// Derives the key for one purpose. The keys of different purposes are independent.
     pub fn derive(&self, purpose: &str) -> Key {
         let label = [PURPOSE_PREFIX.as_bytes(), purpose.as_bytes()].concat();
         Key::from_bytes(&Zeroizing::new(hmac_sha256(self.0.bytes(), &label)))
@@ -114,7 +114,7 @@ impl MasterKey {
 
     fn load(path: &Path) -> Result<Option<Self>, MasterKeyError> {
         let unreadable = |source| MasterKeyError::Unreadable { path: path.to_owned(), source };
-        // Opening a pipe would wait for its other end, so the kind is asked before the open.
+        // Checked before the open, because opening a pipe would wait for a writer.
         match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => {}
             Ok(_) => return Err(MasterKeyError::NotAFile { path: path.to_owned() }),
@@ -153,7 +153,7 @@ impl MasterKey {
                 File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
                 Ok(Self::from_bytes(&bytes))
             }
-            // Another process made it between our look and our move: its key is the key.
+            // Another process created the file meanwhile: its key is used.
             Err(lost) if lost.error.kind() == io::ErrorKind::AlreadyExists => {
                 Self::load(path)?.ok_or_else(|| failed(lost.error))
             }
@@ -168,32 +168,32 @@ impl fmt::Debug for MasterKey {
     }
 }
 
-/// The operating system gave no random bytes.
+/// The operating system returned no random bytes.
 #[derive(Debug, Error)]
 #[error(
-    "cannot get random bytes from the operating system ({0}); check that /dev/urandom exists where shoal runs"
+    "cannot read random bytes from the operating system ({0}); check that /dev/urandom exists where shoal runs"
 )]
 pub struct NoRandomness(pub(super) getrandom::Error);
 
-/// Why there is no master key.
+/// Why the master key cannot be used.
 #[derive(Debug, Error)]
 pub enum MasterKeyError {
-    /// The file is there but cannot be read.
-    #[error("cannot read the master key file {path:?}; it must be readable by the user who runs shoal")]
+    /// The file exists but cannot be read.
+    #[error("cannot read the master key file {path:?}; it must be readable by the user that runs shoal")]
     Unreadable {
         /// The key file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The path leads to a directory, a device or a pipe.
-    #[error("the master key {path:?} is not a regular file; name another path")]
+    /// The path is a directory, a device or a pipe.
+    #[error("the master key {path:?} is not a regular file; give the path of a file")]
     NotAFile {
         /// The key file.
         path: PathBuf,
     },
-    /// Group or world has access.
+    /// Group or others have access to the file.
     #[error(
         "the master key file {path:?} has mode {mode:04o} and is open to others; run: chmod 600 {path:?}"
     )]
@@ -203,34 +203,34 @@ pub enum MasterKeyError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The file does not hold 64 hex digits.
+    /// The file does not contain 64 hex digits.
     #[error(
-        "the master key file {path:?} ({length} bytes) does not hold 64 hex digits; restore it from a backup, or \
-         move it away: a new key is made then and the credentials kept under the old one must be entered again"
+        "the master key file {path:?} ({length} bytes) does not contain 64 hex digits; restore it from a backup, or \
+         move it away: then shoal creates a new key and all sealed credentials must be entered again"
     )]
     FileNotAKey {
         /// The key file.
         path: PathBuf,
-        /// How many bytes it holds (at most 4096 are counted).
+        /// The size of the file in bytes; at most 4096 are counted.
         length: usize,
     },
-    /// A text from elsewhere is not 64 hex digits.
+    /// The text is not 64 hex digits.
     #[error("a master key is 64 hex digits, {length} bytes were given; make one with: openssl rand -hex 32")]
     NotAKey {
-        /// How many bytes were given.
+        /// The length of the text in bytes.
         length: usize,
     },
-    /// The first start could not make the file.
+    /// The first start could not create the file.
     #[error("cannot create the master key file {path:?}; its directory must exist and be writable")]
     Create {
         /// The key file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The first start found no randomness.
-    #[error("cannot make a master key")]
+    /// The operating system returned no random bytes at the first start.
+    #[error("cannot create a master key")]
     Random(#[from] NoRandomness),
 }
 
@@ -241,5 +241,5 @@ pub fn hmac_sha256(key: &[u8], message: &[u8]) -> [u8; 32] {
 
 #[expect(clippy::expect_used, reason = "HMAC is defined for keys of every length (RFC 2104 section 2)")]
 fn hmac_with(key: &[u8]) -> Hmac<Sha256> {
-    Hmac::new_from_slice(key).expect("HMAC takes keys of every length")
+    Hmac::new_from_slice(key).expect("HMAC accepts keys of every length")
 }

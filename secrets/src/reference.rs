@@ -1,16 +1,16 @@
-//! References to credentials, and the one resolver that follows them.
+//! Credential references and their resolver.
 //!
 //! ```text
-//! sealed:v1:…   in the database itself, sealed under the master key for its server
-//! env:NAME      in the controller's environment
-//! file:/PATH    in a file of the controller's machine; the path is absolute
+//! sealed:v1:…   the credential in the database, sealed with the master key for its server
+//! env:NAME      an environment variable of the controller
+//! file:/PATH    a file on the controller's machine; the path is absolute
 //! ```
 //!
-//! A server's `bmc_password` column holds such a reference and nothing else. It is followed when a step starts, not
-//! when it is stored, so that a rotated secret is picked up by the next step. What is not a reference is refused
-//! without being repeated, because it is most likely the password.
+//! The column `bmc_password` of a server contains such a reference and nothing else. A reference is resolved when a step
+//! starts, not when it is stored, so that the next step uses a rotated secret. The error for a text that is not a
+//! reference does not repeat the text, because the text is most likely the password.
 //!
-//! DESIGN section 11.
+//! See docs/operating.md.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -22,24 +22,24 @@ use thiserror::Error;
 
 use super::key::{Key, MasterKey};
 use super::seal::{OpenError, SealError, open, seal};
-use super::source::{SourceError, Unfit, env_name, file_path, read_env, read_file, secret_text};
+use super::source::{SecretError, Unfit, env_name, file_path, read_env, read_file, secret_text};
 
-/// What the subkey for sealing is derived for.
+/// The purpose of the subkey for sealing.
 const SEAL_PURPOSE: &str = "seal";
 
-/// Where a credential is. `Display` gives the text to store, `Debug` one that may be logged.
+/// A reference to a credential. `Display` returns the text to store, `Debug` a text that may be logged.
 #[derive(Clone, Eq, PartialEq)]
 pub enum CredentialRef {
-    /// The sealed credential itself, with its prefix.
+    /// The sealed credential with its prefix.
     Sealed(String),
-    /// A variable of the controller's environment.
+    /// An environment variable of the controller.
     Env(String),
-    /// A file of the controller's machine.
+    /// A file on the controller's machine.
     File(PathBuf),
 }
 
 impl CredentialRef {
-    /// `sealed`, `env` or `file`.
+    /// The kind of reference: `sealed`, `env` or `file`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Sealed(_) => "sealed",
@@ -87,21 +87,21 @@ impl fmt::Debug for CredentialRef {
     }
 }
 
-type Environment = dyn Fn(&str) -> Option<OsString> + Send + Sync;
+type VariableSource = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
-/// Seals credentials and follows references to them.
+/// Seals credentials and resolves references to them.
 pub struct Resolver {
     key: Key,
-    environment: Box<Environment>,
+    environment: Box<VariableSource>,
 }
 
 impl Resolver {
-    /// A resolver over the environment of this process.
+    /// A resolver that reads the environment variables of this process.
     pub fn new(master_key: &MasterKey) -> Self {
         Self::with_environment(master_key, |name| std::env::var_os(name))
     }
 
-    /// A resolver over a given environment.
+    /// A resolver that reads environment variables with `environment`.
     pub fn with_environment(
         master_key: &MasterKey,
         environment: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static,
@@ -109,18 +109,18 @@ impl Resolver {
         Self { key: master_key.derive(SEAL_PURPOSE), environment: Box::new(environment) }
     }
 
-    /// Seals a credential that belongs to `context` (a server's serial) and gives the reference to store.
+    /// Seals a credential for `context` (the serial number of a server) and returns the reference to store.
     ///
     /// # Errors
-    /// [`SealError`] when the secret is too long or the operating system has no randomness.
+    /// [`SealError`] when the secret is too long or the operating system returns no random bytes.
     pub fn seal(&self, context: &str, secret: &SecretString) -> Result<CredentialRef, SealError> {
         seal(&self.key, context, secret.expose_secret().as_bytes()).map(CredentialRef::Sealed)
     }
 
-    /// Follows a reference that belongs to `context`. Reads a small file in the case of `file:`.
+    /// Returns the credential of a reference for `context`. Reads a small file in the case of `file:`.
     ///
     /// # Errors
-    /// [`ResolveError`] names the kind of reference and the variable or file, never what stands there.
+    /// [`ResolveError`], which names the kind of reference and the variable or file, but never the content.
     pub fn resolve(&self, reference: &CredentialRef, context: &str) -> Result<SecretString, ResolveError> {
         match reference {
             CredentialRef::Sealed(text) => {
@@ -138,30 +138,30 @@ impl fmt::Debug for Resolver {
     }
 }
 
-/// Why a text is not a reference to a credential.
+/// Why a text is not a credential reference.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum CredentialRefError {
-    /// No known prefix.
+    /// The text has no known prefix.
     #[error("a credential reference begins with sealed:, env: or file:")]
     NotAReference,
-    /// What follows `env:` cannot be a variable.
+    /// The text after `env:` is not the name of a variable.
     #[error("env: must be followed by the name of a variable (letters, digits and underscores)")]
     BadVariable,
-    /// What follows `file:` is not an absolute path.
+    /// The text after `file:` is not an absolute path.
     #[error("file: must be followed by an absolute path")]
     BadPath,
 }
 
-/// Why a reference led to no credential.
+/// Why a reference could not be resolved.
 #[derive(Debug, Error)]
 pub enum ResolveError {
-    /// A sealed one did not open.
+    /// The sealed credential could not be opened.
     #[error(transparent)]
     Sealed(#[from] OpenError),
-    /// A sealed one opened, but not to a usable text.
+    /// The sealed credential was opened, but is not usable text.
     #[error("cannot use a sealed credential: it is {0}; enter the credential again")]
     Unfit(Unfit),
-    /// The variable or file gave nothing.
+    /// The variable or file could not be read.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(#[from] SecretError),
 }

@@ -1,17 +1,17 @@
-//! Sealing of credentials that are kept in the database.
+//! Sealing of credentials for storage in the database.
 //!
 //! ```text
 //! sealed:v1: base64url( nonce[24] ‖ ciphertext[n] ‖ tag[16] )        XChaCha20-Poly1305
 //!            associated data: "shoal:sealed:v1:" + context
 //! ```
 //!
-//! The context is what the secret belongs to (a server's serial, say): a sealed text copied into another server's
-//! row does not open there. The nonce is random; 24 bytes are enough to never think about collisions.
+//! The context names the owner of the secret, for example the serial number of a server: a sealed text that is copied to
+//! the row of another server cannot be opened there. The nonce is random; with 24 bytes a collision is negligible.
 //!
-//! The cipher cannot tell a wrong key from a wrong context or from an altered text, so neither can the error; what
-//! helps is the same for all three: enter the credential again.
+//! The cipher does not distinguish a wrong key, a wrong context and an altered text, so neither does the error. The remedy
+//! is the same for all three: enter the credential again.
 //!
-//! DESIGN section 11.
+//! See docs/operating.md.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -24,20 +24,20 @@ use super::key::{Key, NoRandomness};
 use super::source::MAX_SECRET_BYTES;
 use super::tokens::random_bytes;
 
-/// How a sealed text of the present version begins.
+/// The prefix of sealed texts of the present version.
 pub const SEALED_PREFIX: &str = "sealed:v1:";
 
 const ASSOCIATED_PREFIX: &[u8] = b"shoal:sealed:v1:";
 const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 
-/// The longest base64url text that can hold a sealed secret.
+/// The length of the longest base64url text of a sealed secret.
 const MAX_ENCODED_BYTES: usize = (NONCE_BYTES + MAX_SECRET_BYTES + TAG_BYTES).div_ceil(3) * 4;
 
-/// Seals a secret for one context. Sealing the same secret twice gives two different texts.
+/// Seals a secret for one context. Sealing a secret twice gives two different texts.
 ///
 /// # Errors
-/// [`SealError`] when the secret is too long or the operating system has no randomness.
+/// [`SealError`] when the secret is too long or the operating system returns no random bytes.
 pub fn seal(key: &Key, context: &str, plaintext: &[u8]) -> Result<String, SealError> {
     if plaintext.len() > MAX_SECRET_BYTES {
         return Err(SealError::TooLong { length: plaintext.len() });
@@ -52,10 +52,10 @@ pub fn seal(key: &Key, context: &str, plaintext: &[u8]) -> Result<String, SealEr
     Ok(sealed)
 }
 
-/// Opens what [`seal`] made with the same key and context.
+/// Opens a text that [`seal`] made with this key and context.
 ///
 /// # Errors
-/// [`OpenError`] when the text is not a sealed one, or was sealed otherwise, or was altered.
+/// [`OpenError`] when the text is not sealed, was sealed with another key or context, or was altered.
 pub fn open(key: &Key, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>, OpenError> {
     let Some(encoded) = sealed.strip_prefix(SEALED_PREFIX) else {
         let later = sealed.starts_with("sealed:");
@@ -76,21 +76,21 @@ pub fn open(key: &Key, context: &str, sealed: &str) -> Result<Zeroizing<Vec<u8>>
 /// Why a secret could not be sealed.
 #[derive(Debug, Error)]
 pub enum SealError {
-    /// The secret is longer than any credential.
+    /// The secret is longer than [`MAX_SECRET_BYTES`].
     #[error("cannot seal a secret of {length} bytes; the limit is {MAX_SECRET_BYTES} bytes")]
     TooLong {
-        /// How long it is.
+        /// The length of the secret in bytes.
         length: usize,
     },
-    /// There is no nonce without randomness.
+    /// The operating system returned no random bytes for the nonce.
     #[error("cannot seal a secret")]
     Random(#[from] NoRandomness),
 }
 
-/// Why a sealed text did not open.
+/// Why a sealed text could not be opened.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum OpenError {
-    /// The text does not begin as a sealed one.
+    /// The text has no `sealed:` prefix.
     #[error("cannot open a credential that is not sealed; enter the credential again")]
     NotSealed,
     /// The text was sealed by a later version of this program.
@@ -98,10 +98,10 @@ pub enum OpenError {
         "cannot open a credential sealed by a newer version of shoal; upgrade, or enter the credential again"
     )]
     UnknownVersion,
-    /// The text is cut off or was edited.
+    /// The text is truncated or not valid base64url.
     #[error("cannot open a sealed credential whose text is damaged; enter the credential again")]
     Malformed,
-    /// The cipher refused: another key, another context, or an altered text.
+    /// Decryption failed: another key, another context, or an altered text.
     #[error(
         "cannot open a sealed credential: it was sealed with another master key or for another server, or it was \
          altered; restore the master key file, or enter the credential again"

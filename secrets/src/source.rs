@@ -1,15 +1,15 @@
-//! Secrets that live outside: an environment variable, a file, or the setting's own text.
+//! The source of a secret setting: an environment variable, a file, or the text of the setting.
 //!
 //! ```text
-//! env:NAME      the variable's value as it is
-//! file:PATH     the file's text without one trailing newline; a regular file of at most 64 KiB
-//! other text    the secret itself
+//! env:NAME      the value of the variable, unchanged
+//! file:PATH     the text of the file without one trailing newline; a regular file of at most 64 KiB
+//! other text    the secret
 //! ```
 //!
-//! An unset variable, an empty value and a missing file are errors: a secret that is silently empty would switch a
-//! check off. Errors name the variable or the file and never what stands in it.
+//! An unset variable, an empty value and a missing file are errors: an empty secret would silently disable a check.
+//! Errors name the variable or the file and never its content.
 //!
-//! DESIGN section 11.
+//! See docs/operating.md.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -21,26 +21,26 @@ use secrecy::{ExposeSecret, SecretString};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-/// No secret is longer.
+/// The maximum length of a secret in bytes.
 pub const MAX_SECRET_BYTES: usize = 64 * 1024;
 
-/// Where the value of a secret setting comes from.
+/// The source of the value of a secret setting.
 #[derive(Clone, Debug)]
 pub enum SecretSource {
-    /// `env:NAME`.
+    /// An environment variable, `env:NAME`.
     Env(String),
-    /// `file:PATH`.
+    /// A file, `file:PATH`.
     File(PathBuf),
-    /// The secret itself.
+    /// The secret, written in the setting.
     Literal(SecretString),
 }
 
 impl SecretSource {
-    /// Reads the secret; `environment` answers for the variables (`std::env::var_os` in production).
+    /// Reads the secret. `environment` returns the value of a variable (`std::env::var_os` in production).
     ///
     /// # Errors
-    /// [`SourceError`] when there is nothing to read or what is there cannot be a secret.
-    pub fn load(&self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<SecretString, SourceError> {
+    /// [`SecretError`] when the variable or file cannot be read or its content cannot be a secret.
+    pub fn load(&self, environment: &dyn Fn(&str) -> Option<OsString>) -> Result<SecretString, SecretError> {
         match self {
             Self::Env(name) => read_env(environment, name),
             Self::File(path) => read_file(path),
@@ -48,7 +48,7 @@ impl SecretSource {
         }
     }
 
-    /// What may be shown of it: the reference, or that there is a literal.
+    /// A text that may be logged: the reference, or `(redacted)` for a literal.
     pub fn describe(&self) -> String {
         match self {
             Self::Env(name) => format!("env:{name}"),
@@ -76,33 +76,33 @@ impl FromStr for SecretSource {
     }
 }
 
-/// Why a text does not say where a secret is.
+/// Why a text is not the source of a secret.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum SecretSourceError {
-    /// Nothing was given.
-    #[error("the secret is empty; leave the setting out, or give the secret, env:NAME or file:PATH")]
+    /// The text is empty.
+    #[error("the secret is empty; omit the setting, or give the secret, env:NAME or file:PATH")]
     Empty,
-    /// What follows `env:` cannot be a variable.
+    /// The text after `env:` is not the name of a variable.
     #[error("env: must be followed by the name of a variable (letters, digits and underscores)")]
     BadVariable,
-    /// What follows `file:` cannot be a path.
+    /// The text after `file:` is not a path.
     #[error("file: must be followed by the path of a file")]
     BadPath,
-    /// The literal is longer than any secret.
+    /// The literal is longer than [`MAX_SECRET_BYTES`].
     #[error("the secret is longer than {MAX_SECRET_BYTES} bytes; give a shorter one")]
     TooLong,
 }
 
-/// Why a secret could not be read from where it lives.
+/// Why a secret could not be read from its source.
 #[derive(Debug, Error)]
-pub enum SourceError {
+pub enum SecretError {
     /// The variable does not exist.
     #[error("cannot read env:{name}: the variable is not set; set it where shoal is started")]
     VariableUnset {
         /// The variable.
         name: String,
     },
-    /// The variable's value cannot be a secret.
+    /// The value of the variable cannot be a secret.
     #[error("cannot use env:{name}: its value is {problem}; set it to the secret where shoal is started")]
     VariableUnfit {
         /// The variable.
@@ -111,25 +111,27 @@ pub enum SourceError {
         problem: Unfit,
     },
     /// The file cannot be opened or read.
-    #[error("cannot read the secret file {path:?}; it must exist and be readable by the user who runs shoal")]
+    #[error(
+        "cannot read the secret file {path:?}; it must exist and be readable by the user that runs shoal"
+    )]
     FileUnreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The path leads to a directory, a device or a pipe.
+    /// The path is a directory, a device or a pipe.
     #[error(
-        "cannot read the secret file {path:?}: it is not a regular file; name a file with the secret in it"
+        "cannot read the secret file {path:?}: it is not a regular file; give the path of a file that contains the secret"
     )]
     NotAFile {
         /// The file.
         path: PathBuf,
     },
-    /// The file's content cannot be a secret.
+    /// The content of the file cannot be a secret.
     #[error(
-        "cannot use the secret file {path:?}: its content is {problem}; write the secret, and only it, there"
+        "cannot use the secret file {path:?}: its content is {problem}; the file must contain the secret and nothing else"
     )]
     FileUnfit {
         /// The file.
@@ -142,57 +144,57 @@ pub enum SourceError {
 /// Why a value cannot be a secret.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum Unfit {
-    /// There is nothing.
+    /// The value is empty.
     #[error("empty")]
     Empty,
-    /// It is not UTF-8.
+    /// The value is not UTF-8.
     #[error("not UTF-8 text")]
     NotText,
-    /// It is longer than [`MAX_SECRET_BYTES`].
+    /// The value is longer than [`MAX_SECRET_BYTES`].
     #[error("longer than {MAX_SECRET_BYTES} bytes")]
     TooLong,
 }
 
-/// The name behind `env:`, if it can be one.
+/// The text after `env:`, if it is a valid name of a variable.
 pub(super) fn env_name(name: &str) -> Option<String> {
     let mut characters = name.chars();
     let starts = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
-    let goes_on = characters.all(|next| next.is_ascii_alphanumeric() || next == '_');
-    (starts && goes_on && name.len() <= 256).then(|| name.to_owned())
+    let continues = characters.all(|next| next.is_ascii_alphanumeric() || next == '_');
+    (starts && continues && name.len() <= 256).then(|| name.to_owned())
 }
 
-/// The path behind `file:`, if it can be one.
+/// The text after `file:`, if it is a valid path.
 pub(super) fn file_path(path: &str) -> Option<PathBuf> {
     (!path.is_empty() && path.len() <= 4096 && !path.contains('\0')).then(|| PathBuf::from(path))
 }
 
-/// The secret in a variable.
+/// Reads the secret in a variable.
 pub(super) fn read_env(
     environment: &dyn Fn(&str) -> Option<OsString>,
     name: &str,
-) -> Result<SecretString, SourceError> {
-    let value = environment(name).ok_or_else(|| SourceError::VariableUnset { name: name.to_owned() })?;
+) -> Result<SecretString, SecretError> {
+    let value = environment(name).ok_or_else(|| SecretError::VariableUnset { name: name.to_owned() })?;
     let value = Zeroizing::new(value.into_encoded_bytes());
-    secret_text(&value).map_err(|problem| SourceError::VariableUnfit { name: name.to_owned(), problem })
+    secret_text(&value).map_err(|problem| SecretError::VariableUnfit { name: name.to_owned(), problem })
 }
 
-/// The secret in a file.
-pub(super) fn read_file(path: &Path) -> Result<SecretString, SourceError> {
-    let unreadable = |source| SourceError::FileUnreadable { path: path.to_owned(), source };
-    // Opening a pipe would wait for its other end, so the kind is asked before the open.
+/// Reads the secret in a file.
+pub(super) fn read_file(path: &Path) -> Result<SecretString, SecretError> {
+    let unreadable = |source| SecretError::FileUnreadable { path: path.to_owned(), source };
+    // Checked before the open, because opening a pipe would wait for a writer.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(SourceError::NotAFile { path: path.to_owned() });
+        return Err(SecretError::NotAFile { path: path.to_owned() });
     }
     let file = File::open(path).map_err(unreadable)?;
-    // One newline more than a secret may have, and one byte more to see that there is too much.
+    // The longest secret, a newline of two bytes, and one more byte to detect a content that is too long.
     let bound = MAX_SECRET_BYTES as u64 + 3;
     let mut content = Zeroizing::new(Vec::new());
     file.take(bound).read_to_end(&mut content).map_err(unreadable)?;
     secret_text(without_newline(&content))
-        .map_err(|problem| SourceError::FileUnfit { path: path.to_owned(), problem })
+        .map_err(|problem| SecretError::FileUnfit { path: path.to_owned(), problem })
 }
 
-/// Turns bytes into a secret, if they are text of a sensible length.
+/// Converts bytes to a secret, if they are text of an allowed length.
 pub(super) fn secret_text(bytes: &[u8]) -> Result<SecretString, Unfit> {
     match bytes.len() {
         0 => Err(Unfit::Empty),

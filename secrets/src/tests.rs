@@ -1,4 +1,4 @@
-//! What the room promises: one key file, seals that hold, references that do not leak, tokens that repeat.
+//! Tests of the crate: the key file, sealing, references that show no secret, reproducible tokens.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,15 +27,15 @@ fn file_with(directory: &Path, name: &str, content: &[u8]) -> PathBuf {
     path
 }
 
-/// The messages of an error and of everything behind it, as `Display` and as `Debug`.
-fn everything_said(error: &dyn std::error::Error) -> String {
-    let mut said = format!("{error} {error:?}");
+/// The messages of an error and of its sources, as `Display` and as `Debug`.
+fn all_messages(error: &dyn std::error::Error) -> String {
+    let mut messages = format!("{error} {error:?}");
     let mut cause = error.source();
     while let Some(error) = cause {
-        said.push_str(&format!(" {error} {error:?}"));
+        messages.push_str(&format!(" {error} {error:?}"));
         cause = error.source();
     }
-    said
+    messages
 }
 
 mod master_key_file {
@@ -50,7 +50,7 @@ mod master_key_file {
     }
 
     #[test]
-    fn first_start_makes_a_private_key_and_later_starts_find_the_same_one() {
+    fn the_first_start_creates_a_private_key_and_later_starts_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("master.key");
         let made = MasterKey::load_or_create(&path).unwrap();
@@ -60,7 +60,7 @@ mod master_key_file {
         assert_eq!(fs::read(&path).unwrap().len(), 65);
         let names: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, ["master.key"], "nothing half-made stays behind");
+        assert_eq!(names, ["master.key"], "no partial file remains");
     }
 
     #[test]
@@ -72,7 +72,7 @@ mod master_key_file {
     }
 
     #[test]
-    fn processes_started_at_once_agree_on_one_key() {
+    fn processes_started_at_the_same_time_use_one_key() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("master.key");
         let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
@@ -85,7 +85,7 @@ mod master_key_file {
     }
 
     #[test]
-    fn a_key_open_to_others_is_refused_with_the_remedy() {
+    fn a_key_file_readable_by_others_is_refused_with_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("master.key");
         MasterKey::load_or_create(&path).unwrap();
@@ -98,7 +98,7 @@ mod master_key_file {
     }
 
     #[test]
-    fn a_file_that_holds_no_key_is_refused_and_left_alone() {
+    fn a_file_without_a_key_is_refused_and_not_changed() {
         let directory = tempfile::tempdir().unwrap();
         let long = "ab".repeat(5000);
         let contents = ["", "abcd\n", &"zz".repeat(32), &"ab".repeat(33), &long, "\u{e4}", CANARY];
@@ -107,13 +107,13 @@ mod master_key_file {
             private(&path);
             let error = MasterKey::load_or_create(&path).unwrap_err();
             assert!(matches!(error, MasterKeyError::FileNotAKey { .. }), "{content:?}: {error}");
-            assert!(!everything_said(&error).contains(CANARY));
+            assert!(!all_messages(&error).contains(CANARY));
             assert_eq!(fs::read(&path).unwrap(), content.as_bytes());
         }
     }
 
     #[test]
-    fn a_directory_or_device_in_its_place_is_refused() {
+    fn a_directory_or_device_as_key_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for path in [directory.path(), Path::new("/dev/zero")] {
             let error = MasterKey::load_or_create(path).unwrap_err();
@@ -138,16 +138,17 @@ mod master_key_file {
         }
         let error = MasterKey::from_hex(&SecretString::from(CANARY)).unwrap_err();
         assert!(matches!(error, MasterKeyError::NotAKey { length: 23 }));
-        assert!(!everything_said(&error).contains(CANARY));
+        assert!(!all_messages(&error).contains(CANARY));
     }
 }
 
 mod derivation {
     use super::*;
 
-    /// Computed with another implementation of HMAC-SHA256; a change here changes every token and seal in the field.
+    /// The values were computed with another implementation of HMAC-SHA256. A change invalidates every token and every sealed
+    /// credential of existing installations.
     #[test]
-    fn subkeys_and_tags_are_fixed_for_ever() {
+    fn subkeys_and_tags_never_change() {
         let key = master_key(1).derive("webhook-token");
         assert_eq!(
             hex::encode(key.bytes()),
@@ -160,13 +161,13 @@ mod derivation {
     }
 
     #[test]
-    fn purposes_give_unrelated_keys() {
+    fn different_purposes_give_different_keys() {
         let master = master_key(1);
         assert_ne!(master.derive("a").tag(&[b"m"]), master.derive("b").tag(&[b"m"]));
     }
 
     #[test]
-    fn borders_between_parts_count() {
+    fn borders_between_parts_change_the_tag() {
         let key = master_key(1).derive("x");
         assert_ne!(key.tag(&[b"ab", b"c"]), key.tag(&[b"a", b"bc"]));
         assert_ne!(key.tag(&[b"ab"]), key.tag(&[b"ab", b""]));
@@ -174,7 +175,7 @@ mod derivation {
 
     /// RFC 4231, test cases 1 and 6 (a key longer than a block).
     #[test]
-    fn hmac_agrees_with_its_specification() {
+    fn hmac_equals_the_test_vectors_of_rfc_4231() {
         assert_eq!(
             hex::encode(hmac_sha256(&[0x0b; 20], b"Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
@@ -199,7 +200,7 @@ mod sealing {
     }
 
     #[test]
-    fn the_same_secret_is_sealed_differently_each_time() {
+    fn sealing_a_secret_twice_gives_different_texts() {
         let key = master_key(1).derive("seal");
         assert_ne!(seal(&key, "SN-1", b"x").unwrap(), seal(&key, "SN-1", b"x").unwrap());
     }
@@ -215,7 +216,7 @@ mod sealing {
     }
 
     #[test]
-    fn every_altered_character_is_noticed() {
+    fn every_altered_character_is_detected() {
         let key = master_key(1).derive("seal");
         let sealed = seal(&key, "SN-1", b"secret").unwrap();
         for position in SEALED_PREFIX.len()..sealed.len() {
@@ -229,7 +230,7 @@ mod sealing {
     }
 
     #[test]
-    fn what_is_not_sealed_or_newer_says_so() {
+    fn texts_that_are_not_sealed_newer_or_malformed_have_distinct_errors() {
         let key = master_key(1).derive("seal");
         assert_eq!(open(&key, "", "hunter2").unwrap_err(), OpenError::NotSealed);
         assert_eq!(open(&key, "", "sealed:v2:AAAA").unwrap_err(), OpenError::UnknownVersion);
@@ -247,7 +248,7 @@ mod sealing {
         assert!(matches!(seal(&key, "SN-1", &[longest, vec![0]].concat()), Err(SealError::TooLong { .. })));
     }
 
-    /// The draft's test vector (draft-irtf-cfrg-xchacha, appendix A.3.1), through the cipher we use.
+    /// The test vector of draft-irtf-cfrg-xchacha, appendix A.3.1, with the cipher of this crate.
     #[test]
     fn the_cipher_is_xchacha20_poly1305() {
         use chacha20poly1305::aead::{Aead, KeyInit, Payload};
@@ -264,7 +265,7 @@ mod sealing {
 
     proptest! {
         #[test]
-        fn whatever_is_sealed_opens_to_the_same_bytes(
+        fn every_sealed_secret_opens_to_its_bytes(
             context in ".{0,40}",
             secret in prop::collection::vec(any::<u8>(), 0..200),
         ) {
@@ -284,14 +285,14 @@ mod references {
     use super::*;
 
     #[test]
-    fn references_are_read_and_written_back_as_they_were() {
+    fn a_parsed_reference_is_displayed_unchanged() {
         for text in ["sealed:v1:abc", "env:BMC_PASSWORD", "file:/run/secrets/bmc", "env:_x9"] {
             assert_eq!(text.parse::<CredentialRef>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_reference_is_refused_without_being_repeated() {
+    fn a_text_that_is_no_reference_is_refused_and_not_repeated() {
         let cases = [
             (CANARY.to_owned(), CredentialRefError::NotAReference),
             (String::new(), CredentialRefError::NotAReference),
@@ -307,12 +308,12 @@ mod references {
         for (text, expected) in cases {
             let error = text.parse::<CredentialRef>().unwrap_err();
             assert_eq!(error, expected, "{text:?}");
-            assert!(!everything_said(&error).contains(CANARY));
+            assert!(!all_messages(&error).contains(CANARY));
         }
     }
 
     #[test]
-    fn the_resolver_opens_what_it_sealed_for_the_same_server_only() {
+    fn a_sealed_credential_opens_for_its_server_only() {
         let resolver = Resolver::with_environment(&master_key(1), no_environment);
         let reference = resolver.seal("SN-1", &SecretString::from(CANARY)).unwrap();
         let stored: CredentialRef = reference.to_string().parse().unwrap();
@@ -324,7 +325,7 @@ mod references {
     }
 
     #[test]
-    fn variables_are_read_as_they_are_and_errors_name_them() {
+    fn variables_are_read_unchanged_and_errors_name_them() {
         let resolver = Resolver::with_environment(&master_key(1), |name| match name {
             "GOOD" => Some(OsString::from(" secret\n")),
             "EMPTY" => Some(OsString::new()),
@@ -340,14 +341,14 @@ mod references {
     }
 
     #[test]
-    fn the_environment_of_the_process_is_the_default() {
+    fn the_default_resolver_reads_the_environment_of_the_process() {
         let resolver = Resolver::new(&master_key(1));
         let path = resolver.resolve(&CredentialRef::Env("PATH".to_owned()), "SN").unwrap();
         assert_eq!(path.expose_secret(), std::env::var("PATH").unwrap());
     }
 
     #[test]
-    fn files_lose_one_newline_and_nothing_else() {
+    fn one_trailing_newline_of_a_file_is_removed() {
         let directory = tempfile::tempdir().unwrap();
         let resolver = Resolver::with_environment(&master_key(1), no_environment);
         let cases: [(&[u8], &str); 5] =
@@ -360,7 +361,7 @@ mod references {
     }
 
     #[test]
-    fn files_that_cannot_hold_a_secret_are_named_and_not_quoted() {
+    fn errors_of_secret_files_name_the_file_and_not_its_content() {
         let directory = tempfile::tempdir().unwrap();
         let resolver = Resolver::with_environment(&master_key(1), no_environment);
         let read = |path: PathBuf| resolver.resolve(&CredentialRef::File(path), "SN").unwrap_err();
@@ -370,9 +371,9 @@ mod references {
             [(b"", "empty"), (b"\n", "empty"), (&binary, "not UTF-8"), (long.as_bytes(), "longer than")];
         for (content, words) in cases {
             let error = read(file_with(directory.path(), "bmc-password", content));
-            let said = everything_said(&error);
-            assert!(said.contains("bmc-password") && said.contains(words), "{said}");
-            assert!(!said.contains(CANARY));
+            let messages = all_messages(&error);
+            assert!(messages.contains("bmc-password") && messages.contains(words), "{messages}");
+            assert!(!messages.contains(CANARY));
         }
         assert!(read(directory.path().join("absent")).to_string().contains("absent"));
         assert!(read(directory.path().to_owned()).to_string().contains("not a regular file"));
@@ -380,7 +381,7 @@ mod references {
     }
 
     #[test]
-    fn the_longest_secret_may_still_end_in_a_newline() {
+    fn a_file_with_the_longest_secret_may_end_with_a_newline() {
         let directory = tempfile::tempdir().unwrap();
         let resolver = Resolver::with_environment(&master_key(1), no_environment);
         let longest = "x".repeat(MAX_SECRET_BYTES);
@@ -410,7 +411,7 @@ mod settings {
     }
 
     #[test]
-    fn a_setting_is_a_variable_a_file_or_the_secret_itself() {
+    fn a_secret_setting_is_a_variable_a_file_or_a_literal() {
         let directory = tempfile::tempdir().unwrap();
         let path = file_with(directory.path(), "hook", b"from the file\n");
         let file = format!("file:{}", path.display());
@@ -422,7 +423,7 @@ mod settings {
     }
 
     #[test]
-    fn a_bad_setting_is_refused_without_being_repeated() {
+    fn a_malformed_secret_setting_is_refused_and_not_repeated() {
         let long = "x".repeat(MAX_SECRET_BYTES + 1);
         let cases = [
             ("", SecretSourceError::Empty),
@@ -433,12 +434,12 @@ mod settings {
         for (text, expected) in cases {
             let error = text.parse::<SecretSource>().unwrap_err();
             assert_eq!(error, expected);
-            assert!(!everything_said(&error).contains(CANARY));
+            assert!(!all_messages(&error).contains(CANARY));
         }
     }
 
     #[test]
-    fn a_setting_shows_where_it_comes_from_but_never_itself() {
+    fn a_description_shows_the_source_and_never_the_secret() {
         let show = |text: &str| text.parse::<SecretSource>().unwrap().describe();
         assert_eq!(show("env:HOOK"), "env:HOOK");
         assert_eq!(show("file:/etc/hook"), "file:/etc/hook");
@@ -446,7 +447,7 @@ mod settings {
     }
 
     #[test]
-    fn settings_compare_by_what_they_say() {
+    fn sources_are_compared_by_kind_and_content() {
         let parse = |text: &str| text.parse::<SecretSource>().unwrap();
         assert_eq!(parse("a"), parse("a"));
         assert_ne!(parse("a"), parse("b"));
@@ -464,9 +465,9 @@ mod tokens {
         secret.expose_secret().to_owned()
     }
 
-    /// Computed with another implementation; a change here breaks the media and reports of running jobs.
+    /// The values were computed with another implementation. A change breaks the media and reports of running jobs.
     #[test]
-    fn tokens_are_fixed_for_ever() {
+    fn derived_tokens_never_change() {
         let tokens = JobTokens::new(&master_key(1));
         assert_eq!(text(&tokens.webhook_token(JOB)), "lqypqoiprkz2kejnzid2sp5sghzprawi");
         assert_eq!(text(&tokens.pull_password(JOB)), "lxceosnqig4hsubgg7ao2cjittzzeg2n");
@@ -504,9 +505,9 @@ mod tokens {
         assert_eq!(distinct.len(), all.len());
     }
 
-    /// RFC 4648 section 10, in lower case.
+    /// The test vectors of RFC 4648 section 10, in lower case.
     #[test]
-    fn base32_agrees_with_its_specification() {
+    fn base32_equals_the_test_vectors_of_rfc_4648() {
         assert_eq!(base32_lower(b"fooba").expose_secret(), "mzxw6ytb");
         assert_eq!(base32_lower(&[0xff; 5]).expose_secret(), "77777777");
         assert_eq!(base32_lower(b"").expose_secret(), "");
@@ -522,14 +523,14 @@ mod tokens {
     }
 
     #[test]
-    fn a_stored_text_that_is_no_hash_matches_nothing() {
+    fn a_stored_text_that_is_no_hash_matches_no_token() {
         for stored in ["", "abc", "zz", &"0".repeat(64), &"0".repeat(66)] {
             assert!(!token_matches("abc", stored), "{stored:?}");
         }
     }
 
     #[test]
-    fn secrets_are_compared_whole() {
+    fn only_equal_secrets_compare_as_equal() {
         assert!(same_secret("one", "one"));
         assert!(!same_secret("one", "on"));
         assert!(!same_secret("one", "One"));

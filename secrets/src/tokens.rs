@@ -1,18 +1,18 @@
-//! The tokens of one job, and how tokens are stored and compared.
+//! The tokens of one job, and the storage and comparison of tokens.
 //!
 //! ```text
 //! token   base32 (a-z, 2-7) of the first 20 bytes of an HMAC: 32 characters, 160 bits
 //!           webhook token   webhook-token  (job)
 //!           grant token     media-grant    (job, image, slot plan, attempt)
 //!           pull password   registry-pull  (job)
-//! stored  hex SHA-256 of the token's text
+//! stored  hex SHA-256 of the text of the token
 //! ```
 //!
-//! The tokens are derived, not drawn: a task image rendered again after a crash holds the same ones, byte for byte.
-//! A changed image, slot plan or attempt has another grant token, so no BMC ever sees new bytes under an old URL.
-//! They fit the media path rule (`[a-z0-9]` only, short).
+//! The tokens are derived and not random: a task image that is rendered again after a crash contains the same tokens. A
+//! changed image, slot plan or attempt has another grant token, so a URL never serves other bytes than before. Tokens
+//! satisfy the rules of media paths (`[a-z0-9]` only, short).
 //!
-//! DESIGN section 3 (L1, L2, L12, L14).
+//! Decisions D1, D2, D12 and D14.
 
 use std::fmt;
 
@@ -22,13 +22,13 @@ use subtle::ConstantTimeEq;
 
 use super::key::{Key, MasterKey, NoRandomness};
 
-/// The user name under which the maintenance OS of a job presents its pull password. No user can have it.
+/// The user name with which the maintenance OS of a job sends its pull password. It is reserved: no user can have it.
 pub const JOB_USERNAME: &str = "shoal-job";
 
-/// How many bytes of an HMAC go into a token: a whole number of base32 groups, well over 128 bits.
+/// The bytes of an HMAC that form a token: a whole number of base32 groups and more than 128 bits.
 const TOKEN_BYTES: usize = 20;
 
-/// RFC 4648 section 6, in lower case.
+/// The base32 alphabet of RFC 4648 section 6 in lower case.
 const BASE32_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 /// Derives the tokens of jobs.
@@ -39,7 +39,7 @@ pub struct JobTokens {
 }
 
 impl JobTokens {
-    /// The tokens of this installation's jobs.
+    /// The tokens of the jobs of this installation.
     pub fn new(master_key: &MasterKey) -> Self {
         Self {
             webhook: master_key.derive("webhook-token"),
@@ -48,13 +48,13 @@ impl JobTokens {
         }
     }
 
-    /// What the maintenance OS presents with the reports of this job.
+    /// The report token, which the maintenance OS sends with the installation reports of this job.
     pub fn webhook_token(&self, job_id: &str) -> SecretString {
         token(&self.webhook, &[job_id.as_bytes()])
     }
 
-    /// What stands in the media URL of one image. `image` names the artifact and its digest, so that other bytes have
-    /// another URL.
+    /// The token in the media URL of one image. `image` names the artifact and its digest, so that other bytes have another
+    /// URL.
     pub fn grant_token(&self, job_id: &str, image: &str, slot_plan: &str, attempt: u32) -> SecretString {
         let parts = [job_id.as_bytes(), image.as_bytes(), slot_plan.as_bytes(), &attempt.to_be_bytes()];
         token(&self.grant, &parts)
@@ -72,26 +72,26 @@ impl fmt::Debug for JobTokens {
     }
 }
 
-/// What is stored of a token: the SHA-256 of its text, in hex. Enough for tokens of 160 random bits and more; a
+/// The SHA-256 of the text of a token in hex, which is stored. This is safe for tokens of 160 random bits and more; a
 /// password needs `auth::hash_password`.
 pub fn token_hash(token: &str) -> String {
     hex::encode(sha256(token))
 }
 
-/// Whether `presented` is the token of which `stored_hash` was kept. Constant-time in both; a stored text that is not
-/// a hash matches nothing.
+/// Whether `stored_hash` is the hash of the token `presented`. Constant-time in both; a stored text that is not a hash
+/// matches no token.
 pub fn token_matches(presented: &str, stored_hash: &str) -> bool {
     let mut stored = [0u8; 32];
     let is_hash = hex::decode_to_slice(stored_hash, &mut stored).is_ok();
     bool::from(sha256(presented).ct_eq(&stored)) && is_hash
 }
 
-/// Whether two secrets are the same, without telling through time how much of them is.
+/// Whether two secrets are equal. The time does not depend on how much of them is equal.
 pub fn same_secret(left: &str, right: &str) -> bool {
     sha256(left).ct_eq(&sha256(right)).into()
 }
 
-/// The digest under which secrets are compared.
+/// The SHA-256 of a text, by which secrets are compared.
 pub fn sha256(text: &str) -> [u8; 32] {
     Sha256::digest(text.as_bytes()).into()
 }
@@ -99,14 +99,14 @@ pub fn sha256(text: &str) -> [u8; 32] {
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// When the system has no source of randomness.
+/// [`NoRandomness`] when the operating system returns no random bytes.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0u8; N];
     getrandom::fill(&mut bytes).map_err(NoRandomness)?;
     Ok(bytes)
 }
 
-/// Base32 in lower case without padding, for whole groups: every five bytes become eight characters.
+/// Encodes whole groups in base32, lower case, without padding: five bytes become eight characters.
 pub fn base32_lower(bytes: &[u8]) -> SecretString {
     debug_assert!(bytes.len().is_multiple_of(5), "only whole groups, so that no padding is needed");
     let mut text = String::with_capacity(bytes.len() / 5 * 8);

@@ -1,4 +1,4 @@
-//! `shoal batch`: many jobs ordered in one call.
+//! `shoal batch`: many jobs created by one request.
 
 use std::path::PathBuf;
 
@@ -12,57 +12,57 @@ use super::error::CliError;
 use super::input;
 use super::job;
 use super::output::{Output, join, plain, text};
-use super::watch::{self, Pace};
+use super::watch::{self, PollInterval};
 
-/// The longest file of a batch or list of servers: what a controller takes in one request by default.
+/// The longest file of a batch or list of servers, in bytes: the default request limit of a controller.
 const MAX_BATCH_BYTES: usize = 8 << 20;
 
-/// What to do with batches.
+/// Commands for batches.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Install many servers
-    Create(Create),
+pub(super) enum BatchCommand {
+    /// Create one job per server, in one request
+    Create(CreateBatch),
     /// List the newest batches
     List,
-    /// Show how far a batch got; its jobs: `shoal job list --batch`
+    /// Show the progress of a batch; `shoal job list --batch` lists its jobs
     Show {
-        /// The batch
+        /// The id of the batch
         batch: String,
     },
-    /// Follow a batch until all its jobs are complete; ends with 0 only if all succeeded
+    /// Follow a batch until all its jobs are complete; the exit code is 0 only if all succeeded
     Watch {
-        /// The batch
+        /// The id of the batch
         batch: String,
     },
-    /// End the jobs of a batch that have not begun
+    /// Cancel the queued jobs of a batch; running jobs continue
     Cancel {
-        /// The batch
+        /// The id of the batch
         batch: String,
-        /// Also those at work; they are cleaned up
+        /// Also cancel running jobs; their cleanup runs
         #[arg(long)]
         all: bool,
-        /// Why, for their events
+        /// The reason, stored in the events of the jobs
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
     },
 }
 
-/// A new batch.
+/// Arguments of `shoal batch create`.
 #[derive(Args, Debug)]
-pub(super) struct Create {
-    /// The whole order as JSON, as `POST /api/v1/batches` takes it: a file, or - for standard input
+pub(super) struct CreateBatch {
+    /// The body of `POST /api/v1/batches` as JSON: a file, or - for standard input
     #[arg(long, value_name = "FILE", required_unless_present = "servers", conflicts_with_all = ["servers", "recipe"])]
     from: Option<PathBuf>,
-    /// The serial numbers of the servers, one a line: a file, or - for standard input
+    /// The serial numbers of the servers, one per line: a file, or - for standard input
     #[arg(long, value_name = "FILE", requires = "recipe")]
     servers: Option<PathBuf>,
-    /// The recipe of all of them
+    /// The recipe of all servers of --servers
     #[arg(long, value_name = "FILE")]
     recipe: Option<PathBuf>,
-    /// How many may be worked on at once
+    /// How many jobs of the batch may run at the same time [default: no limit by the batch]
     #[arg(long, value_name = "N")]
     max_parallel: Option<u32>,
-    /// Asking again with the same key creates nothing twice
+    /// A repetition with the same key creates no second batch
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Follow the batch until all its jobs are complete
@@ -71,10 +71,14 @@ pub(super) struct Create {
 }
 
 /// Runs a command.
-pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) async fn run(
+    command: BatchCommand,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     match command {
-        Command::Create(create) => create.run(client, output).await,
-        Command::List => {
+        BatchCommand::Create(create) => create.run(client, output).await,
+        BatchCommand::List => {
             let batches = client.get(&["batches"], &[]).await?.body;
             if output.json {
                 return output.document(&batches);
@@ -87,24 +91,24 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
                 .collect();
             output.table(&["BATCH", "PROGRESS", "CREATED"], &rows)
         }
-        Command::Show { batch } => {
+        BatchCommand::Show { batch } => {
             let batch = client.get(&["batches", &batch], &[]).await?.body;
             if output.json { output.document(&batch) } else { show(&batch, output) }
         }
-        Command::Watch { batch } => watch_to_the_end(client, &batch, output).await,
-        Command::Cancel { batch, all, reason } => {
+        BatchCommand::Watch { batch } => watch_to_the_end(client, &batch, output).await,
+        BatchCommand::Cancel { batch, all, reason } => {
             let body = json!({ "all": all, "reason": reason });
-            let answer = client.post(&["batches", &batch, "cancel"], &body, HeaderMap::new()).await?.body;
+            let response = client.post(&["batches", &batch, "cancel"], &body, HeaderMap::new()).await?.body;
             if output.json {
-                return output.document(&answer);
+                return output.document(&response);
             }
-            let ended = text(&answer, "/cancelled_now");
-            output.line(format!("{ended} jobs of batch {} are being ended", plain(&batch)))
+            let ended = text(&response, "/cancelled_now");
+            output.line(format!("{ended} jobs of batch {} are being cancelled", plain(&batch)))
         }
     }
 }
 
-impl Create {
+impl CreateBatch {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let mut order = self.order()?;
         if let Some(max_parallel) = self.max_parallel {
@@ -114,16 +118,17 @@ impl Create {
             Some(key) => header("idempotency-key", key)?,
             None => HeaderMap::new(),
         };
-        let answer = client.post(&["batches"], &order, headers).await?.body;
-        let Some(batch) = answer["batch_id"].as_str() else {
-            return Err(client.foreign(&["batches"], "there is no batch_id in it"));
+        let response = client.post(&["batches"], &order, headers).await?.body;
+        let Some(batch) = response["batch_id"].as_str() else {
+            return Err(client.unexpected_response(&["batches"], "batch_id is missing"));
         };
         if output.json {
-            output.row(&answer)?;
+            output.row(&response)?;
         } else {
-            let (accepted, refused) = (text(&answer, "/accepted"), text(&answer, "/refused"));
+            let (accepted, refused) = (text(&response, "/accepted"), text(&response, "/refused"));
             output.line(format!("batch {}: {accepted} jobs accepted, {refused} refused", plain(batch)))?;
-            for row in answer["rows"].as_array().into_iter().flatten().filter(|row| row["job_id"].is_null()) {
+            for row in response["rows"].as_array().into_iter().flatten().filter(|row| row["job_id"].is_null())
+            {
                 let place = text(row, "/index");
                 output.note(format!(
                     "row {place}: {} {}",
@@ -135,7 +140,7 @@ impl Create {
         if self.watch { watch_to_the_end(client, batch, output).await } else { Ok(()) }
     }
 
-    /// The order. Recipes travel as they were written: the controller keeps their text.
+    /// The request body. A recipe is sent as it was written, because the controller stores its text.
     fn order(&self) -> Result<std::collections::BTreeMap<String, Box<RawValue>>, CliError> {
         if let Some(path) = &self.from {
             let bytes = input::read(path, MAX_BATCH_BYTES)?;
@@ -161,13 +166,13 @@ impl Create {
 
 fn raw(json: &str) -> Result<Box<RawValue>, CliError> {
     RawValue::from_string(json.to_owned())
-        .map_err(|error| CliError::failed(format!("cannot write the order as JSON: {error}")))
+        .map_err(|error| CliError::failed(format!("cannot write the request as JSON: {error}")))
 }
 
 async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>) -> Result<(), CliError> {
     let mut shown = String::new();
     let path = ["batches", batch];
-    let ended = watch::until(client, &path, Pace::default(), output, &mut |batch, output| {
+    let ended = watch::until(client, &path, PollInterval::default(), output, &mut |batch, output| {
         let now = progress(batch);
         if now != shown && !output.json {
             output.note(&now);
@@ -191,9 +196,9 @@ async fn watch_to_the_end(client: &Client, batch: &str, output: &mut Output<'_>)
     }
 }
 
-/// How far a batch got, in one line.
+/// The progress of a batch in one line.
 fn progress(batch: &Value) -> String {
-    let names = ["queued", "working", "succeeded", "failed", "cancelled"];
+    let names = ["queued", "running", "succeeded", "failed", "cancelled"];
     let parts: Vec<String> = names
         .iter()
         .map(|name| (name, batch["progress"][name].as_u64().unwrap_or(0)))
@@ -210,8 +215,8 @@ fn show(batch: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("progress", progress(batch)),
         ("rows", part("/total")),
         ("jobs", part("/jobs")),
-        ("at once", part("/max_parallel")),
-        ("ordered by", part("/created_by")),
+        ("max parallel", part("/max_parallel")),
+        ("created by", part("/created_by")),
         ("created", part("/created_at")),
     ])
 }
@@ -223,8 +228,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_leaves_out_what_is_not_there() {
-        let batch = json!({ "progress": { "queued": 2, "working": 0, "succeeded": 3, "failed": 0 } });
+    fn progress_leaves_out_zero_counts() {
+        let batch = json!({ "progress": { "queued": 2, "running": 0, "succeeded": 3, "failed": 0 } });
         assert_eq!(progress(&batch), "2 queued, 3 succeeded");
         assert_eq!(progress(&Value::Object(Map::new())), "");
     }

@@ -1,7 +1,7 @@
-//! The HTTP client of a running controller: one request, one bounded JSON answer.
+//! The HTTP client of a running controller: one request, one bounded JSON response.
 //!
-//! Invariants: the token goes to the host of `--url` only, since redirects are not followed and no proxy is used; path
-//! segments and query values are percent-encoded; a request has a deadline and an answer a size.
+//! Invariants: the token is sent only to the host of `--url`, because redirects are not followed and no proxy is used; path
+//! segments and query values are percent-encoded; a request has a timeout and a response a size limit.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,17 +25,17 @@ use super::input;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a request may take that asks a BMC.
-const PATIENCE: Duration = Duration::from_secs(200);
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// The timeout of a request during which the controller talks to a BMC.
+const SLOW_TIMEOUT: Duration = Duration::from_secs(200);
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 const MAX_CERTIFICATES_BYTES: usize = 4 << 20;
-/// Pages of a list that are fetched at most.
+/// The maximum of pages of one list.
 const MAX_PAGES: usize = 10_000;
 
-/// Which controller, and who asks.
+/// Address of the controller and credentials of the client.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ConnectionArgs {
-    /// Where the controller is
+    /// The URL of the controller
     #[arg(
         long,
         global = true,
@@ -47,21 +47,21 @@ pub(super) struct ConnectionArgs {
     /// An API token, or env:NAME or file:PATH of one
     #[arg(long, global = true, value_name = "TOKEN", env = "SHOAL_TOKEN", hide_env_values = true)]
     pub(super) token: Option<SecretSource>,
-    /// PEM certificates to believe when the URL is https
+    /// The certificate authorities of an https controller, as PEM
     #[arg(long, global = true, value_name = "FILE", env = "SHOAL_CA_FILE")]
     pub(super) ca_file: Option<PathBuf>,
 }
 
-/// A controller, as seen from here.
+/// A client of one controller.
 pub(super) struct Client {
     http: reqwest::Client,
     base: Url,
     authorization: Option<HeaderValue>,
 }
 
-/// What a controller answered to a request it did not refuse.
+/// A success response of a controller.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) body: Value,
 }
@@ -72,8 +72,7 @@ impl Client {
         let pem = match &connection.ca_file {
             Some(path) => input::read(path, MAX_CERTIFICATES_BYTES)?,
             None if base.scheme() == "https" => {
-                let need =
-                    "an https controller needs --ca-file (SHOAL_CA_FILE): the certificates that sign its own";
+                let need = "an https controller needs --ca-file (SHOAL_CA_FILE): the certificate authorities that signed its certificate";
                 return Err(CliError::Usage(need.to_owned()));
             }
             None => Vec::new(),
@@ -90,22 +89,26 @@ impl Client {
         Ok(Self { http: http(&pem)?, base, authorization })
     }
 
-    pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
+    pub(super) async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<ApiResponse, CliError> {
         self.send(Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
-    /// A request that asks a BMC, which may take its time.
-    pub(super) async fn get_slow(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
-        self.send_within(PATIENCE, Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
+    /// A GET request with [`SLOW_TIMEOUT`], for routes that read a BMC.
+    pub(super) async fn get_slow(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<ApiResponse, CliError> {
+        self.send_within(SLOW_TIMEOUT, Method::GET, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
-    /// The same, when it changes something.
+    /// A POST request with [`SLOW_TIMEOUT`], for routes that talk to a BMC.
     pub(super) async fn post_slow(
         &self,
         path: &[&str],
         query: &[(&str, String)],
-    ) -> Result<Answer, CliError> {
-        self.send_within(PATIENCE, Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
+    ) -> Result<ApiResponse, CliError> {
+        self.send_within(SLOW_TIMEOUT, Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
     pub(super) async fn post(
@@ -113,23 +116,27 @@ impl Client {
         path: &[&str],
         body: &impl Serialize,
         headers: HeaderMap,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<ApiResponse, CliError> {
         self.send(Method::POST, path, &[], Some(body), headers).await
     }
 
-    /// A request that says all it has to say in its query.
-    pub(super) async fn ask(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer, CliError> {
+    /// A POST request with a query and without a body.
+    pub(super) async fn post_empty(
+        &self,
+        path: &[&str],
+        query: &[(&str, String)],
+    ) -> Result<ApiResponse, CliError> {
         self.send(Method::POST, path, query, None::<&Value>, HeaderMap::new()).await
     }
 
-    /// The same with a query.
+    /// A POST request with a query and a body.
     pub(super) async fn post_query(
         &self,
         path: &[&str],
         query: &[(&str, String)],
         body: &impl Serialize,
         headers: HeaderMap,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<ApiResponse, CliError> {
         self.send(Method::POST, path, query, Some(body), headers).await
     }
 
@@ -138,15 +145,15 @@ impl Client {
         path: &[&str],
         body: &impl Serialize,
         headers: HeaderMap,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<ApiResponse, CliError> {
         self.send(Method::PATCH, path, &[], Some(body), headers).await
     }
 
-    pub(super) async fn delete(&self, path: &[&str], headers: HeaderMap) -> Result<Answer, CliError> {
+    pub(super) async fn delete(&self, path: &[&str], headers: HeaderMap) -> Result<ApiResponse, CliError> {
         self.send(Method::DELETE, path, &[], None::<&Value>, headers).await
     }
 
-    /// All pages of a list as one: `{KEY: […], "next": cursor of what was left out or null}`.
+    /// Reads all pages of a list up to `limit` rows: `{KEY: […], "next": cursor of the remaining rows or null}`.
     pub(super) async fn list(
         &self,
         path: &[&str],
@@ -162,7 +169,7 @@ impl Client {
             query.extend(next.as_str().map(|cursor| ("cursor", cursor.to_owned())));
             let mut page = self.get(path, &query).await?.body;
             let Some(Value::Array(mut found)) = page.get_mut(key).map(Value::take) else {
-                return Err(self.foreign(path, format!("there is no list of {key} in it")));
+                return Err(self.unexpected_response(path, format!("the list {key} is missing")));
             };
             let empty = found.is_empty();
             rows.append(&mut found);
@@ -176,9 +183,9 @@ impl Client {
         ))
     }
 
-    /// An error about an answer that makes no sense.
-    pub(super) fn foreign(&self, path: &[&str], reason: impl Into<String>) -> CliError {
-        CliError::Foreign { url: self.url(path, &[]).to_string(), reason: reason.into() }
+    /// The error for a success response without the expected content.
+    pub(super) fn unexpected_response(&self, path: &[&str], reason: impl Into<String>) -> CliError {
+        CliError::UnexpectedResponse { url: self.url(path, &[]).to_string(), reason: reason.into() }
     }
 
     async fn send(
@@ -188,7 +195,7 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&impl Serialize>,
         headers: HeaderMap,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<ApiResponse, CliError> {
         self.send_within(REQUEST_TIMEOUT, method, path, query, body, headers).await
     }
 
@@ -200,7 +207,7 @@ impl Client {
         query: &[(&str, String)],
         body: Option<&impl Serialize>,
         headers: HeaderMap,
-    ) -> Result<Answer, CliError> {
+    ) -> Result<ApiResponse, CliError> {
         let url = self.url(path, query);
         let mutating = method != Method::GET;
         let mut request = self
@@ -224,8 +231,8 @@ impl Client {
         let status = response.status();
         let bytes = bounded(response).await.map_err(unreachable)?;
         let Some(bytes) = bytes else {
-            let reason = format!("it is longer than {MAX_ANSWER_BYTES} bytes");
-            return Err(CliError::Foreign { url: url.to_string(), reason });
+            let reason = format!("it is longer than {MAX_RESPONSE_BYTES} bytes");
+            return Err(CliError::UnexpectedResponse { url: url.to_string(), reason });
         };
         let body = serde_json::from_slice::<Value>(&bytes);
         if status.is_success() {
@@ -234,10 +241,10 @@ impl Client {
                 Err(_) if bytes.is_empty() => Value::Null,
                 Err(error) => {
                     let reason = format!("it is not JSON ({error})");
-                    return Err(CliError::Foreign { url: url.to_string(), reason });
+                    return Err(CliError::UnexpectedResponse { url: url.to_string(), reason });
                 }
             };
-            return Ok(Answer { status: status.as_u16(), body });
+            return Ok(ApiResponse { status: status.as_u16(), body });
         }
         let body = body
             .ok()
@@ -248,7 +255,7 @@ impl Client {
 
     fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
         let mut url = self.base.clone();
-        // A URL with a host always has segments; `base` has seen to that.
+        // A URL with a host always has segments; `base` checks the host.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(["api", "v1"]).extend(path);
         }
@@ -259,7 +266,7 @@ impl Client {
     }
 }
 
-/// One header, for the requests that have one.
+/// Headers with one entry.
 pub(super) fn header(name: &'static str, value: &str) -> Result<HeaderMap, CliError> {
     let value = HeaderValue::from_str(value).map_err(|_| {
         CliError::Usage(format!("{name}: {value:?} cannot be sent; use visible ASCII characters"))
@@ -281,13 +288,14 @@ fn base(text: &str) -> Result<Url, CliError> {
 }
 
 fn bearer(token: &SecretString) -> Result<HeaderValue, CliError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
-        .map_err(|_| CliError::Usage("--token: it has characters no token has".to_owned()))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
+        CliError::Usage("--token contains characters that are not allowed in a token".to_owned())
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// reqwest with a TLS configuration of ours: rustls with ring, believing the given certificates and nobody else.
+/// A reqwest client with rustls and ring that accepts only the given certificate authorities.
 fn http(pem: &[u8]) -> Result<reqwest::Client, CliError> {
     let refused = |reason: String| CliError::failed(format!("--ca-file: {reason}; give PEM certificates"));
     let mut roots = RootCertStore::empty();
@@ -319,11 +327,11 @@ fn with_json(request: RequestBuilder, body: &impl Serialize) -> Result<RequestBu
     Ok(request.header(CONTENT_TYPE, "application/json").body(body))
 }
 
-/// The body, unless it is longer than any answer of ours.
+/// Reads a body; returns `None` when it is longer than [`MAX_RESPONSE_BYTES`].
 async fn bounded(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Error> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
-        if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
+        if bytes.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Ok(None);
         }
         bytes.extend_from_slice(&chunk);
@@ -331,7 +339,7 @@ async fn bounded(mut response: Response) -> Result<Option<Vec<u8>>, reqwest::Err
     Ok(Some(bytes))
 }
 
-/// The causes of an error; reqwest's own words say only that sending failed.
+/// The causes of an error; the top-level text of reqwest only says that sending failed.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut chain = Vec::new();
     let mut source = Some(error);

@@ -1,4 +1,4 @@
-//! `shoal config`: the settings as they would be used, and what they can be.
+//! `shoal config`: the effective settings and their reference.
 
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -9,30 +9,30 @@ use super::error::CliError;
 use super::output::{Output, plain};
 use super::settings_args::SettingsArgs;
 
-/// What to do with the settings.
+/// Commands for the settings.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Show every setting, its value and where that comes from
+pub(super) enum ConfigCommand {
+    /// Show every setting with its value and the source of the value
     Show(Box<SettingsArgs>),
-    /// Check settings and what they refer to, as `serve` does at its start
+    /// Check settings and the files and secrets they name, as `serve` does at its start
     Check(Box<SettingsArgs>),
     /// Describe every setting
     Reference,
 }
 
 /// Runs a command.
-pub(super) fn run(command: Command, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) fn run(command: ConfigCommand, output: &mut Output<'_>) -> Result<(), CliError> {
     match command {
-        Command::Show(settings) => show(*settings, output),
-        Command::Check(settings) => {
+        ConfigCommand::Show(settings) => show(*settings, output),
+        ConfigCommand::Check(settings) => {
             settings.load()?;
             if output.json {
                 output.document(&json!({"valid": true}))
             } else {
-                output.line("the configuration can be used")
+                output.line("the configuration is valid")
             }
         }
-        Command::Reference => describe(output),
+        ConfigCommand::Reference => describe(output),
     }
 }
 

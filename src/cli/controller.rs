@@ -1,4 +1,4 @@
-//! `shoal controller`: whether jobs begin.
+//! `shoal controller`: the drain of a controller.
 
 use clap::Subcommand;
 use reqwest::header::HeaderMap;
@@ -8,48 +8,52 @@ use super::client::Client;
 use super::error::CliError;
 use super::output::{Output, join, text};
 
-/// What to do with the controller.
+/// Commands for the controller.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Keep jobs from beginning, also over a restart; what has begun goes on to its end
+pub(super) enum ControllerCommand {
+    /// Start a drain: no job starts until `undrain`, also after a restart; running jobs continue to their end
     Drain {
-        /// Why, for those who wait
+        /// The reason, shown with every waiting job
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Let jobs begin again
+    /// End the drain; queued jobs start
     Undrain,
-    /// Show whether jobs begin, and what is under way
+    /// Show whether jobs start, and how many run or wait
     Status,
 }
 
 /// Runs a command.
-pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-    let answer = match command {
-        Command::Drain { reason } => {
+pub(super) async fn run(
+    command: ControllerCommand,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    let response = match command {
+        ControllerCommand::Drain { reason } => {
             let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
             client.post(&["drain"], &body, HeaderMap::new()).await?
         }
-        Command::Undrain => client.delete(&["drain"], HeaderMap::new()).await?,
-        Command::Status => client.get(&["drain"], &[]).await?,
+        ControllerCommand::Undrain => client.delete(&["drain"], HeaderMap::new()).await?,
+        ControllerCommand::Status => client.get(&["drain"], &[]).await?,
     };
-    if output.json { output.document(&answer.body) } else { show(&answer.body, output) }
+    if output.json { output.document(&response.body) } else { show(&response.body, output) }
 }
 
-fn show(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    let part = |pointer: &str| text(answer, pointer);
-    let begins = match (&answer["drained"], &answer["pressure"]) {
-        (Value::Bool(true), _) => "no, it is drained",
+fn show(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(response, pointer);
+    let starts = match (&response["drained"], &response["pressure"]) {
+        (Value::Bool(true), _) => "no: the controller is drained",
         (_, Value::Null) => "yes",
-        _ => "no, it is short of something",
+        _ => "no: the controller is short of a resource",
     };
     output.fields(&[
-        ("jobs begin", begins.to_owned()),
+        ("jobs start", starts.to_owned()),
         ("drained", join(&[part("/drain/since"), part("/drain/by"), part("/drain/reason")], ", ")),
         ("short of", join(&[part("/pressure/name"), part("/pressure/detail")], ": ")),
         ("what to do", part("/pressure/next_action")),
-        ("at work", part("/working")),
-        ("under way", part("/under_way")),
-        ("queued", part("/queued")),
+        ("active runs", part("/active_runs")),
+        ("running jobs", part("/running")),
+        ("queued jobs", part("/queued")),
     ])
 }

@@ -1,4 +1,4 @@
-//! Why a command failed, as its user reads it: what happened, the details, and what to do next.
+//! Errors of commands: what happened, the details, and what to do next.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,13 +12,13 @@ use controller::config::ConfigErrors;
 use super::exit::Exit;
 use super::output::plain;
 
-/// No more of an answer that is not ours is shown.
-const FOREIGN_CHARS: usize = 200;
+/// The maximum of shown characters of a response that is not from a controller.
+const EXCERPT_CHARS: usize = 200;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub(super) enum CliError {
-    /// The arguments do not make sense together.
+    /// The arguments are invalid or inconsistent.
     #[error("{0}")]
     Usage(String),
     /// The configuration has problems.
@@ -29,40 +29,40 @@ pub(super) enum CliError {
     Input {
         /// The file; `-` is standard input.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Something local went wrong, and the sentence says what.
+    /// A local operation failed.
     #[error("{message}")]
     Local {
         /// What happened.
         message: String,
-        /// What it means for the caller.
+        /// The exit code.
         exit: Exit,
     },
     /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
-    /// Nobody answers.
+    /// There was no response.
     #[error("cannot reach the controller at {url}: {reason}")]
     Unreachable {
-        /// Whom we asked.
+        /// The URL of the request.
         url: String,
-        /// The innermost reasons.
+        /// The chain of causes.
         reason: String,
-        /// The request changes something, and may have arrived.
+        /// The request changes state and may have been processed.
         mutating: bool,
     },
-    /// The answer is not one of ours.
-    #[error("the answer of {url} is not what a Shoal controller says: {reason}")]
-    Foreign {
-        /// Whom we asked.
+    /// The response is not one of a Shoal controller.
+    #[error("the response of {url} is not the response of a Shoal controller: {reason}")]
+    UnexpectedResponse {
+        /// The URL of the request.
         url: String,
-        /// What is wrong with it.
+        /// The difference to an expected response.
         reason: String,
     },
-    /// The controller refused.
+    /// The controller returned an error status.
     #[error("{}", refusal(*status, body))]
     Refused {
         /// The HTTP status.
@@ -70,7 +70,7 @@ pub(super) enum CliError {
         /// The body, or its beginning as text when it is not JSON.
         body: Value,
     },
-    /// A job that was watched did not succeed. What happened is in the output already.
+    /// A watched job did not succeed. The output already contains its events.
     #[error("job {job} ended {outcome}")]
     JobEnded {
         /// The job.
@@ -89,7 +89,7 @@ pub(super) enum CliError {
 }
 
 impl CliError {
-    /// A local failure that means no more than "failed".
+    /// A local failure with exit code 1.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self::Local { message: message.into(), exit: Exit::Failed }
     }
@@ -102,7 +102,7 @@ impl CliError {
             Self::Input { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::NotFound,
             Self::Input { .. }
             | Self::Output(_)
-            | Self::Foreign { .. }
+            | Self::UnexpectedResponse { .. }
             | Self::JobEnded { .. }
             | Self::BatchEnded { .. } => Exit::Failed,
             Self::Local { exit, .. } => *exit,
@@ -111,8 +111,8 @@ impl CliError {
         }
     }
 
-    /// Whether the same question may be answered in a moment.
-    pub(super) fn passes(&self) -> bool {
+    /// Whether a repetition of the request may succeed soon.
+    pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => matches!(status, 429 | 500 | 502..=504),
@@ -124,17 +124,21 @@ impl CliError {
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Unreachable { mutating: true, .. } => Some(
-                "is it running, and is --url (SHOAL_URL) right? The request may have arrived: look before repeating it \
-                 (a job may be repeated with the same --idempotency-key)",
+                "check that the controller runs and that --url (SHOAL_URL) is right. The request may have been processed: check \
+                 before you repeat it (a job can be repeated with the same --idempotency-key)",
             ),
-            Self::Unreachable { .. } => Some("is it running, and is --url (SHOAL_URL) right?"),
-            Self::Foreign { .. } => Some("does --url (SHOAL_URL) name a Shoal controller?"),
+            Self::Unreachable { .. } => {
+                Some("check that the controller runs and that --url (SHOAL_URL) is right")
+            }
+            Self::UnexpectedResponse { .. } => {
+                Some("check that --url (SHOAL_URL) is the URL of a Shoal controller")
+            }
             Self::Refused { status, body } => refusal_hint(*status, code(body)),
             _ => None,
         }
     }
 
-    /// The error for machines.
+    /// The error as JSON.
     pub(super) fn json(&self) -> Value {
         match self {
             Self::Refused { status, body } if body.is_object() => json!({"status": status, "error": body}),
@@ -153,8 +157,8 @@ fn code(body: &Value) -> &str {
 
 fn refusal(status: u16, body: &Value) -> String {
     if !body.is_object() {
-        let text: String = body.as_str().unwrap_or_default().chars().take(FOREIGN_CHARS).collect();
-        return format!("the controller answered {status}: {}", plain(text.trim()));
+        let text: String = body.as_str().unwrap_or_default().chars().take(EXCERPT_CHARS).collect();
+        return format!("the controller responded with {status}: {}", plain(text.trim()));
     }
     let message = body["message"].as_str().unwrap_or("no message");
     let mut text = format!("{} ({status} {})", plain(message), plain(code(body)));
@@ -172,29 +176,33 @@ fn refusal(status: u16, body: &Value) -> String {
 
 fn refusal_hint(status: u16, code: &str) -> Option<&'static str> {
     match (status, code) {
-        (401, _) => Some(
-            "give --token or SHOAL_TOKEN; the controller shows an administrator's token at its first start",
-        ),
-        (403, _) => Some("this needs a token with another role"),
-        (404, "unknown_server") => {
-            Some("register it with `shoal server add`; `shoal server list` shows those known")
+        (401, _) => {
+            Some("give --token or SHOAL_TOKEN; the controller shows an admin token at its first start")
         }
-        (404, _) => Some("`shoal job list` and `shoal server list` show what there is"),
+        (403, _) => Some("this needs a token with another role"),
+        (404, "unknown_server") => Some(
+            "register the server with `shoal server add`; `shoal server list` shows the registered servers",
+        ),
+        (404, _) => Some("`shoal job list` and `shoal server list` show existing jobs and servers"),
         (409, "conflict.active_job") => {
-            Some("wait for that job (`shoal job watch`) or end it (`shoal job cancel`), then try again")
+            Some("wait for that job (`shoal job watch`) or cancel it (`shoal job cancel`), then try again")
         }
         (409, "conflict.server") => Some("change a registered server with `shoal server update`"),
-        (412, _) => Some("somebody changed it meanwhile: look at it again (`shoal server show`)"),
+        (412, _) => Some(
+            "it has changed since it was read: read it again (`shoal server show`), then repeat the change",
+        ),
         (400, "config.no_maintenance_iso") => {
-            Some("give --maintenance-iso, or set MAINTENANCE_ISO_URL where the controller is started")
+            Some("give --maintenance-iso, or set MAINTENANCE_ISO_URL of the controller")
         }
         (400 | 422, "validation_error") => {
             Some("`shoal recipe validate FILE` finds mistakes in a recipe without a controller")
         }
-        (429, _) => Some("too many requests or wrong credentials from this address: wait a little"),
-        (500, _) => Some("the controller's log has the cause under the request's id"),
+        (429, _) => {
+            Some("too many requests or wrong credentials from this address: wait a minute, then try again")
+        }
+        (500, _) => Some("the log of the controller has the cause under the request id"),
         (502..=504, _) => {
-            Some("the controller is overloaded, stopping, or a proxy cannot reach it: try again")
+            Some("the controller is overloaded or stopping, or a proxy cannot reach it: try again")
         }
         _ => None,
     }

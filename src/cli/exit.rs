@@ -1,11 +1,11 @@
-//! Exit codes, so that scripts need not read sentences.
+//! Exit codes for scripts.
 //!
 //! ```text
-//! 0   done; for watched jobs: every one succeeded     5   401 or 403: no or wrong credentials, or not allowed
-//! 1   failed, also: the recipe is invalid             6   nobody answers, or a proxy answers for nobody (502-504)
+//! 0   done; all watched jobs succeeded                5   401 or 403: no or wrong credentials, or no permission
+//! 1   failed, also: the recipe is invalid             6   no response, or a proxy without a controller (502-504)
 //! 2   wrong arguments                                 64  the configuration has problems
-//! 3   404: no such server, job or file
-//! 4   409 or 412: in conflict with what is there
+//! 3   404: the server, job or file does not exist
+//! 4   409 or 412: conflict with the present state
 //! ```
 
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// What an HTTP status that is no success means.
+    /// The exit code of an HTTP error status.
     pub(super) fn of_status(status: u16) -> Self {
         match status {
             404 => Self::NotFound,
@@ -41,14 +41,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Shown under `shoal --help`.
+/// The exit codes as `shoal --help` shows them.
 pub(super) const HELP: &str = "\
 Exit codes:
   0   done; a watched job succeeded
   1   failed; a watched job did not succeed; the recipe is invalid
   2   wrong arguments
-  3   no such server, job or file
-  4   in conflict with what is there
-  5   no or wrong credentials, or not allowed
+  3   the server, job or file does not exist
+  4   conflict with the present state, such as an active job
+  5   no or wrong credentials, or no permission
   6   the controller cannot be reached
   64  the configuration has problems";

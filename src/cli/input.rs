@@ -1,4 +1,4 @@
-//! Reading what the user names: files and standard input, bounded.
+//! Reads files and standard input with a size limit.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use secrets::{MAX_SECRET_BYTES, SecretSource};
 
 use super::error::CliError;
 
-/// The bytes of a file, or of standard input for `-`.
+/// Reads a file, or standard input for `-`.
 pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     let failed = |source| CliError::Input { path: path.to_owned(), source };
     let mut bytes = Vec::new();
@@ -27,12 +27,12 @@ pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// A password in a file, without the newline an editor leaves at its end.
+/// Reads a password from a file, without a final newline.
 pub(super) fn password_file(path: &Path) -> Result<SecretString, CliError> {
     SecretSource::File(path.to_owned()).load(&|_| None).map_err(|error| CliError::failed(error.to_string()))
 }
 
-/// A password on standard input, without the newline at its end.
+/// Reads a password from standard input, without a final newline.
 pub(super) fn password_stdin() -> Result<SecretString, CliError> {
     let bytes = Zeroizing::new(read(Path::new("-"), MAX_SECRET_BYTES)?);
     let text = str::from_utf8(&bytes)
@@ -40,7 +40,7 @@ pub(super) fn password_stdin() -> Result<SecretString, CliError> {
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     if text.is_empty() {
-        return Err(CliError::Usage("there is no password on standard input".to_owned()));
+        return Err(CliError::Usage("standard input contains no password".to_owned()));
     }
     Ok(SecretString::from(text))
 }

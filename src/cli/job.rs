@@ -1,4 +1,4 @@
-//! `shoal job`: creating jobs, looking at them and following them.
+//! `shoal job`: creates, shows, follows and changes jobs.
 
 use std::path::{Path, PathBuf};
 
@@ -15,86 +15,86 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, join, plain, text};
 use super::timeline;
-use super::watch::{self, Pace, follow};
+use super::watch::{self, PollInterval, follow};
 
-/// What to do with jobs.
+/// Commands for jobs.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Install a server
-    Create(Create),
+pub(super) enum JobCommand {
+    /// Create a job that installs a server
+    Create(CreateJob),
     /// List jobs, the newest first
-    List(List),
+    List(ListJobs),
     /// Show a job
     Show {
-        /// The job
+        /// The id of the job
         job: String,
     },
-    /// Show what happened in a job
+    /// Show the events of a job
     Events {
-        /// The job
+        /// The id of the job
         job: String,
-        /// Only what happened after this event
+        /// Only events after this event number
         #[arg(long, value_name = "SEQ", default_value_t = 0)]
         after: u64,
-        /// Go on until the job is complete
+        /// Continue until the job is complete
         #[arg(long)]
         follow: bool,
     },
-    /// Follow a job until it is complete; ends with 0 only if it succeeded
+    /// Follow a job until it is complete; the exit code is 0 only if it succeeded
     Watch {
-        /// The job
+        /// The id of the job
         job: String,
     },
-    /// Say why a job is where it is, and what to do about it
+    /// Explain the state of a job: reason, deadline, what ends it, and what to do
     Explain {
-        /// The job
+        /// The id of the job
         job: String,
     },
-    /// End a job; what it holds is cleaned up
+    /// Cancel a job; its cleanup ejects media and restores boot settings
     Cancel(JobArgs),
-    /// Stop a queued or waiting job until it is resumed or cancelled
+    /// Hold a queued or waiting job until it is resumed or cancelled; a hold has no deadline
     Hold(JobArgs),
-    /// Let a held job go on
+    /// Resume a held job
     Resume(JobArgs),
-    /// Make a new job that asks for what an ended one asked for
+    /// Create a new job with the server and recipe of an ended job
     Retry {
         #[command(flatten)]
-        of: JobArgs,
+        args: JobArgs,
         /// Follow the new job until it is complete
         #[arg(long)]
         watch: bool,
     },
 }
 
-/// A job, and why something is asked of it.
+/// A job and the reason of a verb.
 #[derive(Args, Debug)]
 pub(super) struct JobArgs {
-    /// The job
+    /// The id of the job
     job: String,
-    /// Why, for its events
+    /// The reason, stored in the events of the job
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-/// A new job.
+/// Arguments of `shoal job create`.
 #[derive(Args, Debug)]
-pub(super) struct Create {
+pub(super) struct CreateJob {
     /// The serial number of the server
     #[arg(long, value_name = "SERIAL")]
     server: String,
     /// The recipe: a file, or - for standard input
     #[arg(long, value_name = "FILE")]
     recipe: PathBuf,
-    /// The maintenance image, if not the controller's
+    /// The URL of the maintenance image [default: MAINTENANCE_ISO_URL of the controller]
     #[arg(long, value_name = "URL")]
     maintenance_iso: Option<String>,
-    /// When it must be over, as RFC 3339; a job that has not begun by then fails
+    /// The deadline of the job as RFC 3339; a job that has not ended by then fails
     #[arg(long, value_name = "TIME")]
     deadline: Option<String>,
-    /// Asking again with the same key creates no second job
+    /// A repetition with the same key creates no second job
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Say what would be done, and do nothing
+    /// Show steps, slot plan and images of the job; nothing is written and nothing is sent to the BMC
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
     /// Follow the job until it is complete
@@ -102,30 +102,30 @@ pub(super) struct Create {
     watch: bool,
 }
 
-/// Which jobs.
+/// Arguments of `shoal job list`.
 #[derive(Args, Debug)]
-pub(super) struct List {
-    /// Only those: queued, provisioning, succeeded, failed or complete
+pub(super) struct ListJobs {
+    /// Only jobs with this status: queued, provisioning, succeeded, failed or complete
     #[arg(long)]
     status: Option<String>,
-    /// Only those: succeeded, failed or cancelled
+    /// Only jobs with this outcome: succeeded, failed or cancelled
     #[arg(long)]
     outcome: Option<String>,
-    /// Only those of this server
+    /// Only jobs of this server
     #[arg(long, value_name = "SERIAL")]
     server: Option<String>,
-    /// Only those that failed like this, such as media or bmc_unreachable
+    /// Only jobs with this failure class, such as media or bmc_unreachable
     #[arg(long, value_name = "CLASS")]
     failure_class: Option<String>,
-    /// Only those of this batch
+    /// Only jobs of this batch
     #[arg(long, value_name = "BATCH")]
     batch: Option<String>,
-    /// How many at most
+    /// The maximum of listed jobs
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = rows)]
     limit: usize,
 }
 
-/// The body of `POST /api/v1/jobs`. The recipe travels as it was written: the controller keeps its text.
+/// The body of `POST /api/v1/jobs`. The recipe is sent as it was written, because the controller stores its text.
 #[derive(Serialize)]
 struct NewJob<'a> {
     server_serial: &'a str,
@@ -136,7 +136,7 @@ struct NewJob<'a> {
     deadline: Option<&'a str>,
 }
 
-/// A number of rows.
+/// Parses the maximum of rows of a list.
 pub(super) fn rows(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
@@ -145,43 +145,47 @@ pub(super) fn rows(text: &str) -> Result<usize, String> {
 }
 
 /// Runs a command.
-pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) async fn run(
+    command: JobCommand,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     match command {
-        Command::Create(create) => create.run(client, output).await,
-        Command::List(list) => list.run(client, output).await,
-        Command::Show { job } => {
+        JobCommand::Create(create) => create.run(client, output).await,
+        JobCommand::List(list) => list.run(client, output).await,
+        JobCommand::Show { job } => {
             let job = client.get(&["jobs", &job], &[]).await?.body;
             if output.json { output.document(&job) } else { show(&job, output) }
         }
-        Command::Events { job, after, follow: false } => {
+        JobCommand::Events { job, after, follow: false } => {
             let (events, next) = watch::events(client, &job, after).await?;
             if output.json {
                 return output.document(&json!({"events": events, "next": next}));
             }
             events.iter().try_for_each(|event| output.line(timeline::line(event)))
         }
-        Command::Events { job, after, follow: true } => {
-            follow(client, &job, after, Pace::default(), output, &mut show_event).await.map(|_| ())
+        JobCommand::Events { job, after, follow: true } => {
+            follow(client, &job, after, PollInterval::default(), output, &mut show_event).await.map(|_| ())
         }
-        Command::Watch { job } => watch_to_the_end(client, &job, Pace::default(), output).await,
-        Command::Explain { job } => {
-            let answer = client.get(&["jobs", &job, "explain"], &[]).await?.body;
-            if output.json { output.document(&answer) } else { explain(&answer, output) }
+        JobCommand::Watch { job } => watch_to_the_end(client, &job, PollInterval::default(), output).await,
+        JobCommand::Explain { job } => {
+            let response = client.get(&["jobs", &job, "explain"], &[]).await?.body;
+            if output.json { output.document(&response) } else { explain(&response, output) }
         }
-        Command::Cancel(of) => of.ask("cancel", "is being cancelled", client, output).await,
-        Command::Hold(of) => of.ask("hold", "is held", client, output).await,
-        Command::Resume(of) => of.ask("resume", "goes on", client, output).await,
-        Command::Retry { of, watch } => {
-            let answer = of.post("retry", client).await?;
-            let Some(job) = answer["job_id"].as_str() else {
-                return Err(client.foreign(&["jobs", &of.job, "retry"], "there is no job_id in it"));
+        JobCommand::Cancel(args) => args.apply("cancel", "is being cancelled", client, output).await,
+        JobCommand::Hold(args) => args.apply("hold", "is held", client, output).await,
+        JobCommand::Resume(args) => args.apply("resume", "is resumed", client, output).await,
+        JobCommand::Retry { args, watch } => {
+            let response = args.post("retry", client).await?;
+            let Some(job) = response["job_id"].as_str() else {
+                return Err(client.unexpected_response(&["jobs", &args.job, "retry"], "job_id is missing"));
             };
             if output.json {
-                output.row(&answer)?;
+                output.row(&response)?;
             } else {
-                output.line(format!("job {} tries {} again", plain(job), plain(&of.job)))?;
+                output.line(format!("job {} created as a retry of job {}", plain(job), plain(&args.job)))?;
             }
-            if watch { watch_to_the_end(client, job, Pace::default(), output).await } else { Ok(()) }
+            if watch { watch_to_the_end(client, job, PollInterval::default(), output).await } else { Ok(()) }
         }
     }
 }
@@ -192,49 +196,49 @@ impl JobArgs {
         Ok(client.post(&["jobs", &self.job, verb], &body, HeaderMap::new()).await?.body)
     }
 
-    async fn ask(
+    async fn apply(
         self,
         verb: &str,
         done: &str,
         client: &Client,
         output: &mut Output<'_>,
     ) -> Result<(), CliError> {
-        let answer = self.post(verb, client).await?;
+        let response = self.post(verb, client).await?;
         if output.json {
-            return output.document(&answer);
+            return output.document(&response);
         }
-        output.line(format!("job {} {done} ({})", plain(&self.job), text(&answer, "/status")))
+        output.line(format!("job {} {done} ({})", plain(&self.job), text(&response, "/status")))
     }
 }
 
-/// An explanation for people, with the last events below it.
-fn explain(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    let part = |pointer: &str| text(answer, pointer);
+/// Shows an explanation, with the last events below it.
+fn explain(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(response, pointer);
     output.fields(&[
         ("job", join(&[part("/job_id"), part("/server_serial"), part("/status")], ", ")),
         ("condition", join(&[part("/condition"), part("/reason")], ": ")),
         ("step", part("/step")),
         ("why", part("/summary")),
         ("since", part("/since")),
-        ("looked at", part("/next_check")),
+        ("next check", part("/next_check")),
         ("deadline", part("/deadline")),
         ("ends by", part("/ends_by")),
         ("not interruptible", part("/uninterruptible")),
         ("what to do", part("/next_action")),
     ])?;
-    let evidence = answer["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let evidence = response["evidence"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !evidence.is_empty() {
         output.line("")?;
-        output.line("seen last:")?;
+        output.line("last events:")?;
     }
     evidence.iter().try_for_each(|event| output.line(timeline::line(event)))
 }
 
-/// What a job would do, for people.
-fn rehearsal(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
-    let part = |pointer: &str| text(answer, pointer);
+/// Shows the preview of a job.
+fn dry_run(response: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
+    let part = |pointer: &str| text(response, pointer);
     let listed = |pointer: &str, inner: &str| {
-        let items = answer.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
+        let items = response.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         items.map(|item| text(item, inner)).collect::<Vec<_>>().join("; ")
     };
     output.fields(&[
@@ -246,18 +250,18 @@ fn rehearsal(answer: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("maintenance", part("/maintenance_image/location")),
         ("", join(&[part("/maintenance_image/size"), part("/maintenance_image/sha256")], " bytes, sha256 ")),
         ("gates", listed("/gates", "/name")),
-        ("in the way", listed("/blocked_by", "")),
+        ("blocked by", listed("/blocked_by", "")),
         ("warnings", listed("/warnings", "/message")),
     ])?;
     let columns = ["/stage", "/step", "/attempts", "/call_s", "/budget_s"];
-    let steps = answer["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let steps = response["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
     let rows: Vec<Vec<String>> =
         steps.iter().map(|step| columns.map(|pointer| text(step, pointer)).to_vec()).collect();
     output.line("")?;
-    output.table(&["STAGE", "STEP", "TRIES", "CALL S", "BUDGET S"], &rows)
+    output.table(&["STAGE", "STEP", "ATTEMPTS", "CALL S", "BUDGET S"], &rows)
 }
 
-impl Create {
+impl CreateJob {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let recipe = recipe(&self.recipe)?;
         let headers = match &self.idempotency_key {
@@ -272,27 +276,27 @@ impl Create {
         };
         if self.dry_run {
             let query = [("dry_run", "true".to_owned())];
-            let answer = client.post_query(&["jobs"], &query, &body, headers).await?.body;
-            return if output.json { output.document(&answer) } else { rehearsal(&answer, output) };
+            let response = client.post_query(&["jobs"], &query, &body, headers).await?.body;
+            return if output.json { output.document(&response) } else { dry_run(&response, output) };
         }
-        let answer = client.post(&["jobs"], &body, headers).await?;
-        let Some(job) = answer.body["job_id"].as_str() else {
-            return Err(client.foreign(&["jobs"], "there is no job_id in it"));
+        let response = client.post(&["jobs"], &body, headers).await?;
+        let Some(job) = response.body["job_id"].as_str() else {
+            return Err(client.unexpected_response(&["jobs"], "job_id is missing"));
         };
         if output.json {
-            output.row(&answer.body)?;
+            output.row(&response.body)?;
         } else {
-            let verb = if answer.status == 200 { "is there already" } else { "accepted" };
+            let verb = if response.status == 200 { "exists already" } else { "accepted" };
             output.line(format!("job {} {verb} for server {}", plain(job), plain(&self.server)))?;
-            for warning in answer.body["warnings"].as_array().into_iter().flatten() {
+            for warning in response.body["warnings"].as_array().into_iter().flatten() {
                 output.note(format!("warning: {} {}", text(warning, "/path"), text(warning, "/message")));
             }
         }
-        if self.watch { watch_to_the_end(client, job, Pace::default(), output).await } else { Ok(()) }
+        if self.watch { watch_to_the_end(client, job, PollInterval::default(), output).await } else { Ok(()) }
     }
 }
 
-impl List {
+impl ListJobs {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let filters: Vec<(&str, String)> = [
             ("status", self.status),
@@ -318,31 +322,31 @@ impl List {
             .collect();
         output.table(&["JOB", "SERVER", "STATUS", "OUTCOME", "STEP", "FAILED STEP", "CREATED"], &rows)?;
         if !jobs["next"].is_null() {
-            output.note("there are more; give a larger --limit");
+            output.note("there are more jobs; give a larger --limit");
         }
         Ok(())
     }
 }
 
-/// The recipe as its author wrote it.
+/// Reads a recipe without changing its text.
 pub(super) fn recipe(path: &Path) -> Result<Box<RawValue>, CliError> {
     let bytes = input::read(path, MAX_RECIPE_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|error| {
         CliError::failed(format!(
-            "the recipe {} is not JSON: {error}; `shoal recipe validate` says more",
+            "the recipe {} is not JSON: {error}; `shoal recipe validate` shows details",
             path.display()
         ))
     })
 }
 
-/// Follows a job and says how it ended.
+/// Follows a job and shows its end; an error unless it succeeded.
 pub(super) async fn watch_to_the_end(
     client: &Client,
     job: &str,
-    pace: Pace,
+    interval: PollInterval,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let ended = follow(client, job, 0, pace, output, &mut show_event).await?;
+    let ended = follow(client, job, 0, interval, output, &mut show_event).await?;
     if output.json {
         output.row(&ended)?;
     } else {
@@ -361,7 +365,7 @@ fn show_event(event: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if output.json { output.row(event) } else { output.line(timeline::line(event)) }
 }
 
-/// A job for people.
+/// Shows a job.
 fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let part = |pointer: &str| text(job, pointer);
     let labelled = |label: &str, pointer: &str| match part(pointer) {
@@ -391,7 +395,7 @@ fn show(job: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("failed step", part("/failed_step")),
         ("failure", join(&[part("/failure/class"), part("/failure/summary")], ": ")),
         ("what to do", part("/failure/next_action")),
-        ("evidence", part("/failure/evidence")),
+        ("detail", part("/failure/detail")),
         ("cleanup", join(&[part("/cleanup/state"), part("/cleanup/remaining")], " ")),
         ("maintenance", part("/maintenance_iso_url")),
         ("task image", join(&[part("/task_iso_sha256"), part("/task_iso_path")], " ")),

@@ -4,17 +4,17 @@
 //! selftest                      simulated worlds, each in one thread
 //! serve, demo, sim              run something here, on a multi-threaded runtime
 //! server, job, batch, webhook,
-//! controller                    ask a running controller over HTTP; they never open its database
-//! bmc …                         ask a running controller, or a BMC straight from here
+//! controller                    clients of a running controller over HTTP; they never open its database
+//! bmc …                         a client of a running controller, or directly of a BMC
 //! recipe, config, iso           local
 //! registry …                    local, refused while a controller runs
 //! ```
 //!
-//! Invariants: data goes to standard output, everything else to standard error; `--json` is what the controller said,
-//! unchanged; nothing asks questions; the exit code is one of the list in `shoal --help`. What a controller or a file
-//! says is stripped of control characters before a terminal sees it.
+//! Invariants: data goes to standard output, all other text to standard error; `--json` is the unchanged response of the
+//! controller; no command prompts; the exit code is one of the list in `shoal --help`. Control characters in text of a
+//! controller or a file are replaced before output.
 //!
-//! DESIGN section 10.
+//! See docs/operating.md.
 
 mod batch;
 mod bmc;
@@ -46,14 +46,14 @@ use tokio::runtime::{Builder, Runtime};
 
 use client::{Client, ConnectionArgs};
 use error::CliError;
-use output::{Output, reader_left};
+use output::{Output, is_broken_pipe};
 use settings_args::SettingsArgs;
 
 /// Installs servers through their BMCs: recipe in, installed machine out.
 #[derive(Debug, Parser)]
 #[command(name = "shoal", version, after_help = exit::HELP, arg_required_else_help = true)]
 struct Cli {
-    /// Print JSON instead of text for people
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -62,84 +62,84 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the controller
+    /// Run the controller until SIGTERM or SIGINT
     Serve(Box<SettingsArgs>),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(lab_worlds::Command),
-    /// Register servers and look at them
+    /// Register, show, change and delete servers
     Server {
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: Box<server::Command>,
+        command: Box<server::ServerCommand>,
     },
-    /// Create jobs and follow them
+    /// Create, follow, explain and cancel jobs
     Job {
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: Box<job::Command>,
+        command: Box<job::JobCommand>,
     },
-    /// Create many jobs in one call and follow them
+    /// Create many jobs in one request and follow them
     Batch {
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: Box<batch::Command>,
+        command: Box<batch::BatchCommand>,
     },
     /// Manage outgoing webhooks
     Webhook {
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: Box<webhook::Command>,
+        command: Box<webhook::WebhookCommand>,
     },
-    /// Look at a BMC before the first job
+    /// Check a BMC before the first job
     Bmc {
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: Box<bmc::Command>,
+        command: Box<bmc::BmcCommand>,
     },
-    /// Keep jobs from beginning, and let them begin again
+    /// Drain the controller, and end the drain
     Controller {
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: controller::Command,
+        command: controller::ControllerCommand,
     },
-    /// Work on the images of a data directory, or ask the controller that runs on it
+    /// Manage the OS images of a data directory, directly or through its running controller
     Registry {
         #[command(flatten)]
         settings: Box<SettingsArgs>,
         #[command(flatten)]
         connection: ConnectionArgs,
         #[command(subcommand)]
-        command: registry::Command,
+        command: registry::RegistryCommand,
     },
-    /// Check recipes without a controller
+    /// Validate recipes without a controller
     #[command(subcommand)]
-    Recipe(recipe::Command),
-    /// Look at the settings
+    Recipe(recipe::RecipeCommand),
+    /// Show and check the settings
     #[command(subcommand)]
-    Config(config::Command),
-    /// Look into ISO images
+    Config(config::ConfigCommand),
+    /// Build, check, change and read ISO images
     #[command(subcommand)]
-    Iso(iso::Command),
+    Iso(iso::IsoCommand),
 }
 
-/// Runs the command of the process's arguments.
+/// Parses the arguments of the process and runs the command.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version end with 0, everything else with 2. A closed terminal is no reason for more.
+            // Help and version end with 0, wrong arguments with 2. A closed terminal is ignored.
             let _ = error.print();
             return if error.use_stderr() { exit::Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
-    // Not locked: what serves others logs from many threads.
+    // Not locked: `serve` writes its log from many threads.
     let (mut out, mut err) = (io::stdout(), io::stderr());
     let mut output = Output { out: &mut out, err: &mut err, json: cli.json };
     match dispatch(cli.command, &mut output) {
@@ -151,40 +151,40 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
     let json = output.json;
     match command {
-        Command::Serve(settings) => return on_threads(Box::pin(serve::run(settings.load()?))),
+        Command::Serve(settings) => return run_multi_threaded(Box::pin(serve::run(settings.load()?))),
         #[cfg(feature = "lab")]
         Command::Lab(command) => return Ok(command.run(json)),
         Command::Server { connection, command } => {
             let client = Client::new(&connection)?;
-            asking()?.block_on(Box::pin(server::run(*command, &client, output)))
+            client_runtime()?.block_on(Box::pin(server::run(*command, &client, output)))
         }
         Command::Job { connection, command } => {
             let client = Client::new(&connection)?;
-            asking()?.block_on(Box::pin(job::run(*command, &client, output)))
+            client_runtime()?.block_on(Box::pin(job::run(*command, &client, output)))
         }
         Command::Batch { connection, command } => {
             let client = Client::new(&connection)?;
-            asking()?.block_on(Box::pin(batch::run(*command, &client, output)))
+            client_runtime()?.block_on(Box::pin(batch::run(*command, &client, output)))
         }
         Command::Webhook { connection, command } => {
             let client = Client::new(&connection)?;
-            asking()?.block_on(Box::pin(webhook::run(*command, &client, output)))
+            client_runtime()?.block_on(Box::pin(webhook::run(*command, &client, output)))
         }
         Command::Bmc { connection, command } => {
-            return asking()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
+            return client_runtime()?.block_on(Box::pin(bmc::run(*command, &connection, output)));
         }
         Command::Controller { connection, command } => {
             let client = Client::new(&connection)?;
-            asking()?.block_on(Box::pin(controller::run(command, &client, output)))
+            client_runtime()?.block_on(Box::pin(controller::run(command, &client, output)))
         }
         Command::Registry { settings, connection, command } => match command.online() {
             Some(ask) => {
                 let client = Client::new(&connection)?;
-                asking()?.block_on(Box::pin(registry_online::run(ask, &client, output)))
+                client_runtime()?.block_on(Box::pin(registry_online::run(ask, &client, output)))
             }
             None => {
                 let settings = settings.load()?;
-                asking()?.block_on(Box::pin(registry::run(command, settings, output)))
+                client_runtime()?.block_on(Box::pin(registry::run(command, settings, output)))
             }
         },
         Command::Recipe(command) => recipe::run(command, output),
@@ -194,9 +194,9 @@ fn dispatch(command: Command, output: &mut Output<'_>) -> Result<ExitCode, CliEr
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says why a command failed and what to do next.
+/// Reports why a command failed and what to do next.
 fn report(error: &CliError, output: &mut Output<'_>) -> ExitCode {
-    if reader_left(error) {
+    if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
     if output.json {
@@ -210,19 +210,21 @@ fn report(error: &CliError, output: &mut Output<'_>) -> ExitCode {
     error.exit().into()
 }
 
-/// The runtime of a command that asks one controller: one thread is enough.
-fn asking() -> Result<Runtime, CliError> {
+/// The single-threaded runtime of a command that is a client of one controller.
+fn client_runtime() -> Result<Runtime, CliError> {
     Builder::new_current_thread().enable_all().build().map_err(|error| no_runtime(&error))
 }
 
-/// Runs what serves others, on all processors.
-fn on_threads(work: Pin<Box<dyn Future<Output = ExitCode>>>) -> Result<ExitCode, CliError> {
+/// Runs a server on all processors.
+fn run_multi_threaded(work: Pin<Box<dyn Future<Output = ExitCode>>>) -> Result<ExitCode, CliError> {
     let runtime = Builder::new_multi_thread().enable_all().build().map_err(|error| no_runtime(&error))?;
     Ok(runtime.block_on(work))
 }
 
 fn no_runtime(error: &io::Error) -> CliError {
-    CliError::failed(format!("cannot start the asynchronous runtime: {error}; are there too many threads?"))
+    CliError::failed(format!(
+        "cannot start the asynchronous runtime: {error}; check the limits of threads and memory"
+    ))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Output: data on standard output, everything else on standard error, JSON as it is when it is asked for.
+//! Output: data on standard output, all other text on standard error; with `--json` unchanged JSON.
 //!
-//! Text that comes from elsewhere (a BMC's name, a log message, a file name in an image) goes through [`plain`]: it
-//! could otherwise move the cursor or retitle the terminal of whoever reads it.
+//! Text from other sources (a BMC's name, a log message, a file name in an image) passes [`plain`]: control characters could
+//! move the cursor or change the title of the terminal.
 
 use std::io::{self, Write};
 
@@ -9,37 +9,37 @@ use serde_json::Value;
 
 use super::error::CliError;
 
-/// Where a command writes.
+/// The output streams of a command.
 pub(super) struct Output<'a> {
     pub(super) out: &'a mut dyn Write,
     pub(super) err: &'a mut dyn Write,
-    /// Raw JSON instead of tables and sentences.
+    /// JSON instead of tables and sentences.
     pub(super) json: bool,
 }
 
 impl Output<'_> {
-    /// One line of data.
+    /// Writes one line of data.
     pub(super) fn line(&mut self, text: impl AsRef<str>) -> Result<(), CliError> {
         writeln!(self.out, "{}", text.as_ref())?;
         Ok(self.out.flush()?)
     }
 
-    /// A JSON document for people's eyes and for machines.
+    /// Writes an indented JSON document.
     pub(super) fn document(&mut self, value: &Value) -> Result<(), CliError> {
         self.line(format!("{value:#}"))
     }
 
-    /// A JSON document in one line of many.
+    /// Writes a JSON document in one line.
     pub(super) fn row(&mut self, value: &Value) -> Result<(), CliError> {
         self.line(value.to_string())
     }
 
-    /// Something to know that is not data. A standard error nobody reads is no reason to fail.
+    /// Writes a message that is not data to standard error. A closed standard error is no failure of the command.
     pub(super) fn note(&mut self, text: impl AsRef<str>) {
         let _ = writeln!(self.err, "{}", text.as_ref());
     }
 
-    /// Columns as wide as their longest cell.
+    /// Writes a table with columns as wide as their longest cell.
     pub(super) fn table(&mut self, head: &[&str], rows: &[Vec<String>]) -> Result<(), CliError> {
         let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&head).chain(rows).collect();
@@ -60,7 +60,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Labels with their values; what has no value is left out.
+    /// Writes labels with their values; empty values are left out.
     pub(super) fn fields(&mut self, fields: &[(&str, String)]) -> Result<(), CliError> {
         let fields: Vec<_> = fields.iter().filter(|(_, value)| !value.is_empty()).collect();
         let width = fields.iter().map(|(label, _)| label.len()).max().unwrap_or(0);
@@ -71,22 +71,22 @@ impl Output<'_> {
     }
 }
 
-/// Whether an output error only says that the reader has seen enough (`shoal job list | head`).
-pub(super) fn reader_left(error: &CliError) -> bool {
+/// Whether the error is a closed output pipe, as after `shoal job list | head`.
+pub(super) fn is_broken_pipe(error: &CliError) -> bool {
     matches!(error, CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// A text without control characters.
+/// Replaces control characters of a text.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|character| if unsafe_to_print(character) { '\u{fffd}' } else { character }).collect()
 }
 
-/// Control characters, and those that turn the direction of the text around.
+/// Control characters and characters that change the text direction.
 fn unsafe_to_print(character: char) -> bool {
     character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The value at a JSON Pointer as text for people: nothing for null and what is not there.
+/// The value at a JSON Pointer as text; empty for null and absent values.
 pub(super) fn text(value: &Value, pointer: &str) -> String {
     match value.pointer(pointer) {
         None | Some(Value::Null) => String::new(),
@@ -97,7 +97,7 @@ pub(super) fn text(value: &Value, pointer: &str) -> String {
     }
 }
 
-/// Texts joined, without the empty ones.
+/// Joins the texts that are not empty.
 pub(super) fn join(parts: &[String], between: &str) -> String {
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     parts.join(between)

@@ -1,4 +1,4 @@
-//! `shoal recipe`: recipes without a controller.
+//! `shoal recipe`: validation of recipes without a controller.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, plain};
 
-/// What to do with recipes.
+/// Commands for recipes.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Check a recipe as the controller would
+pub(super) enum RecipeCommand {
+    /// Validate a recipe by the rules of the controller; ends with 1 if it is invalid
     Validate {
         /// The recipe: a file, or - for standard input
         file: PathBuf,
@@ -22,8 +22,8 @@ pub(super) enum Command {
 }
 
 /// Runs a command.
-pub(super) fn run(command: Command, output: &mut Output<'_>) -> Result<(), CliError> {
-    let Command::Validate { file } = command;
+pub(super) fn run(command: RecipeCommand, output: &mut Output<'_>) -> Result<(), CliError> {
+    let RecipeCommand::Validate { file } = command;
     let bytes = input::read(&file, MAX_RECIPE_BYTES)?;
     let name = plain(&file.display().to_string());
     match RecipeSchemas::builtin().validate_bytes(&bytes) {

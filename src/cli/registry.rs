@@ -1,5 +1,5 @@
-//! `shoal registry`: work on the images of a data directory while no controller runs on it. `status`, `read-only` and, with
-//! `--online`, others ask the controller that does (`registry_online`).
+//! `shoal registry`: commands for the OS images of a data directory on which no controller runs. `status`, `read-only` and
+//! commands with `--online` are requests to a running controller (`registry_online`).
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -12,103 +12,103 @@ use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::output::{Output, plain};
-use super::registry_online::Ask;
-use controller::app::{Offline, StartError};
+use super::registry_online::RegistryRequest;
+use controller::app::{OfflineRegistry, StartError};
 use controller::config::Settings;
 use engine::model::error_chain;
 
-/// What to do with the images. `status` and `read-only` ask a running controller, and so does what has `--online`.
+/// Commands for OS images. `status`, `read-only` and `--online` use a running controller; all others need a stopped one.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum RegistryCommand {
     /// List repositories and tags
     Ls,
-    /// Remove what no tag, no job and no pin needs
+    /// Collect garbage: remove content that no tag, manifest or pin needs
     Gc {
-        /// Only say what would be removed
+        /// Only show what would be removed
         #[arg(long)]
         dry_run: bool,
-        /// How long what nobody refers to is kept, in seconds; by default REGISTRY_GC_GRACE_PERIOD
+        /// Seconds for which unreferenced content is kept [default: REGISTRY_GC_GRACE_PERIOD]
         #[arg(long, value_name = "SECONDS")]
         grace: Option<u32>,
-        /// Also images no tag leads to
+        /// Also remove untagged manifests
         #[arg(long)]
         untagged: bool,
-        /// Ask the running controller (--url, --token)
+        /// Request it from the running controller (--url, --token)
         #[arg(long)]
         online: bool,
     },
     /// Remove the tags that REGISTRY_RETENTION does not keep
     Retain {
-        /// Only say which would go
+        /// Only show which tags would be removed
         #[arg(long)]
         dry_run: bool,
-        /// Ask the running controller (--url, --token)
+        /// Request it from the running controller (--url, --token)
         #[arg(long)]
         online: bool,
     },
-    /// Hash everything once more, and put aside what has rotted
+    /// Hash all content again and quarantine corrupted content; ends with 1 if there is any
     Scrub {
-        /// MiB a second that are read at most
+        /// The maximum read rate in MiB per second
         #[arg(long, value_name = "N", default_value_t = 256)]
         rate: u64,
-        /// Ask the running controller (--url, --token), which reads at REGISTRY_SCRUB_RATE; `status` tells the end
+        /// Request it from the running controller, which reads at REGISTRY_SCRUB_RATE; `status` shows the result
         #[arg(long)]
         online: bool,
     },
-    /// Show how the registry of a running controller stands
+    /// Show the status of the registry of a running controller
     Status,
-    /// Let a running controller refuse pushes and deletes, or take them again
+    /// Make the registry of a running controller read-only (pushes and deletes are refused), or end that
     ReadOnly {
-        /// Which of the two
+        /// `on` refuses pushes and deletes, also after a restart; `off` accepts them again
         #[arg(value_parser = clap::builder::PossibleValuesParser::new(["on", "off"]))]
         state: String,
-        /// Why, for clients that are refused
+        /// The reason, sent to refused clients
         #[arg(long, required_if_eq("state", "on"))]
         reason: Option<String>,
     },
-    /// List what is kept for somebody
+    /// List pins: manifests that are kept for a job or another owner
     Pins,
-    /// Make all that is derived anew from what is on disk
+    /// Rebuild the indexes and image layouts from the content on disk
     Rebuild,
-    /// Write a repository as an OCI image layout in a tar: the same content gives the same bytes
+    /// Write a repository as a tar of an OCI image layout; equal content gives equal bytes
     Export {
         /// The repository
         repository: String,
-        /// The file
+        /// The new file; an existing one is not overwritten
         #[arg(long, short, value_name = "FILE")]
         output: PathBuf,
         /// Only these tags; may be given more than once
         #[arg(long = "tag", value_name = "TAG")]
         tags: Vec<String>,
     },
-    /// Take over images: an OCI image layout (directory or tar), what `docker save` wrote, or a docker-registry's directory
+    /// Import images from an OCI image layout (directory or tar), a `docker save` archive, or the directory of a docker-registry
     Import {
-        /// Where they are
+        /// The directory or archive
         source: PathBuf,
-        /// The repository they come into; not for a docker-registry's directory, which has its own names
+        /// The target repository; not for the directory of a docker-registry, which names its repositories
         #[arg(long, value_name = "NAME")]
         repository: Option<String>,
     },
 }
 
-impl Command {
-    /// What is to be asked of a running controller; nothing when the work is to be done here.
-    pub(super) fn online(&self) -> Option<Ask> {
+impl RegistryCommand {
+    /// The request to a running controller; `None` for a command that works on the data directory.
+    pub(super) fn online(&self) -> Option<RegistryRequest> {
         match self {
-            Self::Status => Some(Ask::Status),
+            Self::Status => Some(RegistryRequest::Status),
             Self::ReadOnly { state, reason } => {
-                Some(Ask::ReadOnly((state == "on").then(|| reason.clone().unwrap_or_default())))
+                Some(RegistryRequest::ReadOnly((state == "on").then(|| reason.clone().unwrap_or_default())))
             }
             Self::Gc { dry_run, grace, untagged, online: true } => {
-                Some(Ask::Gc { dry_run: *dry_run, grace: *grace, untagged: *untagged })
+                Some(RegistryRequest::Gc { dry_run: *dry_run, grace: *grace, untagged: *untagged })
             }
-            Self::Retain { dry_run, online: true } => Some(Ask::Retain { dry_run: *dry_run }),
-            Self::Scrub { online: true, .. } => Some(Ask::Scrub),
+            Self::Retain { dry_run, online: true } => Some(RegistryRequest::Retain { dry_run: *dry_run }),
+            Self::Scrub { online: true, .. } => Some(RegistryRequest::Scrub),
             _ => None,
         }
     }
 
-    /// How the same is asked of a running controller, when it can be.
+    /// The command line for the same operation through a running controller, if there is one.
     fn online_form(&self) -> Option<&'static str> {
         match self {
             Self::Gc { .. } => Some("shoal registry gc --online"),
@@ -121,22 +121,22 @@ impl Command {
 
 /// Runs a command.
 pub(super) async fn run(
-    command: Command,
+    command: RegistryCommand,
     settings: Settings,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
-    let offline = Offline::open(&settings).await.map_err(|error| {
-        let said = plain(&error_chain(&error).to_string());
+    let opened = OfflineRegistry::open(&settings).await.map_err(|error| {
+        let message = plain(&error_chain(&error).to_string());
         match (error, command.online_form()) {
             (StartError::InUse { .. }, Some(form)) => {
-                CliError::failed(format!("{said}; a running controller is asked with `{form}`"))
+                CliError::failed(format!("{message}; or use the running controller: `{form}`"))
             }
-            _ => CliError::failed(said),
+            _ => CliError::failed(message),
         }
     })?;
-    let registry = &offline.registry;
-    let outcome = carry_out(command, registry, &settings, output).await;
-    // Whatever the command did, tools that read the layouts from the disk see it.
+    let registry = &opened.registry;
+    let outcome = run_offline(command, registry, &settings, output).await;
+    // Also after a failed command, so that the layouts on disk match the content.
     let flushed = registry.flush_layouts().await.map_err(|error| failed(&error));
     outcome.and(flushed)
 }
@@ -152,33 +152,33 @@ where
     text.parse().map_err(|why| CliError::Usage(format!("{what} {text:?}: {why}")))
 }
 
-async fn carry_out(
-    command: Command,
+async fn run_offline(
+    command: RegistryCommand,
     registry: &Registry,
     settings: &Settings,
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     match command {
-        Command::Ls => list(registry, output).await,
-        // Asked of a controller before anything is opened here.
-        Command::Status | Command::ReadOnly { .. } => Ok(()),
-        Command::Retain { dry_run, online: _ } => retain(registry, settings, dry_run, output).await,
-        Command::Gc { dry_run, grace, untagged, online: _ } => {
+        RegistryCommand::Ls => list(registry, output).await,
+        // Handled by `registry_online`.
+        RegistryCommand::Status | RegistryCommand::ReadOnly { .. } => Ok(()),
+        RegistryCommand::Retain { dry_run, online: _ } => retain(registry, settings, dry_run, output).await,
+        RegistryCommand::Gc { dry_run, grace, untagged, online: _ } => {
             let configured = settings.registry_gc_grace_period;
             let grace = grace.map_or(configured, |seconds| Duration::from_secs(seconds.into()));
             let untagged = untagged || settings.registry_gc_untagged;
             let options = GcOptions { grace, untagged, dry_run, now: SystemTime::now() };
             let report = registry.collect(options).await.map_err(|error| failed(&error))?;
-            let damaged: Vec<String> = report.damaged.iter().map(ToString::to_string).collect();
+            let corrupted: Vec<String> = report.corrupted.iter().map(ToString::to_string).collect();
             if output.json {
                 return output.document(&json!({
                     "dry_run": dry_run, "manifests": report.manifests, "layers": report.layers,
-                    "blobs": report.blobs, "bytes": report.bytes, "damaged": damaged,
+                    "blobs": report.blobs, "bytes": report.bytes, "corrupted": corrupted,
                 }));
             }
-            for name in damaged {
+            for name in corrupted {
                 output.note(format!(
-                    "{name}: a manifest is damaged, so nothing of it was removed; push it again"
+                    "{name}: a manifest is corrupted, so nothing of this repository was removed; push its image again"
                 ));
             }
             let verb = if dry_run { "would remove" } else { "removed" };
@@ -187,26 +187,26 @@ async fn carry_out(
                 report.manifests, report.layers, report.blobs, report.bytes
             ))
         }
-        Command::Scrub { rate, online: _ } => {
+        RegistryCommand::Scrub { rate, online: _ } => {
             let rate = NonZeroU64::new(rate.saturating_mul(1 << 20)).unwrap_or(NonZeroU64::MIN);
             let scrubbed = registry.scrub(rate).await.map_err(|error| failed(&error))?;
-            let damaged: Vec<String> = scrubbed.damaged.iter().map(ToString::to_string).collect();
+            let corrupted: Vec<String> = scrubbed.corrupted.iter().map(ToString::to_string).collect();
             if output.json {
                 output.document(
-                    &json!({ "blobs": scrubbed.blobs, "bytes": scrubbed.bytes, "damaged": damaged }),
+                    &json!({ "blobs": scrubbed.blobs, "bytes": scrubbed.bytes, "corrupted": corrupted }),
                 )?;
             } else {
-                output.line(format!("{} blobs of {} bytes verified", scrubbed.blobs, scrubbed.bytes))?;
-                damaged
+                output.line(format!("{} blobs verified, {} bytes", scrubbed.blobs, scrubbed.bytes))?;
+                corrupted
                     .iter()
-                    .for_each(|digest| output.note(format!("{digest} has rotted and was put aside")));
+                    .for_each(|digest| output.note(format!("{digest} is corrupted and was quarantined")));
             }
-            if damaged.is_empty() {
+            if corrupted.is_empty() {
                 return Ok(());
             }
-            Err(CliError::failed("content has rotted on the disk: push the images it belongs to again"))
+            Err(CliError::failed("corrupted content was quarantined: push the images that contain it again"))
         }
-        Command::Pins => {
+        RegistryCommand::Pins => {
             let pins = registry.pins();
             let row = |pin: &registry::Pin| {
                 [pin.repository.to_string(), pin.digest.to_string(), pin.owner.to_string()]
@@ -223,24 +223,24 @@ async fn carry_out(
             }
             let rows: Vec<Vec<String>> =
                 pins.iter().map(|pin| row(pin).map(|text| plain(&text)).to_vec()).collect();
-            output.table(&["REPOSITORY", "DIGEST", "KEPT FOR"], &rows)
+            output.table(&["REPOSITORY", "DIGEST", "OWNER"], &rows)
         }
-        Command::Rebuild => {
+        RegistryCommand::Rebuild => {
             let rebuilt = registry.rebuild().await.map_err(|error| failed(&error))?;
             if output.json {
                 return output.document(&json!({
-                    "repositories": rebuilt.repositories, "manifests": rebuilt.manifests, "damaged": rebuilt.damaged,
+                    "repositories": rebuilt.repositories, "manifests": rebuilt.manifests, "corrupted": rebuilt.corrupted,
                 }));
             }
             output.line(format!(
-                "{} repositories with {} manifests made anew, {} manifests damaged",
-                rebuilt.repositories, rebuilt.manifests, rebuilt.damaged
+                "{} repositories with {} manifests rebuilt, {} manifests corrupted",
+                rebuilt.repositories, rebuilt.manifests, rebuilt.corrupted
             ))
         }
-        Command::Export { repository, output: path, tags } => {
+        RegistryCommand::Export { repository, output: path, tags } => {
             export(registry, &repository, path, &tags, output).await
         }
-        Command::Import { source, repository } => {
+        RegistryCommand::Import { source, repository } => {
             import(registry, &source, repository.as_deref(), output).await
         }
     }
@@ -253,7 +253,7 @@ async fn retain(
     output: &mut Output<'_>,
 ) -> Result<(), CliError> {
     if settings.registry_retention.is_empty() {
-        return Err(CliError::Usage("no rule says which tags go: set REGISTRY_RETENTION".to_owned()));
+        return Err(CliError::Usage("there are no retention rules: set REGISTRY_RETENTION".to_owned()));
     }
     let rules = settings.registry_retention.clone();
     let expired = registry.retain(rules, SystemTime::now(), dry_run).await.map_err(|error| failed(&error))?;
@@ -299,7 +299,7 @@ async fn export(
     let file = match registry.export(&repository, only, file).await {
         Ok(file) => file,
         Err(error) => {
-            // Half an archive is worse than none.
+            // An incomplete archive is removed.
             let _left = std::fs::remove_file(&path);
             return Err(failed(&error));
         }

@@ -1,4 +1,4 @@
-//! `shoal registry` as a client of a running controller: how its registry stands, and what it is asked to do.
+//! `shoal registry` as a client of a running controller.
 
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -7,39 +7,43 @@ use super::client::Client;
 use super::error::CliError;
 use super::output::{Output, join, plain, text};
 
-/// What is asked.
+/// A request to the registry of a running controller.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// How it stands.
+pub(super) enum RegistryRequest {
+    /// Show the status.
     Status,
-    /// To refuse pushes and deletes, with a reason, or to take them again.
+    /// With a reason, refuse pushes and deletes; with `None`, accept them again.
     ReadOnly(Option<String>),
-    /// To collect garbage.
+    /// Collect garbage.
     Gc {
-        /// Only to say what would go.
+        /// Only report what would be removed.
         dry_run: bool,
-        /// How long what nobody refers to is kept, in seconds; as configured when unset.
+        /// The grace period in seconds; `None` uses the setting.
         grace: Option<u32>,
-        /// Also images no tag leads to.
+        /// Also remove untagged manifests.
         untagged: bool,
     },
-    /// To remove tags by the rules.
+    /// Remove tags by the retention rules.
     Retain {
-        /// Only to say which would go.
+        /// Only report which tags would be removed.
         dry_run: bool,
     },
-    /// To verify everything.
+    /// Start a scrub.
     Scrub,
 }
 
-/// Asks the controller.
-pub(super) async fn run(ask: Ask, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-    match ask {
-        Ask::Status => {
+/// Sends a request and shows its result.
+pub(super) async fn run(
+    request: RegistryRequest,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
+    match request {
+        RegistryRequest::Status => {
             let status = client.get(&["registry"], &[]).await?.body;
             show(&status, output)
         }
-        Ask::ReadOnly(reason) => {
+        RegistryRequest::ReadOnly(reason) => {
             let path = ["registry", "read-only"];
             let status = match reason {
                 Some(reason) => {
@@ -51,20 +55,21 @@ pub(super) async fn run(ask: Ask, client: &Client, output: &mut Output<'_>) -> R
                 return output.document(&status);
             }
             match &status["read_only"] {
-                Value::Null => output.line("the registry takes pushes and deletes"),
+                Value::Null => output.line("the registry accepts pushes and deletes"),
                 _ => output.line(format!("the registry is read-only: {}", text(&status, "/read_only"))),
             }
         }
-        Ask::Gc { dry_run, grace, untagged } => {
+        RegistryRequest::Gc { dry_run, grace, untagged } => {
             let mut query = vec![("dry_run", dry_run.to_string())];
             query.extend(grace.map(|seconds| ("grace", seconds.to_string())));
             query.extend(untagged.then(|| ("untagged", "true".to_owned())));
-            let report = client.ask(&["registry", "gc"], &query).await?.body;
+            let report = client.post_empty(&["registry", "gc"], &query).await?.body;
             if output.json {
                 return output.document(&report);
             }
-            if goes_on(&report) {
-                return output.line("garbage is being collected; `shoal registry status` tells the end");
+            if is_running(&report) {
+                return output
+                    .line("garbage collection is running; `shoal registry status` shows its result");
             }
             let verb = if dry_run { "would remove" } else { "removed" };
             output.line(format!(
@@ -75,33 +80,33 @@ pub(super) async fn run(ask: Ask, client: &Client, output: &mut Output<'_>) -> R
                 text(&report, "/bytes"),
             ))
         }
-        Ask::Retain { dry_run } => {
+        RegistryRequest::Retain { dry_run } => {
             let query = [("dry_run", dry_run.to_string())];
-            let report = client.ask(&["registry", "retention"], &query).await?.body;
+            let report = client.post_empty(&["registry", "retention"], &query).await?.body;
             if output.json {
                 return output.document(&report);
             }
-            if goes_on(&report) {
-                return output.line("tags are being removed; `shoal registry status` tells the end");
+            if is_running(&report) {
+                return output.line("retention is running; `shoal registry status` shows its result");
             }
             let tags = report["tags"].as_array().map(Vec::as_slice).unwrap_or_default();
             output.note(format!("{} {} tags", if dry_run { "would remove" } else { "removed" }, tags.len()));
             tags.iter().filter_map(Value::as_str).try_for_each(|tag| output.line(plain(tag)))
         }
-        Ask::Scrub => {
-            let answer = client.ask(&["registry", "scrub"], &[]).await?.body;
+        RegistryRequest::Scrub => {
+            let response = client.post_empty(&["registry", "scrub"], &[]).await?.body;
             if output.json {
-                return output.document(&answer);
+                return output.document(&response);
             }
-            output.line(match answer["began"].as_bool() {
-                Some(true) => "everything is being verified; `shoal registry status` tells the end",
-                _ => "everything is being verified already; `shoal registry status` tells the end",
+            output.line(match response["started"].as_bool() {
+                Some(true) => "a scrub was started; `shoal registry status` shows its result",
+                _ => "a scrub is already running; `shoal registry status` shows its result",
             })
         }
     }
 }
 
-fn goes_on(report: &Value) -> bool {
+fn is_running(report: &Value) -> bool {
     report["running"].as_bool() == Some(true)
 }
 
@@ -111,23 +116,23 @@ fn show(status: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     }
     let part = |pointer: &str| text(status, pointer);
     let running = |pointer: &str| match status.pointer(pointer).and_then(Value::as_bool) {
-        Some(true) => "at work now".to_owned(),
+        Some(true) => "running now".to_owned(),
         _ => String::new(),
     };
     let list = |pointer: &str| status.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
     output.fields(&[
         ("read-only", part("/read_only")),
-        ("room for pushes", part("/accepts_pushes")),
+        ("accepts pushes", part("/accepts_pushes")),
         ("free bytes", part("/free_bytes")),
         ("repositories", part("/repositories")),
         ("pins", part("/pins")),
-        ("last collected", join(&[part("/gc/last/at"), running("/gc/running")], ", ")),
-        ("it removed bytes", part("/gc/last/bytes")),
+        ("last collection", join(&[part("/gc/last/at"), running("/gc/running")], ", ")),
+        ("removed bytes", part("/gc/last/bytes")),
         ("last retention", join(&[part("/retention/last/at"), running("/retention/running")], ", ")),
-        ("last verified", join(&[part("/scrub/last_verified"), running("/scrub/running")], ", ")),
+        ("last scrub", join(&[part("/scrub/last_verified"), running("/scrub/running")], ", ")),
     ])?;
     for digest in list("/scrub/quarantined").iter().filter_map(Value::as_str) {
-        output.note(format!("{} has rotted and was put aside: push its image again", plain(digest)));
+        output.note(format!("{} is corrupted and was quarantined: push its image again", plain(digest)));
     }
     let row = |quota: &Value| {
         ["/repositories", "/limit_bytes", "/used_bytes", "/reserved_bytes"]
@@ -138,5 +143,5 @@ fn show(status: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     if rows.is_empty() {
         return Ok(());
     }
-    output.table(&["QUOTA OF", "LIMIT", "USED", "BEING PUSHED"], &rows)
+    output.table(&["QUOTA OF", "LIMIT", "USED", "IN PROGRESS"], &rows)
 }

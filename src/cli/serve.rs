@@ -1,4 +1,4 @@
-//! `shoal serve`: the controller, until it is told to stop.
+//! `shoal serve`: runs the controller until SIGTERM or SIGINT.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use controller::telemetry;
 use engine::model::{SteadyClock, SystemClock, error_chain};
 use secrecy::ExposeSecret;
 
-/// Runs the controller.
+/// Runs the controller and returns its exit code.
 pub(super) async fn run(settings: Settings) -> ExitCode {
     let mut err = std::io::stderr();
     if let Err(error) = telemetry::init(&settings.log_level, settings.log_format) {
@@ -30,7 +30,7 @@ pub(super) async fn run(settings: Settings) -> ExitCode {
     tracing::info!(api = %running.api, media = %running.media, data = %data.display(), "controller started");
     if let Some(token) = &running.first_token {
         let mut out = std::io::stdout();
-        // The only time this token is seen: the database holds its hash.
+        // The token is shown only once: the database stores its hash.
         let shown = writeln!(
             out,
             "admin token, shown only now: {}\nuse it with:  export SHOAL_URL=http://{} SHOAL_TOKEN=<token>",
@@ -40,8 +40,8 @@ pub(super) async fn run(settings: Settings) -> ExitCode {
         if let Err(error) = shown.and_then(|()| out.flush()) {
             let _closed = writeln!(
                 err,
-                "error: the admin token could not be shown ({error}): set BASIC_USER and BASIC_PASS_HASH, or begin with an \
-                 empty data directory"
+                "error: the admin token could not be shown ({error}): set BASIC_USER and BASIC_PASS_HASH, or start with \
+                 an empty data directory"
             );
         }
     }
@@ -52,7 +52,7 @@ pub(super) async fn run(settings: Settings) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// An address a client on this machine can use.
+/// The listening address as a client on this host can use it: loopback instead of a wildcard address.
 pub(super) fn reachable(listening: SocketAddr) -> SocketAddr {
     match listening.ip() {
         ip if !ip.is_unspecified() => listening,

@@ -1,4 +1,4 @@
-//! `shoal server`: the map from serial numbers to BMCs.
+//! `shoal server`: registered servers with the address and credentials of their BMCs.
 
 use std::path::PathBuf;
 
@@ -13,154 +13,158 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, join, text};
 
-/// The variable with the password of a new server's BMC.
+/// The environment variable with the BMC password.
 const PASSWORD_VARIABLE: &str = "SHOAL_BMC_PASSWORD";
 const TLS_MODES: [&str; 3] = ["verify", "pinned", "insecure"];
 
-/// What to do with servers.
+/// Commands for servers.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ServerCommand {
     /// Register a server
-    Add(Add),
+    Add(AddServer),
     /// List the servers
     List {
-        /// How many at most
+        /// The maximum of listed servers
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = super::job::rows)]
         limit: usize,
     },
-    /// Show a server
+    /// Show a server, without its password
     Show {
-        /// Its serial number
+        /// The serial number of the server
         serial: String,
     },
-    /// Change a server; what is not named stays
-    Update(Update),
-    /// Keep jobs from beginning on a server, or let them begin again
+    /// Change a server; values without an argument are unchanged
+    Update(UpdateServer),
+    /// Start or end maintenance of a server; during maintenance no job starts on it
     #[command(subcommand)]
-    Maintenance(Maintenance),
-    /// Forget a server
+    Maintenance(MaintenanceCommand),
+    /// Delete a server; refused while the database has jobs of it
     Remove {
-        /// Its serial number
+        /// The serial number of the server
         serial: String,
     },
 }
 
-/// The maintenance of a server. A job that has begun on it goes on to its end.
+/// Commands for maintenance of a server. A running job continues to its end.
 #[derive(Debug, Subcommand)]
-pub(super) enum Maintenance {
-    /// Keep jobs from beginning on it
+pub(super) enum MaintenanceCommand {
+    /// Start maintenance: no job starts on the server; a running job continues
     Begin {
-        /// Its serial number
+        /// The serial number of the server
         serial: String,
-        /// Why, for those who wait
+        /// The reason, shown with waiting jobs
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Let jobs begin on it again
+    /// End maintenance: queued jobs of the server start
     End {
-        /// Its serial number
+        /// The serial number of the server
         serial: String,
     },
 }
 
-/// A new server.
+/// Arguments of `shoal server add`.
 #[derive(Args, Debug)]
-pub(super) struct Add {
-    /// Its serial number, as its BMC shows it
+pub(super) struct AddServer {
+    /// The serial number of the server, as its BMC shows it
     serial: String,
-    /// Its BMC: HOST, HOST:PORT or a URL; https unless said
+    /// The address of the BMC: HOST, HOST:PORT or a URL; https by default
     #[arg(long, value_name = "ADDRESS")]
     bmc_address: String,
-    /// The BMC's user
+    /// The user of the BMC
     #[arg(long, value_name = "NAME")]
     bmc_user: String,
     #[command(flatten)]
-    password: Password,
+    password: PasswordArgs,
     #[command(flatten)]
-    traits: ServerArgs,
-    /// Drive the BMC even if it shows no serial number at all
+    args: ServerArgs,
+    /// Also run jobs if the BMC shows no serial number; then the machine behind the address is not verified
     #[arg(long)]
     allow_unverified_serial: bool,
 }
 
-/// Where a BMC's password is read. Never an argument: those are visible to everybody on this machine.
+/// The source of a BMC password. Never an argument, because other users of the host can read arguments.
 #[derive(Args, Debug)]
-pub(super) struct Password {
-    /// A file with the BMC's password [for a new server also: variable SHOAL_BMC_PASSWORD]
+pub(super) struct PasswordArgs {
+    /// A file with the password of the BMC [`add` also reads the variable SHOAL_BMC_PASSWORD]
     #[arg(long, value_name = "FILE", conflicts_with = "bmc_password_stdin")]
     bmc_password_file: Option<PathBuf>,
-    /// Read the BMC's password from standard input
+    /// Read the password of the BMC from standard input
     #[arg(long)]
     bmc_password_stdin: bool,
 }
 
-/// What else is known of a server.
+/// Optional values of a server.
 #[derive(Args, Debug)]
 struct ServerArgs {
-    /// Its vendor
+    /// The vendor of the server
     #[arg(long, value_name = "NAME")]
     vendor: Option<String>,
-    /// The profile its BMC is spoken to by, if not the one it is taken for
+    /// The BMC profile [default: the profile that the BMC's identity selects]
     #[arg(long, value_name = "NAME")]
     bmc_profile: Option<String>,
-    /// A flag of the profile to set, as JSON or as a word (`vm_path=system`); may be given more than once
+    /// Set a flag of the BMC profile, as JSON or as a word (`vm_path=system`); may be given more than once
     #[arg(long = "quirk", value_name = "FLAG=VALUE", value_parser = quirk)]
     quirks: Vec<(String, Value)>,
     /// A label; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// How far the BMC's certificate is trusted; pinned when there is a fingerprint
+    /// How the BMC's certificate is checked; pinned if --tls-fingerprint is given
     #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(TLS_MODES))]
     tls: Option<String>,
     /// SHA-256 of the BMC's certificate in hex
     #[arg(long, value_name = "HEX")]
     tls_fingerprint: Option<String>,
-    /// Where this BMC fetches media, if not where the others do
+    /// The base URL from which this BMC reads media [default: MEDIA_BASE_URL of the controller]
     #[arg(long, value_name = "URL")]
     media_base_url: Option<String>,
 }
 
-/// Changes of a server.
+/// Arguments of `shoal server update`.
 #[derive(Args, Debug)]
-pub(super) struct Update {
-    /// Its serial number
+pub(super) struct UpdateServer {
+    /// The serial number of the server
     serial: String,
-    /// Its BMC: HOST, HOST:PORT or a URL
+    /// The address of the BMC: HOST, HOST:PORT or a URL
     #[arg(long, value_name = "ADDRESS")]
     bmc_address: Option<String>,
-    /// The BMC's user
+    /// The user of the BMC
     #[arg(long, value_name = "NAME")]
     bmc_user: Option<String>,
     #[command(flatten)]
-    password: Password,
+    password: PasswordArgs,
     #[command(flatten)]
-    traits: ServerArgs,
+    args: ServerArgs,
     /// Remove a label; may be given more than once
     #[arg(long = "remove-label", value_name = "KEY")]
     removed_labels: Vec<String>,
-    /// Drive the BMC even if it shows no serial number at all
+    /// Also run jobs if the BMC shows no serial number; then the machine behind the address is not verified
     #[arg(long, value_name = "true|false")]
     allow_unverified_serial: Option<bool>,
-    /// Clear a value; may be given more than once
+    /// Remove a value; may be given more than once
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["vendor", "bmc-profile", "quirks", "tls-fingerprint", "media-base-url"]))]
     clear: Vec<String>,
-    /// Change it only if it is still at this revision
+    /// Change the server only if it has this revision; otherwise end with 4
     #[arg(long, value_name = "N")]
     if_revision: Option<u64>,
 }
 
 /// Runs a command.
-pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) async fn run(
+    command: ServerCommand,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     match command {
-        Command::Add(add) => add.run(client, output).await,
-        Command::List { limit } => list(limit, client, output).await,
-        Command::Show { serial } => {
+        ServerCommand::Add(add) => add.run(client, output).await,
+        ServerCommand::List { limit } => list(limit, client, output).await,
+        ServerCommand::Show { serial } => {
             let server = client.get(&["servers", &serial], &[]).await?.body;
             show(&server, output)
         }
-        Command::Update(update) => update.run(client, output).await,
-        Command::Maintenance(maintenance) => maintenance.run(client, output).await,
-        Command::Remove { serial } => {
+        ServerCommand::Update(update) => update.run(client, output).await,
+        ServerCommand::Maintenance(maintenance) => maintenance.run(client, output).await,
+        ServerCommand::Remove { serial } => {
             client.delete(&["servers", &serial], HeaderMap::new()).await?;
             output.note(format!("server {serial} removed"));
             Ok(())
@@ -168,25 +172,25 @@ pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'
     }
 }
 
-impl Maintenance {
+impl MaintenanceCommand {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let (serial, server, now) = match self {
             Self::Begin { serial, reason } => {
                 let body = reason.map_or_else(|| json!({}), |reason| json!({ "reason": reason }));
                 let path = ["servers", &*serial, "maintenance"];
-                let answer = client.post(&path, &body, HeaderMap::new()).await?;
-                (serial, answer.body, "is in maintenance; no job begins on it")
+                let response = client.post(&path, &body, HeaderMap::new()).await?;
+                (serial, response.body, "is in maintenance; no job starts on it")
             }
             Self::End { serial } => {
-                let answer = client.delete(&["servers", &serial, "maintenance"], HeaderMap::new()).await?;
-                (serial, answer.body, "is out of maintenance; jobs begin on it")
+                let response = client.delete(&["servers", &serial, "maintenance"], HeaderMap::new()).await?;
+                (serial, response.body, "is no longer in maintenance; jobs start on it")
             }
         };
         if output.json { output.document(&server) } else { output.line(format!("server {serial} {now}")) }
     }
 }
 
-impl Add {
+impl AddServer {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let password = match self.password.read()? {
             Some(password) => password,
@@ -200,17 +204,18 @@ impl Add {
         if self.allow_unverified_serial {
             body.insert("allow_unverified_serial".to_owned(), json!(true));
         }
-        self.traits.put_into(&mut body);
-        let answer = client.post(&["servers"], &body, HeaderMap::new()).await?;
+        self.args.put_into(&mut body);
+        let response = client.post(&["servers"], &body, HeaderMap::new()).await?;
         if output.json {
-            return output.document(&answer.body);
+            return output.document(&response.body);
         }
-        let verb = if answer.status == 201 { "registered" } else { "was registered like this before" };
-        output.line(format!("server {} {verb}", text(&answer.body, "/serial")))
+        let verb =
+            if response.status == 201 { "registered" } else { "is already registered with these values" };
+        output.line(format!("server {} {verb}", text(&response.body, "/serial")))
     }
 }
 
-impl Update {
+impl UpdateServer {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let headers = match self.if_revision {
             Some(revision) => header("if-match", &format!("\"{revision}\""))?,
@@ -233,7 +238,7 @@ impl Update {
         ))
     }
 
-    /// The changes as a merge patch (RFC 7396): null removes.
+    /// The changes as a merge patch (RFC 7396), where null removes a value.
     fn patch(&self) -> Result<Map<String, Value>, CliError> {
         let mut body = Map::new();
         let texts = [("bmc_address", &self.bmc_address), ("bmc_username", &self.bmc_user)];
@@ -246,7 +251,7 @@ impl Update {
         if let Some(allow) = self.allow_unverified_serial {
             body.insert("allow_unverified_serial".to_owned(), json!(allow));
         }
-        self.traits.put_into(&mut body);
+        self.args.put_into(&mut body);
         if !self.removed_labels.is_empty() {
             let labels = body.entry("labels").or_insert_with(|| json!({}));
             for key in &self.removed_labels {
@@ -258,7 +263,7 @@ impl Update {
     }
 }
 
-impl Password {
+impl PasswordArgs {
     pub(super) fn read(&self) -> Result<Option<SecretString>, CliError> {
         match &self.bmc_password_file {
             Some(path) => input::password_file(path).map(Some),
@@ -296,7 +301,7 @@ pub(super) fn password_from_variable() -> Result<SecretString, CliError> {
     match std::env::var(PASSWORD_VARIABLE) {
         Ok(password) if !password.is_empty() => Ok(SecretString::from(password)),
         _ => Err(CliError::Usage(format!(
-            "the BMC's password is missing; give --bmc-password-file, --bmc-password-stdin or {PASSWORD_VARIABLE}"
+            "the password of the BMC is missing; give --bmc-password-file, --bmc-password-stdin or {PASSWORD_VARIABLE}"
         ))),
     }
 }
@@ -308,7 +313,7 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A flag and its value: JSON where it is, else a word.
+/// Parses a flag and its value: JSON, or else a word.
 fn quirk(text: &str) -> Result<(String, Value), String> {
     let (flag, value) =
         text.split_once('=').filter(|(flag, _)| !flag.is_empty()).ok_or("give FLAG=VALUE".to_owned())?;
@@ -335,7 +340,7 @@ async fn list(limit: usize, client: &Client, output: &mut Output<'_>) -> Result<
         .collect();
     output.table(&["SERIAL", "BMC", "VENDOR", "TLS", "LAST SEEN", "LABELS"], &rows)?;
     if !servers["next"].is_null() {
-        output.note("there are more; give a larger --limit");
+        output.note("there are more servers; give a larger --limit");
     }
     Ok(())
 }
@@ -363,7 +368,7 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("last seen", text(server, "/last_seen")),
         ("observed", text(server, "/observed")),
         ("learned", text(server, "/learned")),
-        ("left to clean up", text(server, "/debt")),
+        ("pending cleanup", text(server, "/pending_cleanup")),
         (
             "maintenance",
             join(
@@ -378,7 +383,7 @@ fn show(server: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     ])
 }
 
-/// Labels as they are given: `KEY=VALUE`.
+/// Labels as `KEY=VALUE`.
 fn labels(server: &Value) -> String {
     let labels = server["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> = labels

@@ -1,4 +1,4 @@
-//! The settings as flags, made from their table.
+//! The settings as command line flags, generated from their table.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::sync::LazyLock;
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
-use controller::config::{DEFINITIONS, Definition, Kind, Settings, Sources};
+use controller::config::{DEFINITIONS, Definition, SettingKind, Settings, Sources};
 
 use super::error::CliError;
 
 /// The id of `--config` among the arguments.
 const CONFIG: &str = "config-file";
 
-/// Each setting with its flag and the help of its flag, which clap wants to live forever.
+/// Every setting with its flag and help. Static, because clap needs texts with static lifetime.
 static FLAGS: LazyLock<Vec<(&'static Definition, String, String)>> = LazyLock::new(|| {
     DEFINITIONS
         .iter()
@@ -23,7 +23,7 @@ static FLAGS: LazyLock<Vec<(&'static Definition, String, String)>> = LazyLock::n
         .collect()
 });
 
-/// What the arguments say about the settings.
+/// The settings given as flags, and the settings file.
 #[derive(Clone, Default)]
 pub(super) struct SettingsArgs {
     config: Option<PathBuf>,
@@ -31,7 +31,7 @@ pub(super) struct SettingsArgs {
 }
 
 impl SettingsArgs {
-    /// Joins the flags with the environment and the file, and looks at what the settings refer to.
+    /// Merges flags, environment and file, and checks the files and secrets that settings name.
     pub(super) fn load(self) -> Result<Settings, CliError> {
         let environment = |name: &str| -> Option<OsString> { std::env::var_os(name) };
         let settings =
@@ -90,17 +90,17 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
     };
     match row.kind {
         // `--metrics-anonymous` alone means true.
-        Kind::Switch => argument.num_args(0..=1).default_missing_value("true").value_name("true|false"),
-        Kind::Choice(words) => argument.value_parser(clap::builder::PossibleValuesParser::new(words)),
-        Kind::Path => argument.value_name("PATH"),
-        Kind::Address => argument.value_name("ADDRESS"),
-        Kind::Duration { .. } => argument.value_name("DURATION"),
-        Kind::Size { .. } | Kind::Reserve => argument.value_name("SIZE"),
-        Kind::Count { .. } => argument.value_name("N"),
-        Kind::BaseUrl | Kind::ImageUrl => argument.value_name("URL"),
-        Kind::Secret => argument.value_name("env:NAME|file:PATH"),
-        Kind::Entries(_) => argument.value_name("ENTRY,..."),
-        Kind::StepTimes => argument.value_name("STEP=DURATION,…"),
-        Kind::UserName | Kind::PasswordHash | Kind::LogFilter => argument.value_name("TEXT"),
+        SettingKind::Switch => argument.num_args(0..=1).default_missing_value("true").value_name("true|false"),
+        SettingKind::Choice(words) => argument.value_parser(clap::builder::PossibleValuesParser::new(words)),
+        SettingKind::Path => argument.value_name("PATH"),
+        SettingKind::Address => argument.value_name("ADDRESS"),
+        SettingKind::Duration { .. } => argument.value_name("DURATION"),
+        SettingKind::Size { .. } | SettingKind::Reserve => argument.value_name("SIZE"),
+        SettingKind::Count { .. } => argument.value_name("N"),
+        SettingKind::BaseUrl | SettingKind::ImageUrl => argument.value_name("URL"),
+        SettingKind::Secret => argument.value_name("env:NAME|file:PATH"),
+        SettingKind::Entries(_) => argument.value_name("ENTRY,..."),
+        SettingKind::StepTimes => argument.value_name("STEP=DURATION,…"),
+        SettingKind::UserName | SettingKind::PasswordHash | SettingKind::LogFilter => argument.value_name("TEXT"),
     }
 }

@@ -1,4 +1,4 @@
-//! Events as a person reads them, top to bottom.
+//! Events as lines of text, in the order of the log.
 //!
 //! ```text
 //! 07:49:08.123    redfish.mount     inserted the boot medium
@@ -15,7 +15,7 @@ const STEP_WIDTH: usize = 18;
 /// One event as one line.
 pub(super) fn line(event: &Value) -> String {
     let time = text(event, "/time");
-    // RFC 3339 in UTC: the day is not interesting while watching.
+    // RFC 3339 in UTC, without the date.
     let clock = time.get(11..23).unwrap_or(&time);
     let mark = match event["level"].as_str() {
         Some("error") => "x",

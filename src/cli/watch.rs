@@ -1,13 +1,13 @@
-//! Following a job: its events as they happen, until it is complete.
+//! Follows a job: shows its events until it is complete.
 //!
 //! ```text
 //! GET job ──> GET events after the last seen, page by page ──> complete? ──> done
 //!    ^                                                            │ no
-//!    └── pause: short after news, longer while nothing happens <──┘
+//!    └── pause: short after an event, longer without events <─────┘
 //! ```
 //!
-//! The job is asked before its events, so that the last event is never missed. A controller that does not answer for
-//! a while (a restart, an upgrade) does not end the watch; one that stays away does.
+//! The job is read before its events, so that the last event is never missed. A controller that does not respond for a
+//! while (a restart, an upgrade) does not end the watch; one that does not respond for about five minutes does.
 
 use std::time::Duration;
 
@@ -17,128 +17,132 @@ use super::client::Client;
 use super::error::CliError;
 use super::output::Output;
 
-/// How often is asked, and how long an absent controller is waited for.
+/// The pauses between requests and the number of failures before the watch ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// The pause after something happened.
+pub(super) struct PollInterval {
+    /// The pause after an event.
     pub(super) shortest: Duration,
-    /// The pause grows up to this while nothing happens.
+    /// The longest pause without events.
     pub(super) longest: Duration,
-    /// Questions in a row that may fail.
-    pub(super) patience: u32,
+    /// The maximum of consecutive failed requests.
+    pub(super) max_failures: u32,
 }
 
-impl Default for Pace {
-    /// An absent controller is waited for about five minutes.
+impl Default for PollInterval {
+    /// Waits about five minutes for an unreachable controller.
     fn default() -> Self {
-        Self { shortest: Duration::from_millis(200), longest: Duration::from_secs(3), patience: 100 }
+        Self { shortest: Duration::from_millis(200), longest: Duration::from_secs(3), max_failures: 100 }
     }
 }
 
-/// How many events one page has at most.
+/// The maximum of events per page.
 const PAGE: usize = 500;
-/// Pages of events that are fetched at most before the job is looked at again.
+/// The maximum of pages of events between two reads of the job.
 const MAX_PAGES: usize = 1000;
 
-/// Hands over every event after `seq` until the job is complete, and returns the job.
+/// Passes every event after `seq` to `show` until the job is complete, and returns the job.
 pub(super) async fn follow(
     client: &Client,
     job: &str,
     mut seq: u64,
-    pace: Pace,
+    interval: PollInterval,
     output: &mut Output<'_>,
     show: &mut Show<'_>,
 ) -> Result<Value, CliError> {
-    let mut patience = RetryState::new(pace);
+    let mut retry = RetryState::new(interval);
     loop {
-        if let Some((state, events, next)) = patience.heard(look(client, job, seq).await, output)? {
+        if let Some((state, events, next)) = retry.accept(job_and_events(client, job, seq).await, output)? {
             events.iter().try_for_each(|event| show(event, output))?;
             if state["status"] == "complete" {
                 return Ok(state);
             }
-            patience.news(next > seq);
+            retry.record(next > seq);
             seq = next;
         }
-        tokio::time::sleep(patience.pause).await;
+        tokio::time::sleep(retry.pause).await;
     }
 }
 
-/// Asks for a document until `done` says so, and returns it.
+/// Reads a document until `done` returns true, and returns it.
 pub(super) async fn until(
     client: &Client,
     path: &[&str],
-    pace: Pace,
+    interval: PollInterval,
     output: &mut Output<'_>,
     done: &mut dyn FnMut(&Value, &mut Output<'_>) -> bool,
 ) -> Result<Value, CliError> {
-    let mut patience = RetryState::new(pace);
+    let mut retry = RetryState::new(interval);
     let mut last = Value::Null;
     loop {
-        if let Some(answer) = patience.heard(client.get(path, &[]).await, output)? {
-            if done(&answer.body, output) {
-                return Ok(answer.body);
+        if let Some(response) = retry.accept(client.get(path, &[]).await, output)? {
+            if done(&response.body, output) {
+                return Ok(response.body);
             }
-            patience.news(answer.body != last);
-            last = answer.body;
+            retry.record(response.body != last);
+            last = response.body;
         }
-        tokio::time::sleep(patience.pause).await;
+        tokio::time::sleep(retry.pause).await;
     }
 }
 
 /// Shows one event.
 type Show<'a> = dyn FnMut(&Value, &mut Output<'_>) -> Result<(), CliError> + 'a;
 
-/// How long to wait before asking again, and how often the controller was not there.
+/// The next pause and the number of consecutive failures.
 struct RetryState {
-    pace: Pace,
+    interval: PollInterval,
     pause: Duration,
     failures: u32,
 }
 
 impl RetryState {
-    fn new(pace: Pace) -> Self {
-        Self { pace, pause: pace.shortest, failures: 0 }
+    fn new(interval: PollInterval) -> Self {
+        Self { interval, pause: interval.shortest, failures: 0 }
     }
 
-    /// An answer; nothing when the controller may be back in a moment.
-    fn heard<T>(
+    /// Counts failures. Returns `None` for a transient error below the maximum.
+    fn accept<T>(
         &mut self,
-        answer: Result<T, CliError>,
+        response: Result<T, CliError>,
         output: &mut Output<'_>,
     ) -> Result<Option<T>, CliError> {
-        match answer {
-            Ok(answer) => {
+        match response {
+            Ok(response) => {
                 if self.failures > 0 {
-                    output.note("the controller answers again");
+                    output.note("the controller responds again");
                 }
                 self.failures = 0;
-                Ok(Some(answer))
+                Ok(Some(response))
             }
-            Err(error) if error.passes() && self.failures < self.pace.patience => {
+            Err(error) if error.is_transient() && self.failures < self.interval.max_failures => {
                 if self.failures == 0 {
-                    output.note(format!("{error}; still trying"));
+                    output.note(format!("{error}; trying again"));
                 }
                 self.failures += 1;
-                self.news(false);
+                self.record(false);
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn news(&mut self, any: bool) {
-        self.pause = if any { self.pace.shortest } else { (self.pause * 2).min(self.pace.longest) };
+    fn record(&mut self, any: bool) {
+        self.pause = if any { self.interval.shortest } else { (self.pause * 2).min(self.interval.longest) };
     }
 }
 
-/// The job, and then its events.
-async fn look(client: &Client, job: &str, after: u64) -> Result<(Value, Vec<Value>, u64), CliError> {
+/// Reads the job and then its events.
+async fn job_and_events(
+    client: &Client,
+    job: &str,
+    after: u64,
+) -> Result<(Value, Vec<Value>, u64), CliError> {
     let state = client.get(&["jobs", job], &[]).await?.body;
     let (events, next) = events(client, job, after).await?;
     Ok((state, events, next))
 }
 
-/// All events there are after `seq`, and the place to go on from.
+/// Reads all events after `after`. Returns them with the position after which to continue.
 pub(super) async fn events(client: &Client, job: &str, after: u64) -> Result<(Vec<Value>, u64), CliError> {
     let path = ["jobs", job, "events"];
     let mut events = Vec::new();
@@ -147,12 +151,12 @@ pub(super) async fn events(client: &Client, job: &str, after: u64) -> Result<(Ve
         let query = [("after", seq.to_string()), ("limit", PAGE.to_string())];
         let mut page = client.get(&path, &query).await?.body;
         let Some(Value::Array(mut found)) = page.get_mut("events").map(Value::take) else {
-            return Err(client.foreign(&path, "there is no list of events in it"));
+            return Err(client.unexpected_response(&path, "the list of events is missing"));
         };
         let last = found.iter().filter_map(|event| event["seq"].as_u64()).max().unwrap_or(seq);
         let next = page["next"].as_u64().unwrap_or(last).max(last);
         let done = found.is_empty() || next <= seq;
-        // A page that goes backwards would be shown twice.
+        // Events up to `seq` were shown already.
         found.retain(|event| event["seq"].as_u64().is_none_or(|number| number > seq));
         events.append(&mut found);
         seq = seq.max(next);

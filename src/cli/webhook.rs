@@ -1,4 +1,4 @@
-//! `shoal webhook`: who is told of events.
+//! `shoal webhook`: outgoing HTTP subscriptions to events.
 
 use std::path::PathBuf;
 
@@ -12,57 +12,57 @@ use super::error::CliError;
 use super::input;
 use super::output::{Output, text};
 
-/// What to do with webhooks.
+/// Commands for webhooks.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Have events posted somewhere, from now on
-    Add(Add),
+pub(super) enum WebhookCommand {
+    /// Create a webhook: later events are posted to a URL
+    Add(AddWebhook),
     /// List the webhooks
     List,
-    /// Show a webhook and the jobs whose events it has not taken yet
+    /// Show a webhook, its progress and the deliveries that are retried
     Show {
-        /// The webhook
+        /// The id of the webhook
         webhook: String,
     },
-    /// Remove a webhook with all it had yet to deliver
+    /// Delete a webhook; its undelivered events and dead letters are lost
     Remove {
-        /// The webhook
+        /// The id of the webhook
         webhook: String,
     },
-    /// Send nothing until it is enabled again
+    /// Stop deliveries until `enable`; events are kept up to JOB_RETENTION_DAYS
     Disable {
-        /// The webhook
+        /// The id of the webhook
         webhook: String,
-        /// Why
+        /// The reason, shown with the webhook
         #[arg(long, value_name = "TEXT", default_value = "")]
         reason: String,
     },
-    /// Go on where it stopped
+    /// Start deliveries again after the last delivered event
     Enable {
-        /// The webhook
+        /// The id of the webhook
         webhook: String,
     },
-    /// List what was given up
-    Dead {
-        /// The webhook
+    /// List dead letters: events that were not accepted within 24 hours
+    DeadLetters {
+        /// The id of the webhook
         webhook: String,
     },
-    /// Try once more what was given up
-    Retry {
-        /// The webhook
+    /// Request one more delivery of dead letters under their delivery ids
+    Redeliver {
+        /// The id of the webhook
         webhook: String,
-        /// One event by its number; all of them when absent
+        /// The event number of one dead letter [default: all dead letters]
         #[arg(long, value_name = "N")]
         seq: Option<i64>,
     },
 }
 
-/// A new webhook.
+/// Arguments of `shoal webhook add`.
 #[derive(Args, Debug)]
-pub(super) struct Add {
-    /// Where events are posted to
+pub(super) struct AddWebhook {
+    /// The URL that receives the events
     target: String,
-    /// A file with the secret that signs them, at least 16 bytes
+    /// A file with the secret that signs deliveries, 16 to 1024 bytes
     #[arg(
         long,
         value_name = "FILE",
@@ -82,43 +82,49 @@ pub(super) struct Add {
 }
 
 /// Runs a command.
-pub(super) async fn run(command: Command, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) async fn run(
+    command: WebhookCommand,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<(), CliError> {
     match command {
-        Command::Add(add) => add.run(client, output).await,
-        Command::List => list(client, output).await,
-        Command::Show { webhook } => {
+        WebhookCommand::Add(add) => add.run(client, output).await,
+        WebhookCommand::List => list(client, output).await,
+        WebhookCommand::Show { webhook } => {
             let shown = client.get(&["webhooks", &webhook], &[]).await?.body;
             show(&shown, output)
         }
-        Command::Remove { webhook } => {
+        WebhookCommand::Remove { webhook } => {
             client.delete(&["webhooks", &webhook], HeaderMap::new()).await?;
             output.note(format!("webhook {webhook} removed"));
             Ok(())
         }
-        Command::Disable { webhook, reason } => {
+        WebhookCommand::Disable { webhook, reason } => {
             let body = json!({ "reason": reason });
             let shown = client.post(&["webhooks", &webhook, "disable"], &body, HeaderMap::new()).await?.body;
             show(&shown, output)
         }
-        Command::Enable { webhook } => {
-            let shown = client.ask(&["webhooks", &webhook, "enable"], &[]).await?.body;
+        WebhookCommand::Enable { webhook } => {
+            let shown = client.post_empty(&["webhooks", &webhook, "enable"], &[]).await?.body;
             show(&shown, output)
         }
-        Command::Dead { webhook } => dead(&webhook, client, output).await,
-        Command::Retry { webhook, seq } => {
+        WebhookCommand::DeadLetters { webhook } => dead_letters(&webhook, client, output).await,
+        WebhookCommand::Redeliver { webhook, seq } => {
             let body = json!({ "seq": seq });
-            let path = ["webhooks", &webhook, "dead", "retry"];
-            let answer = client.post(&path, &body, HeaderMap::new()).await?.body;
+            let path = ["webhooks", &webhook, "dead-letters", "redeliver"];
+            let response = client.post(&path, &body, HeaderMap::new()).await?.body;
             if output.json {
-                return output.document(&answer);
+                return output.document(&response);
             }
-            let number = text(&answer, "/retried");
-            output.line(format!("{number} tried once more; `shoal webhook dead {webhook}` shows what stays"))
+            let number = text(&response, "/requested");
+            output.line(format!(
+                "redelivery of {number} dead letters requested; `shoal webhook dead-letters {webhook}` lists those that fail again"
+            ))
         }
     }
 }
 
-impl Add {
+impl AddWebhook {
     async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
         let secret = match &self.secret_file {
             Some(path) => input::password_file(path)?,
@@ -129,15 +135,15 @@ impl Add {
         let body = json!({
             "url": self.target, "secret": secret.expose_secret(), "types": self.types, "labels": labels,
         });
-        let made = client.post(&["webhooks"], &body, HeaderMap::new()).await?.body;
-        show(&made, output)
+        let created = client.post(&["webhooks"], &body, HeaderMap::new()).await?.body;
+        show(&created, output)
     }
 }
 
 async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-    let answer = client.get(&["webhooks"], &[]).await?.body;
+    let response = client.get(&["webhooks"], &[]).await?.body;
     if output.json {
-        return output.document(&answer);
+        return output.document(&response);
     }
     let row = |hook: &Value| {
         let part = |pointer: &str| text(hook, pointer);
@@ -147,26 +153,27 @@ async fn list(client: &Client, output: &mut Output<'_>) -> Result<(), CliError> 
             part("/target"),
             state.to_owned(),
             part("/behind"),
-            part("/late"),
-            part("/dead"),
+            part("/retrying"),
+            part("/dead_letters"),
         ]
     };
-    let rows: Vec<Vec<String>> = list_of(&answer, "webhooks").iter().map(row).collect();
-    output.table(&["WEBHOOK", "TARGET", "STATE", "BEHIND", "LATE", "DEAD"], &rows)
+    let rows: Vec<Vec<String>> = list_of(&response, "webhooks").iter().map(row).collect();
+    output.table(&["WEBHOOK", "TARGET", "STATE", "BEHIND", "RETRYING", "DEAD LETTERS"], &rows)
 }
 
-async fn dead(webhook: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
-    let answer = client.get(&["webhooks", webhook, "dead"], &[("limit", "1000".to_owned())]).await?.body;
+async fn dead_letters(webhook: &str, client: &Client, output: &mut Output<'_>) -> Result<(), CliError> {
+    let response =
+        client.get(&["webhooks", webhook, "dead-letters"], &[("limit", "1000".to_owned())]).await?.body;
     if output.json {
-        return output.document(&answer);
+        return output.document(&response);
     }
     let row = |dead: &Value| {
-        ["/seq", "/type", "/job_id", "/attempts", "/died_at", "/error"]
+        ["/seq", "/type", "/job_id", "/attempts", "/given_up_at", "/error"]
             .map(|field| text(dead, field))
             .to_vec()
     };
-    let rows: Vec<Vec<String>> = list_of(&answer, "dead").iter().map(row).collect();
-    output.table(&["EVENT", "TYPE", "JOB", "TRIES", "GIVEN UP", "ERROR"], &rows)
+    let rows: Vec<Vec<String>> = list_of(&response, "dead_letters").iter().map(row).collect();
+    output.table(&["EVENT", "TYPE", "JOB", "ATTEMPTS", "GIVEN UP", "ERROR"], &rows)
 }
 
 fn show(hook: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
@@ -181,22 +188,22 @@ fn show(hook: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
         ("labels", part("/labels")),
         ("disabled", part("/disabled")),
         ("delivered", part("/delivered")),
-        ("behind", part("/behind")),
-        ("late jobs", part("/late")),
-        ("dead", part("/dead")),
+        ("events behind", part("/behind")),
+        ("jobs retrying", part("/retrying")),
+        ("dead letters", part("/dead_letters")),
         ("failing since", part("/failing_since")),
         ("last error", part("/last_error")),
     ])?;
-    let row = |late: &Value| {
-        ["/job_id", "/seq", "/attempts", "/next_at", "/error"].map(|field| text(late, field)).to_vec()
+    let row = |stream: &Value| {
+        ["/job_id", "/seq", "/attempts", "/next_at", "/error"].map(|field| text(stream, field)).to_vec()
     };
-    let rows: Vec<Vec<String>> = list_of(hook, "late_jobs").iter().map(row).collect();
+    let rows: Vec<Vec<String>> = list_of(hook, "retry_streams").iter().map(row).collect();
     if rows.is_empty() {
         return Ok(());
     }
-    output.table(&["JOB", "EVENT", "TRIES", "NEXT TRY", "ERROR"], &rows)
+    output.table(&["JOB", "EVENT", "ATTEMPTS", "NEXT ATTEMPT", "ERROR"], &rows)
 }
 
-fn list_of<'a>(answer: &'a Value, key: &str) -> &'a [Value] {
-    answer[key].as_array().map(Vec::as_slice).unwrap_or_default()
+fn list_of<'a>(response: &'a Value, key: &str) -> &'a [Value] {
+    response[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }

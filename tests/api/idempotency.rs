@@ -21,7 +21,7 @@ async fn an_order_repeated_under_its_key_is_the_same_job_also_when_it_is_over() 
     scene.admin.complete(id).await;
     let late = order(&scene, "Idempotency-Key", "rack-7/u-3", &body).await.expect(200);
     assert_eq!((&late["job_id"], &late["status"]), (&first["job_id"], &json!("complete")));
-    assert_eq!(scene.twin("IDEM-1").boots_from_media(), 1, "running it again would wipe the machine");
+    assert_eq!(scene.bmc("IDEM-1").boots_from_media(), 1, "running it again would wipe the machine");
     scene.end().await;
 }
 

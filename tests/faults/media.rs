@@ -3,150 +3,150 @@
 use std::time::Duration;
 
 use lab_bmc::{
-    Effect, Fault, FaultCondition, ImageShown, MediaVia, Power, ReadStyle, ResetType, SimBmcConfig,
-    SlotConfig, SlotTree, When,
+    Fault, FaultCondition, FaultEffect, FaultTrigger, ImageShown, MediaVia, Power, ReadStyle, ResetType,
+    SimBmcConfig, SlotConfig, SlotTree,
 };
 use serde_json::json;
 
 use super::{SERIAL, answers, finished, play, says, scene, until_the_deadline, vendor};
-use crate::kit::{Scene, silent, soon, with_twin};
+use crate::kit::{Scene, silent, soon, with_bmc};
 
 fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|&word| word.to_owned()).collect()
 }
 
-fn reads(twin: &mut SimBmcConfig, change: impl FnOnce(&mut ReadStyle)) {
-    change(&mut twin.media.read);
+fn reads(bmc: &mut SimBmcConfig, change: impl FnOnce(&mut ReadStyle)) {
+    change(&mut bmc.media.read);
 }
 
 gets_over! {
-    an_insert_that_fails_while_an_eject_runs(twin) {
-        twin.faults.push(Fault::once(When::Insert, says(500, "Base.1.18.InternalError")).times(2));
+    an_insert_that_fails_while_an_eject_runs(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Insert, says(500, "Base.1.18.InternalError")).times(2));
     }
-    a_slot_that_shows_its_image_after_the_eject_for_a_while(twin) {
-        twin.media.eject_time = Duration::from_millis(30);
+    a_slot_that_shows_its_image_after_the_eject_for_a_while(bmc) {
+        bmc.media.eject_time = Duration::from_millis(30);
     }
-    a_slot_that_shows_its_image_late(twin) {
-        twin.media.attach_time = Duration::from_millis(30);
+    a_slot_that_shows_its_image_late(bmc) {
+        bmc.media.attach_time = Duration::from_millis(30);
     }
-    a_slot_whose_image_sticks(twin) {
-        twin.media.image_sticks = true;
+    a_slot_whose_image_sticks(bmc) {
+        bmc.media.image_sticks = true;
     }
-    a_slot_that_shows_the_name_of_its_image_only(twin) {
-        twin.media.image_shown = ImageShown::FileName;
+    a_slot_that_shows_the_name_of_its_image_only(bmc) {
+        bmc.media.image_shown = ImageShown::FileName;
     }
-    a_slot_that_shows_the_name_of_its_image_for_good(twin) {
-        twin.media.image_shown = ImageShown::FileName;
-        twin.media.image_sticks = true;
-        twin.media.eject_time = Duration::from_millis(30);
+    a_slot_that_shows_the_name_of_its_image_for_good(bmc) {
+        bmc.media.image_shown = ImageShown::FileName;
+        bmc.media.image_sticks = true;
+        bmc.media.eject_time = Duration::from_millis(30);
     }
-    a_slot_that_shows_its_image_elsewhere(twin) {
-        twin.media.image_shown = ImageShown::Nothing;
+    a_slot_that_shows_its_image_elsewhere(bmc) {
+        bmc.media.image_shown = ImageShown::Nothing;
     }
-    a_slot_that_refuses_to_be_emptied_when_it_is(twin) {
-        twin.media.eject_empty = lab_bmc::EjectEmpty::Refused;
+    a_slot_that_refuses_to_be_emptied_when_it_is(bmc) {
+        bmc.media.eject_empty = lab_bmc::EjectEmpty::Refused;
     }
-    media_lost_before_the_first_insert(twin) {
-        twin.faults.push(Fault::once(When::Insert, Effect::LoseMedia));
+    media_lost_before_the_first_insert(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Insert, FaultEffect::LoseMedia));
     }
-    media_lost_in_cleanup(twin) {
-        twin.faults.push(Fault::once(When::Eject, Effect::LoseMedia));
+    media_lost_in_cleanup(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Eject, FaultEffect::LoseMedia));
     }
-    a_bmc_that_holds_one_image_at_a_time(twin) {
-        twin.media.at_most = 1;
+    a_bmc_that_holds_one_image_at_a_time(bmc) {
+        bmc.media.at_most = 1;
     }
-    only_the_third_slot_takes_images(twin) {
+    only_the_third_slot_takes_images(bmc) {
         let first = SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") };
         let second = SlotConfig { insertable: false, ..SlotConfig::cd("B") };
-        twin.slots = vec![first, second, SlotConfig::cd("C")];
+        bmc.slots = vec![first, second, SlotConfig::cd("C")];
     }
-    an_insert_that_takes_the_image_and_nothing_else(twin) {
-        twin.media.insert.accepted = words(&["Image"]);
+    an_insert_that_takes_the_image_and_nothing_else(bmc) {
+        bmc.media.insert.accepted = words(&["Image"]);
     }
-    an_insert_that_wants_the_protocol(twin) {
-        twin.media.insert.required = words(&["Image", "TransferProtocolType"]);
+    an_insert_that_wants_the_protocol(bmc) {
+        bmc.media.insert.required = words(&["Image", "TransferProtocolType"]);
     }
-    an_insert_that_wants_all_flags(twin) {
-        twin.media.insert.required = words(&["Image", "Inserted", "WriteProtected", "TransferMethod"]);
+    an_insert_that_wants_all_flags(bmc) {
+        bmc.media.insert.required = words(&["Image", "Inserted", "WriteProtected", "TransferMethod"]);
     }
-    an_insert_that_wants_credentials(twin) {
-        twin.media.insert.required = words(&["Image", "UserName", "Password"]);
-        twin.media.credentials_in_pairs = true;
+    an_insert_that_wants_credentials(bmc) {
+        bmc.media.insert.required = words(&["Image", "UserName", "Password"]);
+        bmc.media.credentials_in_pairs = true;
     }
-    an_insert_that_refuses_credentials_and_flags(twin) {
-        twin.media.insert.accepted = words(&["Image", "TransferProtocolType"]);
-        twin.media.insert.required = words(&["Image", "TransferProtocolType"]);
+    an_insert_that_refuses_credentials_and_flags(bmc) {
+        bmc.media.insert.accepted = words(&["Image", "TransferProtocolType"]);
+        bmc.media.insert.required = words(&["Image", "TransferProtocolType"]);
     }
-    an_eject_that_wants_a_body(twin) {
-        twin.media.body_required = true;
+    an_eject_that_wants_a_body(bmc) {
+        bmc.media.body_required = true;
     }
-    the_strictest_rules_for_urls(twin) {
-        let url = &mut twin.media.url;
+    the_strictest_rules_for_urls(bmc) {
+        let url = &mut bmc.media.url;
         (url.max_bytes, url.max_depth) = (127, 1);
         (url.query, url.hyphens, url.at_root) = (false, false, false);
         (url.schemes, url.suffixes) = (words(&["http"]), words(&[".iso"]));
     }
-    slots_below_the_system(twin) {
-        twin.slot_tree = SlotTree::System;
+    slots_below_the_system(bmc) {
+        bmc.slot_tree = SlotTree::System;
     }
-    slots_in_both_trees(twin) {
-        twin.slot_tree = SlotTree::Both;
+    slots_in_both_trees(bmc) {
+        bmc.slot_tree = SlotTree::Both;
     }
-    images_put_in_by_patch(twin) {
-        twin.media.via = vec![MediaVia::Patch];
+    images_put_in_by_patch(bmc) {
+        bmc.media.via = vec![MediaVia::Patch];
     }
-    images_put_in_by_patch_with_a_flag(twin) {
-        twin.media.via = vec![MediaVia::Patch];
-        twin.media.patch_needs_inserted = true;
+    images_put_in_by_patch_with_a_flag(bmc) {
+        bmc.media.via = vec![MediaVia::Patch];
+        bmc.media.patch_needs_inserted = true;
     }
-    images_put_in_by_patch_without_flags(twin) {
-        twin.media.via = vec![MediaVia::Patch];
-        twin.media.patch_accepted = words(&["Image"]);
+    images_put_in_by_patch_without_flags(bmc) {
+        bmc.media.via = vec![MediaVia::Patch];
+        bmc.media.patch_accepted = words(&["Image"]);
     }
-    an_image_by_host_and_path(twin) {
-        *twin = vendor("smc-x11-cfgcd");
+    an_image_by_host_and_path(bmc) {
+        *bmc = vendor("smc-x11-cfgcd");
     }
-    an_image_read_from_another_address(twin) {
-        reads(twin, |read| read.other_address = true);
+    an_image_read_from_another_address(bmc) {
+        reads(bmc, |read| read.other_address = true);
     }
-    an_image_read_in_an_old_http(twin) {
-        reads(twin, |read| read.http_1_0 = true);
+    an_image_read_in_an_old_http(bmc) {
+        reads(bmc, |read| read.http_1_0 = true);
     }
-    an_image_read_whole(twin) {
-        reads(twin, |read| read.ranges = false);
+    an_image_read_whole(bmc) {
+        reads(bmc, |read| read.ranges = false);
     }
-    an_image_read_without_asking_for_its_length(twin) {
-        reads(twin, |read| read.head = false);
+    an_image_read_without_asking_for_its_length(bmc) {
+        reads(bmc, |read| read.head = false);
     }
-    an_image_read_in_four_places_at_once(twin) {
-        reads(twin, |read| read.parallel = true);
+    an_image_read_in_four_places_at_once(bmc) {
+        reads(bmc, |read| read.parallel = true);
     }
-    an_image_read_in_two_attempts(twin) {
-        reads(twin, |read| read.aborts = true);
+    an_image_read_in_two_attempts(bmc) {
+        reads(bmc, |read| read.aborts = true);
     }
 }
 
 fails! {
-    a_bmc_that_takes_images_and_never_shows_them(twin) {
-        twin.faults.push(Fault::always(When::Insert, Effect::AcceptButIgnore));
-    } => "redfish.mount.maintenance", "bmc_refused", ["took the image twice and never showed it"];
-    an_insert_that_always_fails(twin) {
-        twin.faults.push(Fault::always(When::Insert, says(500, "Base.1.18.InternalError")));
+    a_bmc_that_takes_images_and_never_shows_them(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, FaultEffect::AcceptButIgnore));
+    } => "redfish.mount.maintenance", "bmc_refused", ["accepted the image twice and never showed it"];
+    an_insert_that_always_fails(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, says(500, "Base.1.18.InternalError")));
     } => "redfish.mount.maintenance", "bmc_refused", ["says no in words of its own"];
-    a_bmc_that_reads_https_only(twin) {
-        twin.media.url.schemes = words(&["https"]);
+    a_bmc_that_reads_https_only(bmc) {
+        bmc.media.url.schemes = words(&["https"]);
     } => "redfish.discover", "unsupported", ["CD1 reads HTTPS and not HTTP"];
-    a_bmc_that_reads_from_another_port_only(twin) {
-        twin.media.url.ports = Some(vec![80]);
+    a_bmc_that_reads_from_another_port_only(bmc) {
+        bmc.media.url.ports = Some(vec![80]);
     } => "redfish.mount.maintenance", "bmc_refused", ["CD1"];
-    no_slot_that_takes_images(twin) {
-        twin.slots = vec![SlotConfig { insertable: false, ..SlotConfig::cd("A") }];
+    no_slot_that_takes_images(bmc) {
+        bmc.slots = vec![SlotConfig { insertable: false, ..SlotConfig::cd("A") }];
     } => "redfish.discover", "unsupported", [];
-    a_bmc_without_slots(twin) {
-        twin.slots = Vec::new();
+    a_bmc_without_slots(bmc) {
+        bmc.slots = Vec::new();
     } => "redfish.discover", "unsupported", [];
-    an_insert_that_answers_with_a_redirect(twin) {
-        twin.faults.push(Fault::always(When::Insert, answers(302, &[("location", "/login")], "")));
+    an_insert_that_answers_with_a_redirect(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, answers(302, &[("location", "/login")], "")));
     } => "redfish.mount.maintenance", "bmc_refused", ["redirect"];
 }
 
@@ -155,18 +155,18 @@ const SELF_TEST: Duration = Duration::from_millis(1500);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
-    let lost =
-        Fault::once(When::ResetTo(ResetType::On), Effect::LoseMedia).only_if(FaultCondition::AnyMedium);
+    let lost = Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::LoseMedia)
+        .only_if(FaultCondition::AnyMedium);
     for (at_each_power_on, faults) in [(true, vec![]), (false, vec![lost])] {
-        let scene = scene(|twin| {
-            twin.media.lost_at_power_on = at_each_power_on;
-            twin.faults = faults;
-            twin.power.post_time = SELF_TEST;
+        let scene = scene(|bmc| {
+            bmc.media.lost_at_power_on = at_each_power_on;
+            bmc.faults = faults;
+            bmc.power.post_time = SELF_TEST;
         })
         .await;
         let id = scene.admin.create_job(SERIAL).await;
         scene.complete_skipping(&id).await;
-        let on = scene.twin(SERIAL).wait_for(|machine| machine.power == Power::On);
+        let on = scene.bmc(SERIAL).wait_for(|machine| machine.power == Power::On);
         soon("the start of what was installed", on).await;
         let played = finished(scene, &id).await;
         assert!(played.story.contains("redfish.media-reinserted"), "{}", played.story);
@@ -177,13 +177,13 @@ async fn media_lost_at_power_on_are_put_back_while_the_host_tests_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_before_the_power_on_are_put_back_with_the_override() {
     // The first try to power on fails, and what was in the slots is gone by the second.
-    let played = play(|twin| {
-        twin.faults.push(Fault::once(
-            When::ResetTo(ResetType::On),
+    let played = play(|bmc| {
+        bmc.faults.push(Fault::once(
+            FaultTrigger::ResetTo(ResetType::On),
             says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
         ));
-        twin.faults.push(
-            Fault::once(super::get(super::SYSTEM), Effect::LoseMedia)
+        bmc.faults.push(
+            Fault::once(super::get(super::SYSTEM), FaultEffect::LoseMedia)
                 .only_if(FaultCondition::OverrideSet)
                 .after(1),
         );
@@ -196,12 +196,12 @@ async fn media_lost_before_the_power_on_are_put_back_with_the_override() {
 /// The host finds no medium: nothing reports, and nothing is left behind at the deadline.
 #[tokio::test(flavor = "multi_thread")]
 async fn media_lost_at_power_on_for_good_end_the_job_at_its_deadline() {
-    let refused = Fault::always(When::Insert, says(400, "Base.1.18.ActionNotSupported"))
+    let refused = Fault::always(FaultTrigger::Insert, says(400, "Base.1.18.ActionNotSupported"))
         .only_if(FaultCondition::PowerOns(1));
-    let played = until_the_deadline(|twin| {
-        twin.media.lost_at_power_on = true;
-        twin.power.post_time = Duration::from_millis(300);
-        twin.faults.push(refused);
+    let played = until_the_deadline(|bmc| {
+        bmc.media.lost_at_power_on = true;
+        bmc.power.post_time = Duration::from_millis(300);
+        bmc.faults.push(refused);
     })
     .await;
     assert!(played.story.contains("dropped the media at power-on"), "{}", played.story);
@@ -209,10 +209,10 @@ async fn media_lost_at_power_on_for_good_end_the_job_at_its_deadline() {
 }
 
 async fn mounted() -> (Scene, String, Vec<String>) {
-    let scene = Scene::start(vec![with_twin(silent(SERIAL), |_| {})]).await;
+    let scene = Scene::start(vec![with_bmc(silent(SERIAL), |_| {})]).await;
     let id = scene.admin.create_job(SERIAL).await;
     scene.admin.awaits_report(&id).await;
-    let slots = scene.twin(SERIAL).snapshot().slots;
+    let slots = scene.bmc(SERIAL).snapshot().slots;
     let urls = slots.iter().filter_map(|slot| Some(slot.image.as_ref()?.as_str().to_owned()));
     let urls = urls.collect();
     (scene, id, urls)
@@ -255,17 +255,17 @@ async fn a_url_is_good_as_long_as_its_job() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_medium_of_somebody_else_is_taken_out_before_ours_goes_in() {
-    let first = scene(|twin| twin.media.eject_time = Duration::from_millis(30)).await;
+    let first = scene(|bmc| bmc.media.eject_time = Duration::from_millis(30)).await;
     // A cancelled job's image that nobody took out: its BMC answered nothing during cleanup.
-    first.twin(SERIAL).inject(Fault::always(When::Eject, says(500, "Base.1.18.InternalError")));
+    first.bmc(SERIAL).inject(Fault::always(FaultTrigger::Eject, says(500, "Base.1.18.InternalError")));
     let id = first.admin.create_job(SERIAL).await;
     let job = first.complete_skipping(&id).await;
     assert_eq!(job["cleanup"]["state"], "incomplete", "{job:#}");
-    first.twin(SERIAL).clear_faults();
+    first.bmc(SERIAL).clear_faults();
     let id = first.admin.create_job(SERIAL).await;
     let job = first.complete_skipping(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", first.admin.story(&id).await);
-    let machine = first.twin(SERIAL).snapshot();
+    let machine = first.bmc(SERIAL).snapshot();
     assert_eq!((machine.power, machine.boots_from_media), (Power::On, 2));
     assert!(machine.slots.iter().all(|slot| slot.image.is_none()), "{machine:?}");
     first.end().await;
@@ -273,8 +273,8 @@ async fn a_medium_of_somebody_else_is_taken_out_before_ours_goes_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_is_given_up_costs_one_job_only_its_try() {
-    let played = play(|twin| {
-        twin.slots = vec![SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") }, SlotConfig::cd("B")];
+    let played = play(|bmc| {
+        bmc.slots = vec![SlotConfig { refuses: Some(405), ..SlotConfig::cd("A") }, SlotConfig::cd("B")];
     })
     .await;
     assert!(played.story.contains("redfish.slot-fallback"), "{}", played.story);

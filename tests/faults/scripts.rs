@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use engine::model::Time;
 use lab_bmc::{
-    Change, Effect, Entry, Fault, JournalItem, Operation, ResetType, SimBmcConfig, SimBmcSnapshot, When,
+    Fault, FaultEffect, FaultTrigger, JournalEntry, JournalItem, RequestKind, ResetType, SimBmcConfig,
+    SimBmcSnapshot, StateChange,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,37 +36,37 @@ struct Script {
 }
 
 impl Script {
-    fn onto(self, twin: &mut SimBmcConfig) {
-        *twin = match self.slots {
-            "dual" => twin.clone(),
-            "cd+usb" => twin.clone().with_cd_and_usb(),
-            _ => twin.clone().with_single_cd(),
+    fn onto(self, bmc: &mut SimBmcConfig) {
+        *bmc = match self.slots {
+            "dual" => bmc.clone(),
+            "cd+usb" => bmc.clone().with_cd_and_usb(),
+            _ => bmc.clone().with_single_cd(),
         };
-        twin.starts_on = self.starts_on;
-        twin.faults = self.faults;
+        bmc.starts_on = self.starts_on;
+        bmc.faults = self.faults;
     }
 }
 
-fn whens() -> impl Strategy<Value = When> {
+fn whens() -> impl Strategy<Value = FaultTrigger> {
     prop::sample::select(vec![
-        When::Anything,
-        When::Read,
-        When::Mutation,
-        When::Login,
-        When::Insert,
-        When::Eject,
-        When::PatchBoot,
-        When::Reset,
-        When::ResetTo(ResetType::On),
-        When::ResetTo(ResetType::ForceOff),
-        When::ResetTo(ResetType::GracefulShutdown),
-        When::Connect,
+        FaultTrigger::Anything,
+        FaultTrigger::Read,
+        FaultTrigger::Mutation,
+        FaultTrigger::Login,
+        FaultTrigger::Insert,
+        FaultTrigger::Eject,
+        FaultTrigger::PatchBoot,
+        FaultTrigger::Reset,
+        FaultTrigger::ResetTo(ResetType::On),
+        FaultTrigger::ResetTo(ResetType::ForceOff),
+        FaultTrigger::ResetTo(ResetType::GracefulShutdown),
+        FaultTrigger::Connect,
         get(SYSTEM),
     ])
 }
 
-fn effects() -> impl Strategy<Value = Effect> {
-    let page = |status| Effect::Raw {
+fn effects() -> impl Strategy<Value = FaultEffect> {
+    let page = |status| FaultEffect::Raw {
         status,
         content_type: "text/html".to_owned(),
         body: "<html>Service unavailable</html>".to_owned(),
@@ -80,21 +81,21 @@ fn effects() -> impl Strategy<Value = Effect> {
         says(412, "Base.1.18.PreconditionFailed"),
         says(500, "Base.1.18.InternalError"),
         says(503, "Base.1.18.ServiceTemporarilyUnavailable"),
-        Effect::RateLimit { retry_after_seconds: Some(1) },
+        FaultEffect::RateLimit { retry_after_seconds: Some(1) },
         page(200),
         page(503),
-        Effect::Hang,
-        Effect::Drop,
-        Effect::Reset,
-        Effect::BmcRestart(Duration::from_millis(50)),
-        Effect::LoseMedia,
-        Effect::Delay(Duration::from_millis(50)),
-        Effect::AcceptButIgnore,
-        Effect::ApplyButTimeout,
-        Effect::ApplyButDrop,
-        Effect::CutBody(20),
-        Effect::Lie(json!({ "PowerState": null })),
-        Effect::Lie(json!({ "PowerState": "PoweringOff" })),
+        FaultEffect::Hang,
+        FaultEffect::Drop,
+        FaultEffect::Reset,
+        FaultEffect::BmcRestart(Duration::from_millis(50)),
+        FaultEffect::LoseMedia,
+        FaultEffect::Delay(Duration::from_millis(50)),
+        FaultEffect::AcceptButIgnore,
+        FaultEffect::ApplyButTimeout,
+        FaultEffect::ApplyButDrop,
+        FaultEffect::CutBody(20),
+        FaultEffect::Lie(json!({ "PowerState": null })),
+        FaultEffect::Lie(json!({ "PowerState": "PoweringOff" })),
     ])
 }
 
@@ -110,20 +111,20 @@ fn scripts() -> impl Strategy<Value = Script> {
 struct Ended {
     job: Value,
     machine: SimBmcSnapshot,
-    journal: Vec<Entry>,
+    journal: Vec<JournalEntry>,
     /// Whether the BMC itself drops media, whatever runs from them.
     drops_media: bool,
 }
 
 async fn played(script: Script) -> (Ended, String) {
-    let drops = |fault: &Fault| matches!(fault.effect, Effect::BmcRestart(_) | Effect::LoseMedia);
+    let drops = |fault: &Fault| matches!(fault.effect, FaultEffect::BmcRestart(_) | FaultEffect::LoseMedia);
     let drops_media = script.faults.iter().any(drops);
-    let scene = scene(|twin| script.onto(twin)).await;
+    let scene = scene(|bmc| script.onto(bmc)).await;
     let id = scene.admin.create_job(SERIAL).await;
     let job = to_the_end(&scene, &id).await;
     let story = scene.admin.story(&id).await;
-    let twin = scene.twin(SERIAL);
-    let ended = Ended { job, machine: twin.snapshot(), journal: twin.journal(), drops_media };
+    let bmc = scene.bmc(SERIAL);
+    let ended = Ended { job, machine: bmc.snapshot(), journal: bmc.journal(), drops_media };
     scene.end().await;
     (ended, story)
 }
@@ -171,17 +172,17 @@ fn wrong(ended: &Ended) -> Option<String> {
 }
 
 /// A reset that was carried out and came again although nobody had looked in between.
-fn reset_twice(journal: &[Entry]) -> Option<String> {
+fn reset_twice(journal: &[JournalEntry]) -> Option<String> {
     let mut unread: Option<ResetType> = None;
     for entry in journal {
         match &entry.what {
-            JournalItem::Change(Change::Reset(kind)) => {
+            JournalItem::Change(StateChange::Reset(kind)) => {
                 if unread == Some(*kind) {
                     return Some(format!("{kind:?} twice without a look at the host in between"));
                 }
                 unread = Some(*kind);
             }
-            JournalItem::Request { operation: Operation::Read, path, .. } if path.ends_with(SYSTEM) => {
+            JournalItem::Request { operation: RequestKind::Read, path, .. } if path.ends_with(SYSTEM) => {
                 unread = None
             }
             JournalItem::Request { .. } | JournalItem::Change(_) => {}
@@ -226,13 +227,13 @@ async fn an_end_that_is_none_is_found() {
     assert!(bad(&|ended| ended.machine.ejected_while_running = 1).contains("running system"));
     assert!(bad(&|ended| ended.machine.max_mutating_in_flight = 2).contains("at once"));
     let again = |ended: &mut Ended| {
-        let reset = |entry: &Entry| matches!(entry.what, JournalItem::Change(Change::Reset(_)));
+        let reset = |entry: &JournalEntry| matches!(entry.what, JournalItem::Change(StateChange::Reset(_)));
         let at = ended.journal.iter().position(reset).unwrap();
         ended.journal.insert(at, ended.journal[at].clone());
     };
     assert!(bad(&again).contains("twice"));
     // A medium that stays is in good order while its cleanup is owed, and not when it is not.
-    let stuck = Fault::always(When::Eject, says(500, "Base.1.18.InternalError"));
+    let stuck = Fault::always(FaultTrigger::Eject, says(500, "Base.1.18.InternalError"));
     let (mut left, _) = played(Script { slots: "dual", starts_on: false, faults: vec![stuck] }).await;
     assert_eq!((wrong(&left), &left.job["cleanup"]["state"]), (None, &json!("incomplete")));
     left.job["cleanup"]["state"] = json!("done");

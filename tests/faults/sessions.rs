@@ -1,87 +1,87 @@
 //! Who may do what: sessions, accounts, licences, preconditions.
 
-use lab_bmc::{EtagKind, EtagPolicy, Fault, IfMatch, LoginOem, When};
+use lab_bmc::{EtagKind, EtagPolicy, Fault, FaultTrigger, IfMatchRule, LoginOem};
 
 use super::{SYSTEM, get, play, says};
 
 gets_over! {
-    no_session_free_for_a_moment(twin) {
-        twin.faults.push(Fault::once(When::Login, says(503, "IDRAC.2.8.RAC0218")));
+    no_session_free_for_a_moment(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Login, says(503, "IDRAC.2.8.RAC0218")));
     }
-    no_session_free_and_the_bmc_forbids_instead(twin) {
-        twin.faults.push(Fault::once(When::Login, says(403, "Base.1.18.SessionLimitExceeded")));
+    no_session_free_and_the_bmc_forbids_instead(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Login, says(403, "Base.1.18.SessionLimitExceeded")));
     }
-    a_login_that_wants_a_domain(twin) {
-        twin.session.login_oem = Some(LoginOem {
+    a_login_that_wants_a_domain(bmc) {
+        bmc.session.login_oem = Some(LoginOem {
             vendor: "Contoso".to_owned(),
             property: "Domain".to_owned(),
             value: "LOCAL".to_owned(),
         });
     }
-    a_login_that_names_the_session_in_its_body_only(twin) {
-        twin.session.location = false;
+    a_login_that_names_the_session_in_its_body_only(bmc) {
+        bmc.session.location = false;
     }
-    a_bmc_without_sessions(twin) {
-        twin.session.offered = false;
+    a_bmc_without_sessions(bmc) {
+        bmc.session.offered = false;
     }
-    a_weak_tag_that_only_matches_as_a_strong_one(twin) {
-        twin.etag = EtagPolicy { kind: EtagKind::WeakMatchesStrong, if_match: IfMatch::Required };
+    a_weak_tag_that_only_matches_as_a_strong_one(bmc) {
+        bmc.etag = EtagPolicy { kind: EtagKind::WeakMatchesStrong, if_match: IfMatchRule::Required };
     }
-    a_weak_tag_that_matches_itself(twin) {
-        twin.etag = EtagPolicy { kind: EtagKind::Weak, if_match: IfMatch::Required };
+    a_weak_tag_that_matches_itself(bmc) {
+        bmc.etag = EtagPolicy { kind: EtagKind::Weak, if_match: IfMatchRule::Required };
     }
-    a_tag_that_is_only_taken_as_a_star(twin) {
-        twin.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatch::OnlyStar };
+    a_tag_that_is_only_taken_as_a_star(bmc) {
+        bmc.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatchRule::OnlyStar };
     }
-    an_empty_tag(twin) {
-        twin.etag = EtagPolicy { kind: EtagKind::Empty, if_match: IfMatch::Optional };
+    an_empty_tag(bmc) {
+        bmc.etag = EtagPolicy { kind: EtagKind::Empty, if_match: IfMatchRule::Optional };
     }
-    a_missing_tag_answered_with_412(twin) {
-        twin.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatch::RequiredSays412 };
+    a_missing_tag_answered_with_412(bmc) {
+        bmc.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatchRule::RequiredSays412 };
     }
-    a_precondition_that_is_required(twin) {
-        twin.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatch::Required };
+    a_precondition_that_is_required(bmc) {
+        bmc.etag = EtagPolicy { kind: EtagKind::Strong, if_match: IfMatchRule::Required };
     }
-    a_resource_that_changed_between_read_and_write(twin) {
-        twin.faults.push(Fault::once(When::PatchBoot, says(412, "Base.1.18.PreconditionFailed")));
+    a_resource_that_changed_between_read_and_write(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, says(412, "Base.1.18.PreconditionFailed")));
     }
-    a_precondition_asked_for_out_of_the_blue(twin) {
-        twin.faults.push(Fault::once(When::PatchBoot, says(428, "Base.1.18.PreconditionRequired")));
+    a_precondition_asked_for_out_of_the_blue(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, says(428, "Base.1.18.PreconditionRequired")));
     }
 }
 
 fails! {
-    a_password_that_must_be_changed(twin) {
-        twin.session.password_change_required = true;
+    a_password_that_must_be_changed(bmc) {
+        bmc.session.password_change_required = true;
     } => "redfish.discover", "input", ["the password must be changed first"];
-    a_missing_licence_at_the_insert(twin) {
-        twin.media.licence_missing = Some("iLO.2.14.LicenseKeyRequired".to_owned());
+    a_missing_licence_at_the_insert(bmc) {
+        bmc.media.licence_missing = Some("iLO.2.14.LicenseKeyRequired".to_owned());
     } => "redfish.mount.maintenance", "unsupported", ["licence missing"];
-    a_missing_licence_at_the_login(twin) {
-        twin.faults.push(Fault::always(When::Login, says(403, "SMC.1.0.OemLicenseNotPassed")));
+    a_missing_licence_at_the_login(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Login, says(403, "SMC.1.0.OemLicenseNotPassed")));
     } => "redfish.discover", "unsupported", ["licence missing"];
-    a_missing_privilege(twin) {
-        twin.faults.push(Fault::always(When::Insert, says(403, "Base.1.18.InsufficientPrivilege")));
+    a_missing_privilege(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, says(403, "Base.1.18.InsufficientPrivilege")));
     } => "redfish.mount.maintenance", "input", ["the account lacks a privilege"];
-    a_change_that_is_never_authorized(twin) {
-        twin.faults.push(Fault::always(When::Insert, says(401, "Base.1.18.NoValidSession")));
+    a_change_that_is_never_authorized(bmc) {
+        bmc.faults.push(Fault::always(FaultTrigger::Insert, says(401, "Base.1.18.NoValidSession")));
     } => "redfish.mount.maintenance", "input", ["not authorized"];
-    a_read_that_is_never_authorized(twin) {
-        twin.faults.push(Fault::always(get(SYSTEM), says(401, "Base.1.18.NoValidSession")));
+    a_read_that_is_never_authorized(bmc) {
+        bmc.faults.push(Fault::always(get(SYSTEM), says(401, "Base.1.18.NoValidSession")));
     } => "redfish.discover", "input", ["not authorized"];
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_are_all_taken() {
-    let played = play(|twin| twin.session.limit = 0).await;
+    let played = play(|bmc| bmc.session.limit = 0).await;
     assert_eq!(played.machine.logins, 0, "Basic needs none");
     played.ended_well().await;
 }
 
 /// The session is told to have ended, which it has not: it is closed all the same.
-async fn ended_before(when: When) {
+async fn ended_before(when: FaultTrigger) {
     let told = Fault::once(when, says(401, "Base.1.18.NoValidSession"));
-    let played = play(|twin| twin.faults.push(told)).await;
+    let played = play(|bmc| bmc.faults.push(told)).await;
     assert_eq!(played.machine.logins, 2, "{}", played.story);
     played.ended_well().await;
 }
@@ -93,10 +93,10 @@ async fn a_session_that_ended_before_a_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_ended_before_a_change() {
-    ended_before(When::PatchBoot).await;
+    ended_before(FaultTrigger::PatchBoot).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_ended_before_an_insert() {
-    ended_before(When::Insert).await;
+    ended_before(FaultTrigger::Insert).await;
 }

@@ -2,73 +2,74 @@
 
 use std::time::Duration;
 
-use lab_bmc::{Effect, Fault, ResetType, SimBmcConfig, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, ResetType, SimBmcConfig};
 use lab_machines::{Farm, FarmConfig};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{SERIAL, SYSTEM, again, answers, finished, get, scene, scene_with, unhurried};
-use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_twin};
+use crate::kit::{BMC_PASSWORD, BMC_USER, Scene, honest, with_bmc};
 
 gets_over! {
-    a_connection_reset_before_the_answer_to_a_read(twin) {
-        twin.faults.push(Fault::once(When::Read, Effect::Reset).after(5));
+    a_connection_reset_before_the_answer_to_a_read(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Read, FaultEffect::Reset).after(5));
     }
-    a_connection_reset_before_the_answer_to_a_change(twin) {
-        twin.faults.push(Fault::once(When::PatchBoot, Effect::Reset));
+    a_connection_reset_before_the_answer_to_a_change(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::Reset));
     }
-    a_connection_reset_before_the_answer_to_an_insert(twin) {
-        twin.faults.push(Fault::once(When::InsertInto("CD2".to_owned()), Effect::Reset));
+    a_connection_reset_before_the_answer_to_an_insert(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::InsertInto("CD2".to_owned()), FaultEffect::Reset));
     }
-    an_answer_cut_in_the_middle(twin) {
-        twin.faults.push(Fault::once(get(SYSTEM), Effect::CutBody(20)));
+    an_answer_cut_in_the_middle(bmc) {
+        bmc.faults.push(Fault::once(get(SYSTEM), FaultEffect::CutBody(20)));
     }
-    an_answer_cut_at_its_first_byte(twin) {
-        twin.faults.push(Fault::once(get("/CD1"), Effect::CutBody(0)));
+    an_answer_cut_at_its_first_byte(bmc) {
+        bmc.faults.push(Fault::once(get("/CD1"), FaultEffect::CutBody(0)));
     }
-    an_answer_that_comes_byte_by_byte(twin) {
-        twin.faults.push(Fault::once(get("/Systems"), Effect::Trickle(Duration::from_millis(1))));
+    an_answer_that_comes_byte_by_byte(bmc) {
+        bmc.faults.push(Fault::once(get("/Systems"), FaultEffect::Trickle(Duration::from_millis(1))));
     }
-    an_answer_that_never_comes(twin) {
-        twin.faults.push(Fault::once(When::PatchBoot, Effect::Hang));
+    an_answer_that_never_comes(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::PatchBoot, FaultEffect::Hang));
     }
-    a_login_that_is_never_answered(twin) {
-        twin.faults.push(Fault::once(When::Login, Effect::Hang));
+    a_login_that_is_never_answered(bmc) {
+        bmc.faults.push(Fault::once(FaultTrigger::Login, FaultEffect::Hang));
     }
-    paths_that_want_a_slash(twin) {
-        twin.service.slash_redirect = true;
+    paths_that_want_a_slash(bmc) {
+        bmc.service.slash_redirect = true;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_comes_back_while_a_job_waits_for_it() {
     let scene = scene(|_| {}).await;
-    scene.twin(SERIAL).set_reachable(false);
+    scene.bmc(SERIAL).set_reachable(false);
     let id = scene.admin.create_job(SERIAL).await;
     scene.wait_skipping(&id, "the wait for the BMC", |job| job["wait"]["reason"] == "bmc_silent").await;
-    scene.twin(SERIAL).set_reachable(true);
+    scene.bmc(SERIAL).set_reachable(true);
     finished(scene, &id).await.ended_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_answered_after_its_deadline() {
-    let slow = Fault::once(get("/CD2"), Effect::Delay(Duration::from_millis(2500)));
+    let slow = Fault::once(get("/CD2"), FaultEffect::Delay(Duration::from_millis(2500)));
     let second = Duration::from_secs(2);
-    let scene = scene_with(|twin| twin.faults.push(slow), |settings| settings.redfish_timeout = second).await;
+    let scene = scene_with(|bmc| bmc.faults.push(slow), |settings| settings.redfish_timeout = second).await;
     again(scene).await.ended_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_power_on_carried_out_after_its_deadline() {
-    let late = Fault::once(When::ResetTo(ResetType::On), Effect::Delay(Duration::from_millis(1300)));
-    let scene = scene(|twin| twin.faults.push(late)).await;
+    let late =
+        Fault::once(FaultTrigger::ResetTo(ResetType::On), FaultEffect::Delay(Duration::from_millis(1300)));
+    let scene = scene(|bmc| bmc.faults.push(late)).await;
     let quirks = json!({ "quirks": { "mutation_timeout_s": 1 } });
     scene.admin.patch(&format!("/api/v1/servers/{SERIAL}"), &quirks).await.expect(200);
     let id = scene.admin.create_job(SERIAL).await;
     let job = scene.complete_skipping(&id).await;
     assert_eq!(job["outcome"], "succeeded", "{}", scene.admin.story(&id).await);
-    assert_eq!(scene.twin(SERIAL).boots_from_media(), 1, "{}", scene.admin.story(&id).await);
+    assert_eq!(scene.bmc(SERIAL).boots_from_media(), 1, "{}", scene.admin.story(&id).await);
     scene.end().await;
 }
 
@@ -78,7 +79,7 @@ async fn a_redirect_to_another_host_is_not_followed() {
     let location = format!("http://{}/redfish/v1/Systems/{SYSTEM}", elsewhere.local_addr().unwrap());
     for status in [302, 308] {
         let away = answers(status, &[("location", &location)], "");
-        let played = super::play(|twin| twin.faults.push(Fault::always(get(SYSTEM), away))).await;
+        let played = super::play(|bmc| bmc.faults.push(Fault::always(get(SYSTEM), away))).await;
         played.failed("redfish.discover", "bmc_refused", &["a redirect to another host (127.0.0.1)"]).await;
     }
     let nobody = tokio::time::timeout(Duration::from_millis(10), elsewhere.accept()).await;
@@ -90,7 +91,7 @@ async fn secure(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
     let mut scene = Scene::bare(Vec::new(), |settings, _| unhurried(settings)).await;
     let disks = scene.folder.path().join("secure");
     std::fs::create_dir_all(&disks).unwrap();
-    let (specs, password) = (vec![with_twin(honest(SERIAL), change)], SecretString::from(BMC_PASSWORD));
+    let (specs, password) = (vec![with_bmc(honest(SERIAL), change)], SecretString::from(BMC_PASSWORD));
     let farm = FarmConfig { https: true, ..FarmConfig::new(specs, BMC_USER, password, disks) };
     let farm = Farm::start(farm).await.unwrap();
     std::mem::replace(&mut scene.farm, farm).shutdown().await;
@@ -101,8 +102,8 @@ async fn secure(change: impl FnOnce(&mut SimBmcConfig)) -> Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handshakes_that_fail_now_and_then() {
-    let scene = secure(|twin| {
-        twin.faults.push(Fault::once(When::Connect, Effect::FailHandshake).times(2).after(1));
+    let scene = secure(|bmc| {
+        bmc.faults.push(Fault::once(FaultTrigger::Connect, FaultEffect::FailHandshake).times(2).after(1));
     })
     .await;
     again(scene).await.ended_well().await;
@@ -110,7 +111,8 @@ async fn handshakes_that_fail_now_and_then() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_handshake_that_fails() {
-    let scene = secure(|twin| twin.faults.push(Fault::once(When::Connect, Effect::FailHandshake))).await;
+    let scene =
+        secure(|bmc| bmc.faults.push(Fault::once(FaultTrigger::Connect, FaultEffect::FailHandshake))).await;
     again(scene).await.ended_well().await;
 }
 
@@ -125,16 +127,16 @@ fn unreached(job: &Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_certificate_gets_no_credentials() {
     let scene = again(secure(|_| {}).await).await.well();
-    let twin = scene.twin(SERIAL).clone();
-    twin.renew_certificate();
-    let before = twin.snapshot();
+    let bmc = scene.bmc(SERIAL).clone();
+    bmc.renew_certificate();
+    let before = bmc.snapshot();
     let id = scene.admin.create_job(SERIAL).await;
     let job = scene.complete_skipping(&id).await;
     let failure = &job["failure"];
     unreached(&job);
     let next = failure["next_action"].as_str().unwrap();
     assert!(next.contains(&format!("shoal server update {SERIAL} --tls-fingerprint ")), "{next}");
-    let after = twin.snapshot();
+    let after = bmc.snapshot();
     assert_eq!((after.requests, after.logins), (before.requests, before.logins), "not one request was sent");
 
     // What the operator is told to do helps.
@@ -148,9 +150,9 @@ async fn another_certificate_gets_no_credentials() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bmc_that_ends_at_an_old_tls() {
-    let scene = secure(|twin| twin.service.legacy_tls = true).await;
+    let scene = secure(|bmc| bmc.service.legacy_tls = true).await;
     let scene = again(scene).await.told("redfish.discover", "bmc_unreachable", &["offers only legacy TLS"]);
-    assert_eq!(scene.twin(SERIAL).snapshot().requests, 0);
+    assert_eq!(scene.bmc(SERIAL).snapshot().requests, 0);
     scene.end().await;
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use controller::app;
 use controller::config::{Settings, Sources};
-use engine::model::{Clock, SystemClock, Time, witness};
+use engine::model::{Clock, SystemClock, Time, failpoint};
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
 

@@ -27,14 +27,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use engine::model::{Clock, SystemClock};
-use lab_bmc::{Effect, Fault, JournalItem, Power, SimBmc, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, JournalItem, Power, SimBmc};
 use lab_machines::maintenance_os::unit;
 use lab_machines::{Farm, InstallerBehaviour, ServerSpec};
 use reqwest::Method;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::{Value, json};
 
-use crate::kit::{Client, DataDir, LOOK, PATIENCE, Served, recipe, soon, start_farm, with_twin};
+use crate::kit::{Client, DataDir, LOOK, PATIENCE, Served, recipe, soon, start_farm, with_bmc};
 
 const SERIAL: &str = "KILL-1";
 const REPORT_SECRET: &str = "what-the-maintenance-os-says";
@@ -145,8 +145,8 @@ impl Lane {
         Self { data, controller: Some(controller), farm, runs: 0, unknown: 0 }
     }
 
-    fn twin(&self) -> &SimBmc {
-        &self.farm.servers()[0].twin
+    fn bmc(&self) -> &SimBmc {
+        &self.farm.servers()[0].bmc
     }
 
     fn client(&self) -> Client {
@@ -157,14 +157,15 @@ impl Lane {
     async fn run(&mut self, death: Option<Death>, between: impl Fn(&DataDir)) -> (End, Option<String>) {
         self.runs += 1;
         let run = format!("run-{}", self.runs);
-        let seen = self.twin().journal().last().map_or(0, |entry| entry.sequence);
+        let seen = self.bmc().journal().last().map_or(0, |entry| entry.sequence);
         match death {
             Some(Death::Point(place)) => controller::order(self.data.path(), &run, place.into()),
             Some(Death::Unsent(place)) => {
-                self.twin().inject(Fault::once(When::Anything, Effect::Hang).after(place));
+                self.bmc().inject(Fault::once(FaultTrigger::Anything, FaultEffect::Hang).after(place));
             }
             Some(Death::Unanswered(place)) => {
-                self.twin().inject(Fault::once(When::Anything, Effect::ApplyButTimeout).after(place));
+                self.bmc()
+                    .inject(Fault::once(FaultTrigger::Anything, FaultEffect::ApplyButTimeout).after(place));
             }
             None => {}
         }
@@ -197,11 +198,11 @@ impl Lane {
         if died.is_none() && shown(&self.client(), &id).await.is_none() {
             died = Some(self.succeed(&between).await);
         }
-        self.twin().clear_faults();
+        self.bmc().clear_faults();
         let end = self.end(&id, seen).await;
         if self.unknown > 0 {
             // They would time out; nobody waits for that here.
-            self.twin().reset_bmc();
+            self.bmc().reset_bmc();
             self.unknown = 0;
         }
         (end, died)
@@ -211,23 +212,23 @@ impl Lane {
         match death {
             None => false,
             Some(Death::Point(_)) => !self.controller.as_mut().unwrap().running(),
-            Some(Death::Unsent(_) | Death::Unanswered(_)) => self.twin().faults().is_empty(),
+            Some(Death::Unsent(_) | Death::Unanswered(_)) => self.bmc().faults().is_empty(),
         }
     }
 
     /// Makes sure of the death of the controller and starts the next; answers how the dead one was found.
     async fn succeed(&mut self, between: impl Fn(&DataDir)) -> String {
         // What is carried out without an answer may still be at it.
-        soon("the last request", self.twin().wait_for(|twin| twin.slots.iter().all(|slot| !slot.busy))).await;
+        soon("the last request", self.bmc().wait_for(|bmc| bmc.slots.iter().all(|slot| !slot.busy))).await;
         self.controller.take().unwrap().kill();
         let passed = controller::withdraw(self.data.path());
         let known = count(&self.data, "SELECT count(*) FROM bmc_sessions WHERE server = ?1", SERIAL);
         if known == 0 {
-            self.unknown += self.twin().snapshot().open_sessions;
+            self.unknown += self.bmc().snapshot().open_sessions;
         }
         between(&self.data);
         self.controller = Some(self.data.serve().await);
-        let requests = self.twin().journal();
+        let requests = self.bmc().journal();
         let last = requests.iter().rev().find(|entry| matches!(entry.what, JournalItem::Request { .. }));
         passed.last().cloned().unwrap_or_else(|| format!("{:?}", last.map(|entry| &entry.what)))
     }
@@ -235,8 +236,8 @@ impl Lane {
     async fn end(&self, id: &str, seen: u64) -> End {
         let client = self.client();
         // Logging out is the last thing and nobody waits for it.
-        let ended = self.twin().wait_for(|twin| twin.open_sessions <= self.unknown);
-        let machine = tokio::time::timeout(SESSIONS_END, ended).await.unwrap_or(self.twin().snapshot());
+        let ended = self.bmc().wait_for(|bmc| bmc.open_sessions <= self.unknown);
+        let machine = tokio::time::timeout(SESSIONS_END, ended).await.unwrap_or(self.bmc().snapshot());
         let job = client.job(id).await;
         let steps = job["steps"].as_array().unwrap();
         let steps: Vec<Value> = steps.iter().map(|step| json!([step["step"], step["phase"]])).collect();
@@ -244,7 +245,7 @@ impl Lane {
         let mut kept: serde_json::Map<String, Value> =
             kept.iter().map(|key| ((*key).to_owned(), job[*key].clone())).collect();
         kept.insert("steps".to_owned(), json!(steps));
-        let changes = self.twin().journal().into_iter().filter(|entry| entry.sequence > seen);
+        let changes = self.bmc().journal().into_iter().filter(|entry| entry.sequence > seen);
         let mut changes: Vec<String> = changes
             .filter_map(|entry| match entry.what {
                 JournalItem::Change(change) => Some(format!("{change:?}")),
@@ -277,7 +278,7 @@ fn rows(data: &DataDir, id: &str) -> Vec<(&'static str, i64)> {
         "SELECT count(*) FROM signals WHERE run = ?1",
         "SELECT count(*) FROM signals WHERE run = ?1 AND consumed = 0",
         "SELECT count(*) FROM runs WHERE id = ?1 AND lease_owner IS NOT NULL",
-        "SELECT count(*) FROM server_observed WHERE debt IS NOT NULL AND ?1 = ?1",
+        "SELECT count(*) FROM server_observed WHERE pending_cleanup IS NOT NULL AND ?1 = ?1",
         "SELECT count(*) FROM events WHERE run = ?1 AND type = 'run.ended'",
         "SELECT count(*) FROM events WHERE run = ?1 AND type = 'report.success'",
     ];
@@ -308,7 +309,7 @@ async fn report(client: &Client, id: &str) -> bool {
 
 /// A machine that does nothing: the test reports in its place.
 fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
-    let mut spec = with_twin(ServerSpec::new(SERIAL), change);
+    let mut spec = with_bmc(ServerSpec::new(SERIAL), change);
     spec.behaviour = InstallerBehaviour {
         fail_at: Some(unit::DISPATCHER.to_owned()),
         never_report: true,
@@ -318,7 +319,7 @@ fn machine(change: impl FnOnce(&mut lab_bmc::SimBmcConfig)) -> ServerSpec {
 }
 
 /// What every golden job must have come to, whatever it is compared with.
-fn golden(end: &End, twin: &SimBmc) {
+fn golden(end: &End, bmc: &SimBmc) {
     assert_eq!(
         (&end.job["outcome"], &end.job["status"]),
         (&json!("succeeded"), &json!("complete")),
@@ -326,8 +327,8 @@ fn golden(end: &End, twin: &SimBmc) {
     );
     assert_eq!(end.job["cleanup"], json!({ "state": "done", "remaining": [] }), "{end:?}");
     let boots = end.machine.iter().filter(|change| change.starts_with("BootedMedia")).count();
-    assert_eq!((boots, twin.ejected_while_running()), (1, 0), "{end:?}");
-    assert_eq!(twin.snapshot().power, Power::On, "{end:?}");
+    assert_eq!((boots, bmc.ejected_while_running()), (1, 0), "{end:?}");
+    assert_eq!(bmc.snapshot().power, Power::On, "{end:?}");
 }
 
 /// What was done with which places, and how many of the deaths ended otherwise than they should.
@@ -355,9 +356,9 @@ async fn kill(
     let mut lane = Lane::start(spec).await;
     // The first job finds the machine off, the later ones find it on: those are alike.
     let (first, _) = lane.run(None, between).await;
-    golden(&first, lane.twin());
+    golden(&first, lane.bmc());
     let (undisturbed, _) = lane.run(None, between).await;
-    golden(&undisturbed, lane.twin());
+    golden(&undisturbed, lane.bmc());
     loop {
         let next = places.lock().unwrap().next();
         let Some((kind, death)) = next else { break };
@@ -413,7 +414,7 @@ async fn all_end_well(spec: ServerSpec, lanes: usize, stride: u32) {
 
 /// A BMC that shows its power state 45 s late, by the clock of the controllers.
 fn late() -> ServerSpec {
-    machine(|twin| twin.power.state_lag = Duration::from_secs(45) / controller::RATE)
+    machine(|bmc| bmc.power.state_lag = Duration::from_secs(45) / controller::RATE)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -430,7 +431,7 @@ async fn killed_at_every_effect_the_end_is_the_same() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes; run by .ci/run at every fifth effect, by .ci/long at every one"]
 async fn killed_with_a_single_slot_the_end_is_the_same() {
-    all_end_well(machine(|twin| *twin = twin.clone().with_single_cd()), 4, 5).await;
+    all_end_well(machine(|bmc| *bmc = bmc.clone().with_single_cd()), 4, 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

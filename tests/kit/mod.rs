@@ -9,7 +9,7 @@ mod servers;
 pub(crate) use client::{Answer, Client, recipe};
 pub(crate) use process::{DataDir, Served, binary};
 pub(crate) use scene::{Scene, maintenance_iso};
-pub(crate) use servers::{BMC_PASSWORD, BMC_USER, honest, silent, start_farm, struck, with_twin};
+pub(crate) use servers::{BMC_PASSWORD, BMC_USER, honest, silent, start_farm, struck, with_bmc};
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use controller::app::{self, Running};
+use controller::app::{self, RunningController};
 use controller::config::{Settings, Sources};
 use engine::model::{Clock, Time};
 use lab_bmc::SimBmc;
@@ -33,7 +33,7 @@ pub(crate) struct Scene {
     /// With the admin token.
     pub(crate) admin: Client,
     pub(crate) farm: Farm,
-    pub(crate) running: Running,
+    pub(crate) running: RunningController,
     pub(crate) folder: TempDir,
     clock: Arc<SkippingClock>,
 }
@@ -92,8 +92,8 @@ impl Scene {
         self.farm.server(serial).unwrap()
     }
 
-    pub(crate) fn twin(&self, serial: &str) -> &SimBmc {
-        &self.server(serial).twin
+    pub(crate) fn bmc(&self, serial: &str) -> &SimBmc {
+        &self.server(serial).bmc
     }
 
     /// Puts the controller's clock forward.

@@ -26,10 +26,10 @@ pub(crate) fn silent(serial: &str) -> ServerSpec {
 }
 
 /// The same server with its BMC changed.
-pub(crate) fn with_twin(mut spec: ServerSpec, change: impl FnOnce(&mut SimBmcConfig)) -> ServerSpec {
-    let mut twin = SimBmcConfig::new(&spec.serial, BMC_USER, BMC_PASSWORD);
-    change(&mut twin);
-    spec.twin = Some(Box::new(twin));
+pub(crate) fn with_bmc(mut spec: ServerSpec, change: impl FnOnce(&mut SimBmcConfig)) -> ServerSpec {
+    let mut bmc = SimBmcConfig::new(&spec.serial, BMC_USER, BMC_PASSWORD);
+    change(&mut bmc);
+    spec.bmc = Some(Box::new(bmc));
     spec
 }
 
@@ -41,11 +41,11 @@ pub(crate) async fn start_farm(specs: Vec<ServerSpec>, folder: &Path) -> Farm {
     Farm::start(FarmConfig::new(specs, BMC_USER, password, disks)).await.unwrap()
 }
 
-/// Waits until the last of a twin's faults has struck.
-pub(crate) async fn struck(twin: &SimBmc) {
+/// Waits until every fault of a simulated BMC was used.
+pub(crate) async fn struck(bmc: &SimBmc) {
     let deadline = Instant::now() + PATIENCE;
-    while !twin.faults().is_empty() {
-        assert!(Instant::now() < deadline, "nothing ran into {:?}", twin.faults());
+    while !bmc.faults().is_empty() {
+        assert!(Instant::now() < deadline, "nothing ran into {:?}", bmc.faults());
         tokio::time::sleep(LOOK).await;
     }
 }

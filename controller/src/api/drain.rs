@@ -1,4 +1,4 @@
-//! `POST`, `GET`, `DELETE /api/v1/drain`: whether jobs begin.
+//! `POST`, `GET`, `DELETE /api/v1/drain`: whether jobs start on this controller.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,31 +7,34 @@ use serde_json::{Value, json};
 
 use super::Api;
 use super::error::ApiError;
-use super::extract::{Body, Reader, Writer};
+use super::extract::{CanRead, CanWrite, JsonBody};
 use super::jobs::reason;
-use engine::model::{Closed, JobStatus};
+use engine::model::{GateClosure, JobStatus};
 
-/// Keeps jobs from beginning until the drain is ended, also over a restart. What has begun goes on to its end.
+/// Starts a drain: no job starts until the drain is ended, also after a restart. Running jobs continue to their end.
 pub(super) async fn begin(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    body: Body,
+    CanWrite(principal): CanWrite,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let closed = Closed { since: api.now(), by: principal.name, reason: reason(&body)? };
+    let closed = GateClosure { since: api.now(), by: principal.name, reason: reason(&body)? };
     let (_, new) = api.store().drain(closed).await?;
     let status = if new { StatusCode::ACCEPTED } else { StatusCode::OK };
     Ok((status, Json(view(&api).await?)))
 }
 
-/// Lets jobs begin again.
-pub(super) async fn end(State(api): State<Api>, Writer(principal): Writer) -> Result<Json<Value>, ApiError> {
+/// Ends the drain.
+pub(super) async fn end(
+    State(api): State<Api>,
+    CanWrite(principal): CanWrite,
+) -> Result<Json<Value>, ApiError> {
     api.store().undrain(&principal.name, api.now()).await?;
     api.engine.wake();
     Ok(Json(view(&api).await?))
 }
 
-/// Whether the controller is drained, and what is still under way.
-pub(super) async fn show(State(api): State<Api>, _reader: Reader) -> Result<Json<Value>, ApiError> {
+/// Shows the drain, pressure and the numbers of running and queued jobs.
+pub(super) async fn show(State(api): State<Api>, _reader: CanRead) -> Result<Json<Value>, ApiError> {
     Ok(Json(view(&api).await?))
 }
 
@@ -45,8 +48,8 @@ async fn view(api: &Api) -> Result<Value, ApiError> {
         "drained": drained.is_some(),
         "drain": drained,
         "pressure": api.engine.pressure(),
-        "working": api.engine.working(),
+        "active_runs": api.engine.active_runs(),
         "queued": of(&[JobStatus::Queued]),
-        "under_way": of(&[JobStatus::Provisioning, JobStatus::Succeeded, JobStatus::Failed]),
+        "running": of(&[JobStatus::Provisioning, JobStatus::Succeeded, JobStatus::Failed]),
     }))
 }

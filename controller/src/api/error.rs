@@ -1,6 +1,6 @@
-//! One shape of errors: `{"error": code, "message", "details": [{"path","field","code","message"}], "request_id"}`.
+//! The error format: `{"error": code, "message", "details": [{"path","field","code","message"}], "request_id"}`.
 //!
-//! An error is made without its request id; the middleware renders it, so that no handler can forget the id.
+//! A handler returns an error without request id; the middleware adds the id and renders the response.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -8,24 +8,24 @@ use serde::Serialize;
 
 use crate::auth::AuthFailure;
 use engine::model::error_chain;
-use engine::{SignalError, StoreError, VerbFailure};
+use engine::{SignalError, StoreError, VerbError};
 use recipe::FieldError;
 
-/// One thing that is wrong with a request.
+/// One problem of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Detail {
     /// JSON Pointer into the body, or the name of a header or query parameter.
     pub path: String,
-    /// The last part of the path.
+    /// The last segment of the path.
     pub field: String,
-    /// A stable code: the rule that failed.
+    /// The stable code of the rule that failed.
     pub code: String,
-    /// A sentence.
+    /// The problem in one sentence.
     pub message: String,
 }
 
 impl Detail {
-    /// Something wrong at a JSON Pointer (or parameter name).
+    /// A problem at a JSON Pointer or parameter name.
     pub fn new(path: &str, code: &str, message: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
@@ -42,12 +42,12 @@ impl From<FieldError> for Detail {
     }
 }
 
-/// An answer that says what is wrong.
+/// An error response.
 #[derive(Clone, Debug)]
-pub struct ApiError(Box<Answer>);
+pub struct ApiError(Box<ErrorResponse>);
 
 #[derive(Clone, Debug)]
-struct Answer {
+struct ErrorResponse {
     status: StatusCode,
     code: &'static str,
     message: String,
@@ -56,40 +56,46 @@ struct Answer {
 }
 
 impl ApiError {
-    /// An error with a stable code and a sentence.
+    /// An error with a stable code and a message.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Answer { status, code, message, details: Vec::new(), headers: HeaderMap::new() }))
+        Self(Box::new(ErrorResponse {
+            status,
+            code,
+            message,
+            details: Vec::new(),
+            headers: HeaderMap::new(),
+        }))
     }
 
-    /// 400 `validation_error` with what is wrong, one by one.
+    /// 400 `validation_error` with all problems of the request.
     pub fn invalid(details: Vec<Detail>) -> Self {
         let message = match details.as_slice() {
             [one] => format!("{}: {}", if one.path.is_empty() { "body" } else { &one.path }, one.message),
-            many => format!("{} things are wrong with the request; see details", many.len()),
+            many => format!("the request has {} problems; see details", many.len()),
         };
         let mut error = Self::new(StatusCode::BAD_REQUEST, "validation_error", message);
         error.0.details = details;
         error
     }
 
-    /// 404 with a code of its kind.
+    /// 404 with a stable code.
     pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, message)
     }
 
-    /// 409 with a code of its kind.
+    /// 409 with a stable code.
     pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, code, message)
     }
 
-    /// 500: an answer that could not be written as JSON; the log says why.
+    /// 500 for a response that could not be written as JSON; the log has the cause.
     pub(super) fn unwritable(error: &serde_json::Error) -> Self {
-        tracing::error!(%error, "an answer could not be written as JSON");
+        tracing::error!(%error, "a response could not be written as JSON");
         internal()
     }
 
-    /// The same error with a header.
+    /// Adds a header to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -98,27 +104,27 @@ impl ApiError {
         self
     }
 
-    /// The same error with one more detail.
+    /// Adds a problem to `details`.
     #[must_use]
     pub fn detail(mut self, detail: Detail) -> Self {
         self.0.details.push(detail);
         self
     }
 
-    /// The status it is answered with.
+    /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
         self.0.status
     }
 
-    /// What it says, as part of another answer.
+    /// The body without request id, for use in other responses.
     pub(super) fn body(&self) -> serde_json::Value {
-        let Answer { code, message, details, .. } = &*self.0;
+        let ErrorResponse { code, message, details, .. } = &*self.0;
         serde_json::json!({ "error": code, "message": message, "details": details })
     }
 
-    /// The response, once the request id is known.
+    /// The response with the request id.
     pub(super) fn render(&self, request_id: &str) -> Response {
-        let Answer { status, headers, .. } = &*self.0;
+        let ErrorResponse { status, headers, .. } = &*self.0;
         let mut body = self.body();
         body["request_id"] = serde_json::json!(request_id);
         (*status, headers.clone(), axum::Json(body)).into_response()
@@ -135,12 +141,12 @@ impl IntoResponse for ApiError {
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
-        tracing::error!(error = %error_chain(&error), "the database refused a request");
+        tracing::error!(error = %error_chain(&error), "a database operation of a request failed");
         if error.is_unavailable() {
             return Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
-                "the database cannot be used right now; see /readyz, then try again",
+                "the database cannot be used now; see /readyz, then try again",
             )
             .header(header::RETRY_AFTER, "5");
         }
@@ -157,12 +163,12 @@ impl From<SignalError> for ApiError {
     }
 }
 
-impl From<VerbFailure> for ApiError {
-    fn from(error: VerbFailure) -> Self {
+impl From<VerbError> for ApiError {
+    fn from(error: VerbError) -> Self {
         match error {
-            VerbFailure::Store(error) => error.into(),
-            VerbFailure::Verb(error) => Self::conflict("conflict.phase", error.to_string()),
-            VerbFailure::Busy => busy(),
+            VerbError::Store(error) => error.into(),
+            VerbError::Verb(error) => Self::conflict("conflict.phase", error.to_string()),
+            VerbError::Busy => busy(),
         }
     }
 }
@@ -171,13 +177,17 @@ fn internal() -> ApiError {
     ApiError::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "internal",
-        "something went wrong here; see the log for this request",
+        "the controller failed to process the request; see its log for this request id",
     )
 }
 
 fn busy() -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "the job changes too quickly right now; try again")
-        .header(header::RETRY_AFTER, "1")
+    ApiError::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "busy",
+        "the job changed several times during the request; try again",
+    )
+    .header(header::RETRY_AFTER, "1")
 }
 
 impl From<AuthFailure> for ApiError {
@@ -189,42 +199,45 @@ impl From<AuthFailure> for ApiError {
         match failure {
             AuthFailure::Missing => unauthorized(
                 "unauthorized",
-                "credentials are needed: an API token as Bearer, or a user and password as Basic",
+                "credentials are required: an API token as Bearer, or user and password as Basic",
             ),
             AuthFailure::Invalid => unauthorized("unauthorized", "these credentials are not valid"),
             AuthFailure::RateLimited { retry_after } => too_many(retry_after),
             AuthFailure::Unavailable => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
-                "credentials cannot be checked right now; see /readyz, then try again",
+                "credentials cannot be checked now; see /readyz, then try again",
             )
             .header(header::RETRY_AFTER, "5"),
         }
     }
 }
 
-/// 429: too many failed tries from one address.
+/// 429: too many failed attempts from one address.
 pub(super) fn too_many(retry_after: std::time::Duration) -> ApiError {
     ApiError::new(
         StatusCode::TOO_MANY_REQUESTS,
         "rate_limited",
-        "too many failed tries from this address; wait a moment",
+        "too many failed attempts from this address; wait for Retry-After",
     )
     .header(header::RETRY_AFTER, &retry_after.as_secs().max(1).to_string())
 }
 
-/// An unknown path.
+/// 404 for an unknown path.
 pub(super) fn unknown_path(uri: &Uri) -> ApiError {
     let path: String = uri.path().chars().take(200).collect();
-    ApiError::not_found("not_found", format!("there is nothing at {path}; the API begins at /api/v1/"))
+    ApiError::not_found(
+        "not_found",
+        format!("{path} does not exist; the paths of the API begin with /api/v1/"),
+    )
 }
 
-/// A known path, the wrong method. The router adds `Allow`.
+/// 405 for a known path with another method. The router adds `Allow`.
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        format!("{method} is not possible on {}; see Allow", uri.path()),
+        format!("{method} is not allowed for {}; see the header Allow", uri.path()),
     )
 }
 
@@ -246,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_error_has_the_one_shape() {
+    async fn every_error_has_the_same_format() {
         let mut settings = insta::Settings::clone_current();
         settings.set_snapshot_path("../../../golden/snapshots");
         settings.set_prepend_module_to_snapshot(false);
@@ -265,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_database_said_stays_in_the_log() {
+    async fn database_errors_are_only_in_the_log() {
         let error = ApiError::from(StoreError::Closed);
         let shown = shown(error).await;
         assert_eq!(shown["status"], 503);

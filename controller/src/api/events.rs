@@ -1,4 +1,4 @@
-//! `GET /api/v1/events`: the one log, of all jobs and servers, by pages or as a stream.
+//! `GET /api/v1/events`: the event log of all jobs and servers, in pages or as a stream.
 
 use std::collections::HashMap;
 
@@ -10,31 +10,31 @@ use serde_json::json;
 
 use super::Api;
 use super::error::ApiError;
-use super::extract::{Reader, page_size};
+use super::extract::{CanRead, page_size};
 use super::feed;
 use engine::model::RunId;
 use engine::store::EventFilter;
 
-/// One page of the log, or with `Accept: text/event-stream` everything from a place on, as it happens.
+/// Returns one page of the log, or with `Accept: text/event-stream` a live stream of all events after a position.
 pub(super) async fn events(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     headers: HeaderMap,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, ApiError> {
-    answer(&api, None, &headers, &query).await
+    respond(&api, None, &headers, &query).await
 }
 
-/// The events of one run, or of everything.
-pub(super) async fn answer(
+/// Returns the events of one run or of all runs, as a page or a stream.
+pub(super) async fn respond(
     api: &Api,
     run: Option<RunId>,
     headers: &HeaderMap,
     query: &HashMap<String, String>,
 ) -> Result<Response, ApiError> {
-    let after = feed::place(headers, query.get("after").map(String::as_str))?;
-    if feed::wanted(headers) {
-        return api.feed.answer(run, after);
+    let after = feed::resume_position(headers, query.get("after").map(String::as_str))?;
+    if feed::accepts_stream(headers) {
+        return api.feed.respond(run, after);
     }
     let limit = page_size(query.get("limit").map(String::as_str), 200, 1000)?;
     let events = api.store().events(EventFilter { run, after, limit }).await?;

@@ -1,4 +1,4 @@
-//! What handlers take out of a request: who calls, a bounded JSON body, a path part.
+//! Extractors of handlers: the authenticated caller, a bounded JSON body, path segments.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::auth::{Permission, Principal};
 use engine::model::{RunId, Serial};
 
 /// How long a request body may take to arrive.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// How much of a body beyond the limit is read before the connection is given up.
-const DRAIN: usize = 16 << 20;
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many bytes of a body beyond the limit are read before the connection is closed.
+const DISCARD: usize = 16 << 20;
 
-/// A caller who may read.
-pub(super) struct Reader;
+/// Requires a caller with read permission.
+pub(super) struct CanRead;
 
-/// A caller who may change things.
-pub(super) struct Writer(pub(super) Principal);
+/// Requires a caller with write permission.
+pub(super) struct CanWrite(pub(super) Principal);
 
-impl FromRequestParts<Api> for Reader {
+impl FromRequestParts<Api> for CanRead {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         principal(parts, api, Permission::Read).await.map(|_reader| Self)
     }
 }
 
-impl FromRequestParts<Api> for Writer {
+impl FromRequestParts<Api> for CanWrite {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         principal(parts, api, Permission::Write).await.map(Self)
@@ -51,12 +51,12 @@ async fn principal(parts: &Parts, api: &Api, permission: Permission) -> Result<P
         Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "forbidden",
-            format!("{} may not do this; an administrator may", principal.name),
+            format!("{} has no permission for this; use the token of an administrator", principal.name),
         ))
     }
 }
 
-/// The address a request came from.
+/// The client address of a request.
 pub(super) fn peer(parts: &Parts) -> IpAddr {
     parts
         .extensions
@@ -64,7 +64,7 @@ pub(super) fn peer(parts: &Parts) -> IpAddr {
         .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip())
 }
 
-/// The address a request came from, for handlers.
+/// Extracts the client address of a request.
 pub(super) struct Peer(pub(super) IpAddr);
 
 impl FromRequestParts<Api> for Peer {
@@ -74,11 +74,11 @@ impl FromRequestParts<Api> for Peer {
     }
 }
 
-/// A JSON body: the right content type, within the limit, and readable.
-pub(super) struct Body(pub(super) Bytes);
+/// A JSON body with the right content type and within the size limit.
+pub(super) struct JsonBody(pub(super) Bytes);
 
-impl Body {
-    /// The body as a type; what is wrong with it names the place.
+impl JsonBody {
+    /// Parses the body; an error names line and column.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.0).map_err(|error| {
             let place = format!("line {}, column {}", error.line(), error.column());
@@ -94,7 +94,7 @@ impl Body {
     }
 }
 
-impl FromRequest<Api> for Body {
+impl FromRequest<Api> for JsonBody {
     type Rejection = ApiError;
     async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
         let kind =
@@ -113,28 +113,32 @@ impl FromRequest<Api> for Body {
     }
 }
 
-/// A whole body within a limit and a time. Of one that is too long the rest is read and thrown away, as far as [`DRAIN`]
-/// goes: a client that is still sending would otherwise see a broken connection instead of the answer.
+/// Reads a whole body within a size limit and [`BODY_TIMEOUT`]. The rest of a longer body is read and discarded up to
+/// [`DISCARD`]: a client that is still sending would otherwise see a closed connection instead of the response.
 pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, ApiError> {
     let timed_out = |_elapsed| {
         ApiError::new(
             StatusCode::REQUEST_TIMEOUT,
             "body_timeout",
-            format!("the body did not arrive within {} s", BODY_WITHIN.as_secs()),
+            format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()),
         )
     };
-    match tokio::time::timeout(BODY_WITHIN, collect(request.into_body(), limit)).await.map_err(timed_out)? {
+    match tokio::time::timeout(BODY_TIMEOUT, collect(request.into_body(), limit)).await.map_err(timed_out)? {
         Ok(Some(body)) => Ok(body),
         Ok(None) => Err(ApiError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "body_too_large",
-            format!("the body is over the limit of {limit} bytes"),
+            format!("the body is longer than the limit of {limit} bytes"),
         )),
-        Err(_broken) => Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_body", "the body broke off")),
+        Err(_broken) => Err(ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "bad_body",
+            "the connection ended before the whole body arrived",
+        )),
     }
 }
 
-/// The body; `None` when it is longer than the limit.
+/// Reads a body; returns `None` when it is longer than the limit.
 async fn collect(mut body: axum::body::Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
     let mut kept = BytesMut::new();
     let mut seen = 0_usize;
@@ -146,17 +150,17 @@ async fn collect(mut body: axum::body::Body, limit: usize) -> Result<Option<Byte
         } else {
             kept = BytesMut::new();
         }
-        if seen > limit.saturating_add(DRAIN) {
+        if seen > limit.saturating_add(DISCARD) {
             break;
         }
     }
     Ok((seen <= limit).then(|| kept.freeze()))
 }
 
-/// A job's id out of the path; one that cannot be an id is a job that is not there.
-pub(super) struct JobId(pub(super) RunId);
+/// The job id in the path; a malformed id is an unknown job.
+pub(super) struct JobPath(pub(super) RunId);
 
-impl FromRequestParts<Api> for JobId {
+impl FromRequestParts<Api> for JobPath {
     type Rejection = ApiError;
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         let text =
@@ -165,7 +169,7 @@ impl FromRequestParts<Api> for JobId {
     }
 }
 
-/// A server's serial out of the path; one that cannot be a serial is a server that is not there.
+/// The serial number in the path; a malformed serial number is an unknown server.
 pub(super) struct SerialPath(pub(super) Serial);
 
 impl FromRequestParts<Api> for SerialPath {
@@ -177,12 +181,12 @@ impl FromRequestParts<Api> for SerialPath {
     }
 }
 
-/// 404: no such job.
+/// 404 for an unknown job.
 pub(super) fn unknown_job() -> ApiError {
-    ApiError::not_found("unknown_job", "there is no job with this id; `shoal job list` shows them")
+    ApiError::not_found("unknown_job", "no job has this id; `shoal job list` shows the jobs")
 }
 
-/// 404: no such server.
+/// 404 for an unknown server.
 pub(super) fn unknown_server(serial: &str) -> ApiError {
     let serial: String = serial.chars().take(Serial::MAX).collect();
     ApiError::not_found(
@@ -192,8 +196,8 @@ pub(super) fn unknown_server(serial: &str) -> ApiError {
 }
 
 /// A page size between 1 and `most`.
-pub(super) fn page_size(asked: Option<&str>, usual: u32, most: u32) -> Result<u32, ApiError> {
-    match asked {
+pub(super) fn page_size(given: Option<&str>, usual: u32, most: u32) -> Result<u32, ApiError> {
+    match given {
         None => Ok(usual),
         Some(text) => match text.parse() {
             Ok(limit) if (1..=most).contains(&limit) => Ok(limit),

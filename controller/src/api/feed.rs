@@ -1,16 +1,16 @@
-//! The live end of the one log: events as they are committed, to many subscribers, resumable at any place.
+//! The live event stream: committed events for many subscribers, resumable at any position of the log.
 //!
 //! ```text
 //!  store --"a transaction was committed"--> tail --Arc<Frame>--> broadcast ring --> subscriber: next in order? --> bytes
-//!    ^                                                                                |  a gap, lagged, or just come
+//!    ^                                                                                |  a gap, lagged, or new
 //!    +------------------------------- pages after its cursor <-----------------------+
 //! ```
 //!
-//! A frame is rendered once and shared. A subscriber that sees a gap (it just came, it was slow, the tail had slept) reads
-//! on from the database until it has caught up, so nothing is lost and nothing is sent twice.
+//! A frame is rendered once and shared. A subscriber that sees a gap (it is new, it was slow, the tail was idle) reads from
+//! the database until it has caught up, so no event is lost and none is sent twice.
 //!
-//! Invariants: a subscriber holds one page at most and is sent nothing faster than it reads; there are at most
-//! [`SUBSCRIBERS`]; a stream ends after [`LASTS`] at the latest, so that credentials are looked at again when it resumes.
+//! Invariants: a subscriber holds one page at most and receives events no faster than it reads; there are at most
+//! [`SUBSCRIBERS`]; a stream ends after [`LASTS`] at the latest, so that credentials are checked again when it resumes.
 //!
 //! Specification: WHATWG HTML, server-sent events.
 
@@ -32,20 +32,20 @@ use super::error::{ApiError, Detail};
 use engine::model::{Event, Phase, RunId};
 use engine::store::{EventFilter, Store, StoreError};
 
-/// Streams open at once.
+/// The maximum of open streams.
 const SUBSCRIBERS: usize = 2048;
-/// Events read from the database in one go.
+/// Events per page read from the database.
 const PAGE: u32 = 256;
 /// Events a subscriber may lag behind before it reads from the database again.
 const RING: usize = 4096;
-/// A comment is sent when nothing happens for this long, so that both sides notice a dead connection.
+/// After this time without events a comment is sent, so that both sides detect a dead connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The longest life of a stream.
 const LASTS: Duration = Duration::from_secs(3600);
-/// The pause of the tail when the database refuses.
+/// The pause of the tail after a failed read of the database.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// One event as it goes over the wire.
+/// One event in the format of server-sent events.
 struct Frame {
     seq: i64,
     run: Option<RunId>,
@@ -67,18 +67,18 @@ pub struct Feed(Arc<Inner>);
 struct Inner {
     store: Store,
     live: broadcast::Sender<Arc<Frame>>,
-    places: Arc<Semaphore>,
+    stream_permits: Arc<Semaphore>,
     stop: CancellationToken,
 }
 
 impl Feed {
-    /// A feed that ends, with all its streams, at `stop`.
+    /// Creates a feed that ends with all its streams at `stop`.
     pub fn new(store: Store, stop: CancellationToken) -> Self {
         let (live, _) = broadcast::channel(RING);
-        Self(Arc::new(Inner { store, live, places: Arc::new(Semaphore::new(SUBSCRIBERS)), stop }))
+        Self(Arc::new(Inner { store, live, stream_permits: Arc::new(Semaphore::new(SUBSCRIBERS)), stop }))
     }
 
-    /// Hands on what is committed, while anybody listens.
+    /// Broadcasts committed events while there are subscribers, until `stop`.
     pub async fn run(&self) {
         let Inner { store, live, stop, .. } = &*self.0;
         let mut commits = store.commits();
@@ -93,7 +93,7 @@ impl Feed {
                 continue;
             }
             if let Err(error) = tail(store, live, &mut cursor).await {
-                tracing::warn!(error = %engine::model::error_chain(&error), "the event stream could not read on");
+                tracing::warn!(error = %engine::model::error_chain(&error), "the event stream could not read the log; trying again");
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => return,
@@ -103,17 +103,17 @@ impl Feed {
         }
     }
 
-    /// Answers with the events after a place, of one run or of all, as they come.
-    pub(super) fn answer(&self, run: Option<RunId>, after: i64) -> Result<Response, ApiError> {
-        let Ok(place) = Arc::clone(&self.0.places).try_acquire_owned() else {
+    /// Responds with a stream of the events after a position, of one run or of all.
+    pub(super) fn respond(&self, run: Option<RunId>, after: i64) -> Result<Response, ApiError> {
+        let Ok(permit) = Arc::clone(&self.0.stream_permits).try_acquire_owned() else {
             return Err(ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "too_many_streams",
-                format!("{SUBSCRIBERS} event streams are open; close some, or read the events by pages"),
+                format!("{SUBSCRIBERS} event streams are open, which is the maximum; close some, or read the events in pages"),
             )
             .header(header::RETRY_AFTER, "5"));
         };
-        let subscriber = Subscriber::new(&self.0, run, after, place);
+        let subscriber = Subscriber::new(&self.0, run, after, permit);
         let frames = stream::unfold(subscriber, |mut subscriber| async move {
             let bytes = subscriber.next().await?;
             Some((Ok::<_, std::convert::Infallible>(bytes), subscriber))
@@ -131,15 +131,15 @@ async fn tail(
     live: &broadcast::Sender<Arc<Frame>>,
     cursor: &mut i64,
 ) -> Result<(), StoreError> {
-    // Nobody listened for a while: who comes reads what is old for himself.
+    // After a time without subscribers old events are skipped: a new subscriber reads them from the database.
     *cursor = (*cursor).max(store.last_seq().await? - i64::from(PAGE));
     loop {
         let page = store.events(EventFilter { run: None, after: *cursor, limit: PAGE }).await?;
         let full = page.len() == PAGE as usize;
         for event in page {
             *cursor = event.seq;
-            // Without a receiver there is nobody to miss it.
-            let _nobody = live.send(Arc::new(Frame::new(&event)));
+            // Fails only without a subscriber.
+            let _no_subscriber = live.send(Arc::new(Frame::new(&event)));
         }
         if !full {
             return Ok(());
@@ -151,28 +151,28 @@ struct Subscriber {
     live: broadcast::Receiver<Arc<Frame>>,
     inner: Arc<Inner>,
     run: Option<RunId>,
-    /// Everything up to here was sent or is not for this subscriber.
+    /// All events up to this sequence number were sent or do not match the run.
     cursor: i64,
     behind: bool,
-    over: bool,
+    ended: bool,
     ready: VecDeque<Bytes>,
     until: Instant,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Subscriber {
-    fn new(inner: &Arc<Inner>, run: Option<RunId>, after: i64, place: OwnedSemaphorePermit) -> Self {
+    fn new(inner: &Arc<Inner>, run: Option<RunId>, after: i64, permit: OwnedSemaphorePermit) -> Self {
         Self {
-            // Before the first read: what is committed from now on is in the ring.
+            // Before the first read, so that every later commit is in the ring.
             live: inner.live.subscribe(),
             inner: Arc::clone(inner),
             run,
             cursor: after,
             behind: true,
-            over: false,
+            ended: false,
             ready: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
             until: Instant::now() + LASTS,
-            _place: place,
+            _permit: permit,
         }
     }
 
@@ -181,12 +181,12 @@ impl Subscriber {
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(bytes);
             }
-            if self.over {
+            if self.ended {
                 return None;
             }
             if self.behind {
                 if let Err(error) = self.catch_up().await {
-                    // The client comes again with the place it got to.
+                    // The client reconnects with the last event it received.
                     tracing::warn!(error = %engine::model::error_chain(&error), "an event stream ends early");
                     return None;
                 }
@@ -212,29 +212,29 @@ impl Subscriber {
             None => self.ready.push_back(frame.bytes.clone()),
             Some(run) if frame.run == Some(run) => {
                 self.ready.push_back(frame.bytes.clone());
-                // Whether this was the job's last event is seen where the job itself can be looked at.
+                // Only a read of the job shows whether this was its last event.
                 self.behind = true;
             }
             Some(_) => {}
         }
     }
 
-    /// Reads one page on from the database.
+    /// Reads the next page from the database.
     async fn catch_up(&mut self) -> Result<(), StoreError> {
         let store = self.inner.store.clone();
-        // In this order: what is committed after the look is in the page, never only in the look.
+        // In this order: a commit after the first two reads is in the page, never only in them.
         let newest = store.last_seq().await?;
         let ended = match self.run {
             Some(run) => store.job(run).await?.is_none_or(|job| job.run.phase == Phase::Ended),
             None => false,
         };
         let page = store.events(EventFilter { run: self.run, after: self.cursor, limit: PAGE }).await?;
-        self.told(&page, &Look { newest, ended });
+        self.take_page(&page, &LogEnd { newest, ended });
         Ok(())
     }
 
-    /// Takes a page that was read after the look; the stream is over once the job is and its events are told.
-    fn told(&mut self, page: &[Event], look: &Look) {
+    /// Sends a page that was read after `end`; the stream ends when the job has ended and its events are sent.
+    fn take_page(&mut self, page: &[Event], end: &LogEnd) {
         for event in page {
             self.cursor = event.seq;
             self.ready.push_back(Frame::new(event).bytes);
@@ -242,38 +242,42 @@ impl Subscriber {
         if page.len() == PAGE as usize {
             return;
         }
-        self.cursor = self.cursor.max(look.newest);
-        // The page may hold the job's last event although the look was before its end: then look again.
-        self.behind = self.run.is_some() && !page.is_empty() && !look.ended;
-        if look.ended {
-            self.over = true;
+        self.cursor = self.cursor.max(end.newest);
+        // The page may contain the last event of a job that ended after `end` was read, so the job is read again.
+        self.behind = self.run.is_some() && !page.is_empty() && !end.ended;
+        if end.ended {
+            self.ended = true;
             self.ready.push_back(Bytes::from_static(b"event: end\ndata: {}\n\n"));
         }
     }
 }
 
-/// The log's end and the job's, as they were before a page was read.
-struct Look {
+/// The end of the log and of the job, read before a page.
+struct LogEnd {
     newest: i64,
     ended: bool,
 }
 
-/// Whether a client asks for a stream.
-pub(super) fn wanted(headers: &HeaderMap) -> bool {
+/// Whether a client accepts a stream.
+pub(super) fn accepts_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accept.split(',').any(|kind| {
         kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
     })
 }
 
-/// The place to go on from: `Last-Event-ID`, which a reconnecting client sends, before `after`.
-pub(super) fn place(headers: &HeaderMap, after: Option<&str>) -> Result<i64, ApiError> {
+/// The position to resume after: `Last-Event-ID`, which a reconnecting client sends, before `after`.
+pub(super) fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Result<i64, ApiError> {
     let (name, text) = match headers.get("last-event-id") {
         Some(value) => ("Last-Event-ID", value.to_str().ok()),
         None => ("after", Some(after.unwrap_or("0"))),
     };
     text.and_then(|text| text.parse().ok()).filter(|place| *place >= 0).ok_or_else(|| {
-        ApiError::invalid(vec![Detail::new(name, "range", format!("{name} is the seq of an event"))])
+        ApiError::invalid(vec![Detail::new(
+            name,
+            "range",
+            format!("{name} is the seq of an event, a number from 0"),
+        )])
     })
 }
 
@@ -284,7 +288,7 @@ mod tests {
     use super::*;
     use engine::model::{NewEvent, Time};
 
-    /// Reads a stream up to the event `last`; answers the places of all events on the way.
+    /// Reads a stream up to the event `last`; collects the sequence numbers of all events on the way.
     async fn read(body: &mut Body, seen: &mut Vec<i64>, last: i64) {
         let mut text = String::new();
         while seen.last() != Some(&last) {
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_subscriber_that_was_too_slow_for_the_ring_still_gets_everything_once() {
+    async fn a_subscriber_that_lags_behind_the_ring_receives_every_event_once() {
         let folder = tempfile::tempdir().unwrap();
         let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
@@ -312,13 +316,13 @@ mod tests {
             let events = (0..count).map(|_| NewEvent::info("test.tick", "tick")).collect();
             store.append(None, None, events, now).await.unwrap();
         };
-        let mut body = feed.answer(None, 0).unwrap().into_body();
+        let mut body = feed.respond(None, 0).unwrap().into_body();
         let mut seen = Vec::new();
         append(3).await;
         read(&mut body, &mut seen, 3).await;
 
-        // Another one, who keeps up, shows that all of it went through the ring.
-        let mut quick = feed.answer(None, 3).unwrap().into_body();
+        // A fast subscriber shows that all events went through the ring.
+        let mut quick = feed.respond(None, 3).unwrap().into_body();
         let mut kept_up = Vec::new();
         let total = 3 + RING as i64 + 904;
         for part in 0..5 {
@@ -335,35 +339,35 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_ends_between_the_look_and_the_page_is_looked_at_again() {
+    async fn a_job_that_ends_between_its_read_and_the_page_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
         let feed = Feed::new(store.clone(), CancellationToken::new());
-        let place = Arc::clone(&feed.0.places).try_acquire_owned().unwrap();
+        let permit = Arc::clone(&feed.0.stream_permits).try_acquire_owned().unwrap();
         let run = RunId::new();
-        let mut subscriber = Subscriber::new(&feed.0, Some(run), 0, place);
+        let mut subscriber = Subscriber::new(&feed.0, Some(run), 0, permit);
         store.append(None, None, vec![NewEvent::info("run.ended", "over")], now).await.unwrap();
         let last = store.events(EventFilter { run: None, after: 0, limit: 1 }).await.unwrap();
 
-        subscriber.told(&last, &Look { newest: 0, ended: false });
+        subscriber.take_page(&last, &LogEnd { newest: 0, ended: false });
         assert!(
-            subscriber.behind && !subscriber.over,
-            "what was told may be the last: nothing comes any more"
+            subscriber.behind && !subscriber.ended,
+            "the page may hold the last event, so the job is read again"
         );
-        subscriber.told(&[], &Look { newest: 1, ended: true });
-        assert!(subscriber.over);
+        subscriber.take_page(&[], &LogEnd { newest: 1, ended: true });
+        assert!(subscriber.ended);
     }
 
     #[tokio::test]
-    async fn there_is_a_limit_to_the_streams_and_a_closed_one_makes_room() {
+    async fn streams_are_limited_and_a_closed_one_frees_its_place() {
         let folder = tempfile::tempdir().unwrap();
         let now: Time = "2026-01-01T00:00:00Z".parse().unwrap();
         let store = Store::open(&folder.path().join("shoal.db"), now).unwrap();
         let feed = Feed::new(store, CancellationToken::new());
-        let mut open: Vec<Response> = (0..SUBSCRIBERS).map(|_| feed.answer(None, 0).unwrap()).collect();
-        assert!(feed.answer(None, 0).is_err());
+        let mut open: Vec<Response> = (0..SUBSCRIBERS).map(|_| feed.respond(None, 0).unwrap()).collect();
+        assert!(feed.respond(None, 0).is_err());
         open.pop();
-        assert!(feed.answer(None, 0).is_ok());
+        assert!(feed.respond(None, 0).is_ok());
     }
 }

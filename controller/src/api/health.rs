@@ -8,35 +8,35 @@ use serde_json::{Value, json};
 
 use super::Api;
 use super::error::ApiError;
-use super::extract::Reader;
-use crate::telemetry::ImagesGauges;
+use super::extract::CanRead;
+use crate::telemetry::RegistryGauges;
 use engine::model::{JobStatus, error_chain};
 
-/// Below this much room on the data disk the controller is not ready for more work.
-const ROOM: u64 = 256 << 20;
+/// With fewer free bytes on the data disk the controller is not ready.
+const MIN_FREE: u64 = 256 << 20;
 
-/// The process lives.
+/// Liveness: the process responds.
 pub(super) async fn healthz() -> Json<Value> {
     Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-/// The process can do its work: the database can be written, the disk has room, the registry takes
-/// images. Says what is wrong when not.
+/// Readiness: the database can be written, the data disk has space, the registry accepts pushes. The body names failed
+/// checks.
 pub(super) async fn readyz(State(api): State<Api>) -> Response {
     let database = match api.store().check().await {
         Ok(()) => json!({ "ok": true }),
         Err(error) => json!({ "ok": false, "message": error_chain(&error).to_string() }),
     };
     let disk = match free(&api.storage) {
-        Ok(bytes) if bytes >= ROOM => json!({ "ok": true, "free_bytes": bytes }),
+        Ok(bytes) if bytes >= MIN_FREE => json!({ "ok": true, "free_bytes": bytes }),
         Ok(bytes) => {
-            json!({ "ok": false, "free_bytes": bytes, "message": "less than 256 MiB left for data" })
+            json!({ "ok": false, "free_bytes": bytes, "message": "the data disk has less than 256 MiB free" })
         }
         Err(error) => {
-            json!({ "ok": false, "message": format!("the data folder cannot be looked at: {error}") })
+            json!({ "ok": false, "message": format!("the data directory cannot be checked: {error}") })
         }
     };
-    let registry = match api.site.images.ready().await {
+    let registry = match api.services.images.ready().await {
         Ok(()) => json!({ "ok": true }),
         Err(why) => json!({ "ok": false, "message": why.to_string() }),
     };
@@ -57,22 +57,22 @@ fn free(path: &std::path::Path) -> Result<u64, rustix::io::Errno> {
     Ok(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
-/// What is counted, in the OpenMetrics text format.
+/// Returns the metrics in the OpenMetrics text format.
 pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<Response, ApiError> {
     if !api.settings.metrics_anonymous {
         let (mut parts, _) = request.into_parts();
-        Reader::from_request_parts(&mut parts, &api).await?;
+        CanRead::from_request_parts(&mut parts, &api).await?;
     }
     let counts = api.store().job_counts().await?;
     for status in JobStatus::ALL {
         let jobs = counts.iter().find(|(counted, _)| *counted == status).map_or(0, |(_, jobs)| *jobs);
         api.metrics.set_jobs(status.as_str(), jobs);
     }
-    // A registry that cannot be looked at is what /readyz tells of; the other numbers are given all the same.
-    if let Some(images) = &api.images
-        && let Ok(now) = images.status().await
+    // Without a readable registry status the other metrics are still returned; /readyz reports the problem.
+    if let Some(registry) = &api.registry
+        && let Ok(now) = registry.status().await
     {
-        api.metrics.set_images(&ImagesGauges {
+        api.metrics.set_registry(&RegistryGauges {
             free_bytes: now.free_bytes,
             read_only: now.read_only.is_some(),
             pins: now.pins,
@@ -85,7 +85,7 @@ pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<
         });
     }
     let text = api.metrics.encode().map_err(|_| {
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics could not be written")
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics could not be rendered")
     })?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())

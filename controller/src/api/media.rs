@@ -1,4 +1,4 @@
-//! Media: grants for BMCs (`/t<token>/…`), and the seed's path for people and tools with credentials.
+//! Media: grants for BMCs (`/t<token>/…`), and the path of docs/seeds.md S000-19 for users and tools with credentials.
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::Api;
 use super::error::{ApiError, unknown_path};
-use super::extract::{JobId, Reader, unknown_job};
+use super::extract::{CanRead, JobPath, unknown_job};
 use engine::model::{Artifact, NewEvent, RunId};
 use media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
 
-/// Everything that is no route: a media grant, or a path that is not there.
+/// Handles every path that is no route: a media grant or an unknown path.
 pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -> Response {
     let Some(path) = MediaPath::parse(request.uri().path()) else {
         return unknown_path(request.uri()).into_response();
@@ -24,7 +24,7 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
             .into_response();
     }
     let (request, _) = request.into_parts();
-    match api.site.grants.open_token(&path.token).await {
+    match api.services.grants.open_token(&path.token).await {
         Ok(grant) if grant.artifact == path.artifact => respond(&grant.body, &request, grant.observer),
         Ok(_) => no_grant().into_response(),
         Err(error) => refused(&api, &path.token, error).await.into_response(),
@@ -34,28 +34,25 @@ pub(super) async fn grant_or_unknown(State(api): State<Api>, request: Request) -
 /// `GET /media/tasks/{id}/task.iso` with the credentials of the API.
 pub(super) async fn task_image(
     State(api): State<Api>,
-    _reader: Reader,
-    JobId(id): JobId,
+    _reader: CanRead,
+    JobPath(id): JobPath,
     request: Parts,
 ) -> Result<Response, ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     let digest = job.task_iso_sha256.ok_or_else(|| {
-        ApiError::not_found(
-            "no_task_image",
-            "this job has no task image yet; it is made at the step iso.build",
-        )
+        ApiError::not_found("no_task_image", "this job has no task image yet; the step iso.build creates it")
     })?;
-    let token = api.site.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
-    match api.site.grants.open_token(&token).await {
-        Ok(grant) => Ok(respond(&grant.body, &request, Arc::new(Unseen(grant.observer)))),
+    let token = api.services.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
+    match api.services.grants.open_token(&token).await {
+        Ok(grant) => Ok(respond(&grant.body, &request, Arc::new(UnrecordedReads(grant.observer)))),
         Err(error) => Err(refused(&api, &token, error).await),
     }
 }
 
-/// Reads by people and tools: they end with the grant, but are no evidence that a machine reads its medium.
-struct Unseen(Arc<dyn ReadObserver>);
+/// Reads by users and tools: they end with the grant, but are not recorded as reads of the machine.
+struct UnrecordedReads(Arc<dyn ReadObserver>);
 
-impl ReadObserver for Unseen {
+impl ReadObserver for UnrecordedReads {
     fn read(&self, _offset: u64, _len: u64) {}
 
     fn ended(&self) -> bool {
@@ -64,19 +61,20 @@ impl ReadObserver for Unseen {
 }
 
 fn no_grant() -> ApiError {
-    ApiError::not_found("not_found", "no such medium; grants end with their job")
+    ApiError::not_found("not_found", "this medium does not exist or its grant has ended with the job")
 }
 
-/// What a reader hears; an image that no longer hashes to what was granted is also told in the job's events (lock L2).
+/// The response to a refused read. An image whose digest no longer matches the grant is also an event of the job
+/// (decision D2).
 async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
     match error {
         GrantError::Unknown | GrantError::Ended => no_grant(),
         error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
-            tracing::warn!(error = %engine::model::error_chain(&error), "a medium cannot be served right now");
+            tracing::warn!(error = %engine::model::error_chain(&error), "a medium cannot be served now");
             ApiError::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "unavailable",
-                "media cannot be served right now; see /readyz, then try again",
+                "media cannot be served now; see /readyz, then try again",
             )
             .header(axum::http::header::RETRY_AFTER, "5")
         }
@@ -86,13 +84,13 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
                 let event = NewEvent::error("media.refused", sentence).by("media");
                 let run: RunId = stored.grant.run;
                 if let Err(error) = api.store().append(Some(run), None, vec![event], api.now()).await {
-                    tracing::error!(error = %engine::model::error_chain(&error), "a refused medium was not written down");
+                    tracing::error!(error = %engine::model::error_chain(&error), "the event of a refused medium could not be stored");
                 }
             }
             ApiError::new(
                 StatusCode::GONE,
                 "media.changed",
-                "this medium is not what was granted; see the job's events",
+                "the content of this medium does not match its grant; see the events of the job",
             )
         }
     }

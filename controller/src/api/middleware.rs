@@ -1,4 +1,4 @@
-//! Around every request: an id, security headers, a count, a log line, and the rendering of errors.
+//! Wraps every request: request id, security headers, metrics, a log line, and rendering of errors.
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
@@ -10,12 +10,12 @@ use uuid::Uuid;
 use super::Api;
 use super::error::ApiError;
 
-/// The header that carries the request id, in both directions.
+/// The header of the request id, in requests and responses.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// The longest id taken from a client.
+/// The longest request id accepted from a client.
 const MAX_ID: usize = 64;
 
-/// Wraps a router.
+/// Adds the middleware to a router.
 pub(super) fn wrap(router: Router<Api>, api: &Api) -> Router<Api> {
     router.layer(axum::middleware::from_fn_with_state(api.clone(), around))
 }
@@ -28,7 +28,7 @@ async fn around(State(api): State<Api>, request: Request, next: Next) -> Respons
             && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     };
     let id = given.filter(usable).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned);
-    // The pattern, never the path: a path may hold a grant token, and labels must stay few.
+    // The route pattern, never the path: a path may contain a grant token, and a label needs few values.
     let route = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
     let began = api.clock().elapsed();

@@ -1,12 +1,12 @@
-//! The HTTP API: one table of routes, thin handlers one file per action, one shape of errors.
+//! The HTTP API: one table of routes, one file per action, one error format.
 //!
 //! ```text
-//!   request -> request id -> route -> [who may] -> handler -> engine | store | site -> JSON
-//!                                                   error  -> {"error", "message", "details", "request_id"}
+//!   request -> request id -> route -> [permission] -> handler -> engine | store | services -> JSON
+//!                                                      error  -> {"error", "message", "details", "request_id"}
 //! ```
 //!
 //! Invariants: bodies are bounded; unknown paths are JSON 404s, wrong methods 405 with `Allow`; without credentials only
-//! health, readiness and media grants answer (and reports, which carry their own secret).
+//! health, readiness and media grants respond, and installation reports, which carry their own secret.
 
 mod batches;
 mod drain;
@@ -15,10 +15,10 @@ mod events;
 mod extract;
 mod feed;
 mod health;
-mod images;
 mod jobs;
 mod media;
 mod middleware;
+mod registry;
 mod report;
 mod servers;
 mod webhooks;
@@ -34,49 +34,49 @@ use crate::telemetry::Metrics;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::Store;
-use provision::Site;
+use provision::Services;
 use secrets::Resolver;
 
 pub use error::{ApiError, Detail};
 pub use feed::Feed;
-pub use images::{
-    Collect, PATIENCE, PeriodicStatus, QuotaStatus, RegistryAdmin, RegistryAdminError, RegistryStatus,
+pub use registry::{
+    GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     ScrubStatus,
 };
 
-/// What the handlers work with.
+/// The shared state of the handlers.
 #[derive(Clone)]
 pub struct Api {
-    /// The engine.
+    /// The engine and its store.
     pub engine: Engine,
-    /// The provisioning site.
-    pub site: Arc<Site>,
-    /// Who is who.
+    /// The services of provisioning: BMCs, grants, library.
+    pub services: Arc<Services>,
+    /// Authenticates callers.
     pub auth: Arc<Authenticator>,
-    /// The shared secrets of reports.
+    /// The shared secrets of installation reports.
     pub report_secrets: Arc<ReportSecrets>,
-    /// Addresses that guess report secrets.
+    /// Limits wrong report secrets per address.
     pub report_failures: Arc<RateLimiter>,
     /// Seals BMC passwords.
     pub resolver: Arc<Resolver>,
-    /// The registry, when there is one.
-    pub images: Option<Arc<dyn RegistryAdmin>>,
-    /// Events as they happen.
+    /// The registry, if `ENABLE_REGISTRY` is set.
+    pub registry: Option<Arc<dyn RegistryAdmin>>,
+    /// The live event stream.
     pub feed: Feed,
-    /// What is counted.
+    /// The metrics of the controller.
     pub metrics: Arc<Metrics>,
-    /// The folder whose disk must have room.
+    /// The data directory; readiness needs free space on its disk.
     pub storage: PathBuf,
-    /// The API's own settings.
+    /// The settings of the API.
     pub settings: ApiSettings,
 }
 
-/// The API's own settings.
+/// The settings of the API.
 #[derive(Clone, Copy, Debug)]
 pub struct ApiSettings {
     /// The largest request body of the JSON API, in bytes.
     pub max_body_bytes: usize,
-    /// Whether `/metrics` answers without credentials.
+    /// Whether `/metrics` needs no credentials.
     pub metrics_anonymous: bool,
 }
 
@@ -94,7 +94,7 @@ impl Api {
     }
 }
 
-/// Every route of the API but the registry's and the media grants'.
+/// Every route of the API except those of the registry and of media grants.
 fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     vec![
         ("/api/v1/jobs", post(jobs::create).get(jobs::list)),
@@ -110,11 +110,11 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/batches/{id}/cancel", post(batches::cancel)),
         ("/api/v1/drain", post(drain::begin).get(drain::show).delete(drain::end)),
         ("/api/v1/events", get(events::events)),
-        ("/api/v1/registry", get(images::show)),
-        ("/api/v1/registry/gc", post(images::collect)),
-        ("/api/v1/registry/read-only", post(images::begin_read_only).delete(images::end_read_only)),
-        ("/api/v1/registry/retention", post(images::retain)),
-        ("/api/v1/registry/scrub", post(images::scrub)),
+        ("/api/v1/registry", get(registry::show)),
+        ("/api/v1/registry/gc", post(registry::collect)),
+        ("/api/v1/registry/read-only", post(registry::begin_read_only).delete(registry::end_read_only)),
+        ("/api/v1/registry/retention", post(registry::retain)),
+        ("/api/v1/registry/scrub", post(registry::scrub)),
         ("/api/v1/servers", post(servers::create).get(servers::list)),
         ("/api/v1/servers/{serial}", get(servers::show).patch(servers::update).delete(servers::delete)),
         (
@@ -126,8 +126,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
         ("/api/v1/status-webhook/{serial}", post(report::report)),
         ("/api/v1/webhooks", post(webhooks::create).get(webhooks::list)),
         ("/api/v1/webhooks/{id}", get(webhooks::show).delete(webhooks::delete)),
-        ("/api/v1/webhooks/{id}/dead", get(webhooks::dead)),
-        ("/api/v1/webhooks/{id}/dead/retry", post(webhooks::retry)),
+        ("/api/v1/webhooks/{id}/dead-letters", get(webhooks::list_dead_letters)),
+        ("/api/v1/webhooks/{id}/dead-letters/redeliver", post(webhooks::redeliver)),
         ("/api/v1/webhooks/{id}/disable", post(webhooks::disable)),
         ("/api/v1/webhooks/{id}/enable", post(webhooks::enable)),
         ("/media/tasks/{id}/task.iso", get(media::task_image)),
@@ -137,7 +137,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Api>)> {
     ]
 }
 
-/// The whole API, with the registry when it is on, and media.
+/// The router of the API and of media, with the registry if it is enabled.
 pub fn router(api: Api, registry: Option<Router>) -> Router {
     let table = routes()
         .into_iter()
@@ -147,13 +147,13 @@ pub fn router(api: Api, registry: Option<Router>) -> Router {
         .fallback(media::grant_or_unknown);
     let table = middleware::wrap(table, &api).with_state(api);
     match registry {
-        // The registry speaks its own error format and has its own limits.
+        // The registry has the error format and limits of the OCI distribution specification.
         Some(registry) => registry.merge(table),
         None => table,
     }
 }
 
-/// A listener for BMCs only: grants, and nothing that takes credentials.
+/// The router of a listener for BMCs: media grants only, no route that takes credentials.
 pub fn media_router(api: Api) -> Router {
     let table = Router::new().fallback(media::grant_or_unknown);
     middleware::wrap(table, &api).with_state(api)

@@ -1,7 +1,7 @@
-//! `POST /api/v1/status-webhook/{serial}`: the report of the maintenance OS (DESIGN section 13).
+//! `POST /api/v1/status-webhook/{serial}`: the report of the maintenance OS (docs/maintenance-os.md).
 //!
-//! Who may report: the job, by its own token; or a maintenance system that is not ours, by the shared secret. A report
-//! under a job's token speaks for that job only, so one of an old job never finishes a newer one (lock L12).
+//! A report is accepted with the token of the job, or with the shared secret for a maintenance OS without job token. A
+//! report with a job's token applies to that job only, so a report of an old job never ends a newer one (decision D12).
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -13,13 +13,13 @@ use super::error::{ApiError, Detail, too_many};
 use super::extract::{Peer, SerialPath, read_body};
 use crate::auth::{ReportAuth, verify_report_secret};
 use engine::model::{Job, Serial};
-use provision::{Report, ReportOutcome, parse_report};
+use provision::{InstallReport, ReportOutcome, parse_report};
 use secrets::token_hash;
 
-/// The largest report.
+/// The largest report, in bytes.
 const MAX_REPORT: usize = 64 * 1024;
 
-/// Takes a report; durable when it answers.
+/// Accepts an installation report. A 2xx response is sent after the report is stored.
 pub(super) async fn report(
     State(api): State<Api>,
     Peer(peer): Peer,
@@ -36,7 +36,7 @@ pub(super) async fn report(
     let stored = own.as_ref().map(|job| job.webhook_token_hash.as_str());
     let auth = verify_report_secret(presented, stored, &api.report_secrets);
     if matches!(auth, ReportAuth::Missing | ReportAuth::Wrong) {
-        // Only wrong secrets are limited: one misled installer must not silence the machines behind the same address.
+        // Only wrong secrets are limited: one installer with a wrong secret must not block other machines behind its address.
         api.report_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
         api.report_failures.record_failure(peer, now);
         return Err(ApiError::new(
@@ -58,22 +58,26 @@ pub(super) async fn report(
         ReportOutcome::Duplicate => Ok(Json(json!({ "ok": true, "idempotent": true }))),
         ReportOutcome::Contradiction { first } => Err(ApiError::conflict(
             "conflict.report",
-            format!("this contradicts what is known of job {}: {first}", job.run.id),
+            format!("the report contradicts the recorded outcome of job {}: {first}", job.run.id),
         )),
         ReportOutcome::NotStarted => Err(no_job(&serial)),
     }
 }
 
-/// The job a report speaks for.
-async fn addressed(api: &Api, serial: &Serial, own: Option<Job>, report: &Report) -> Result<Job, ApiError> {
+/// The job of a report.
+async fn addressed(
+    api: &Api,
+    serial: &Serial,
+    own: Option<Job>,
+    report: &InstallReport,
+) -> Result<Job, ApiError> {
     let named = report.job_id().map(str::parse).transpose().map_err(|_| no_job(serial))?;
     match (own, named) {
         (Some(job), None) => Ok(job),
         (Some(job), Some(id)) if job.run.id == id => Ok(job),
-        (Some(_), Some(_)) => Err(ApiError::conflict(
-            "conflict.job_id",
-            "the report names another job than the one whose token it carries",
-        )),
+        (Some(_), Some(_)) => {
+            Err(ApiError::conflict("conflict.job_id", "job_id in the report is not the job of its token"))
+        }
         (None, Some(id)) => {
             let job = api.store().job(id).await?;
             job.filter(|job| job.server == *serial).ok_or_else(|| no_job(serial))
@@ -83,5 +87,5 @@ async fn addressed(api: &Api, serial: &Serial, own: Option<Job>, report: &Report
 }
 
 fn no_job(serial: &Serial) -> ApiError {
-    ApiError::not_found("no_active_job", format!("no job of server {serial} awaits a report"))
+    ApiError::not_found("no_active_job", format!("no job of server {serial} waits for a report"))
 }

@@ -1,4 +1,4 @@
-//! The lower rooms' traits, filled in over the store, the registry and the metrics.
+//! Implements the traits of the lower crates over the store, the registry and the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use engine::model::{Artifact, Clock, GrantReads, NewEvent, Outcome, Serial, Serv
 use engine::store::{Store, StoreError, StoredGrant};
 use media::{GrantRecord, GrantSource, GrantStore, GrantStoreUnavailable, ImageDigest, ReadSummary};
 use provision::{
-    Directory, Images, ProvisionMetrics, SealedSession, Sessions, Unavailable, grant_context, power_on_permit,
+    OsImages, ProvisionMetrics, SealedSession, ServerLookup, SessionStore, Unavailable, grant_context,
+    power_on_permit,
 };
 use secrets::{Key, open};
 
-/// Users, tokens and pulls out of the database.
+/// Reads users, API tokens and pull grants from the database.
 pub(super) struct StoreCredentials(pub(super) Store);
 
 #[async_trait]
@@ -55,47 +56,47 @@ fn unavailable(error: StoreError) -> StoreUnavailable {
     StoreUnavailable(Box::new(error))
 }
 
-/// Servers and kept BMC sessions out of the database.
+/// Reads servers from the database; stores and reads sealed BMC sessions.
 pub(super) struct StoreServers(pub(super) Store);
 
 #[async_trait]
-impl Directory for StoreServers {
+impl ServerLookup for StoreServers {
     async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable> {
         self.0.server(serial).await.map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 }
 
 #[async_trait]
-impl Sessions for StoreServers {
-    async fn keep(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
+impl SessionStore for StoreServers {
+    async fn save(&self, server: &Serial, session: Option<SealedSession>) -> Result<(), Unavailable> {
         self.0
             .save_session(server, session)
             .await
             .map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 
-    async fn kept(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
+    async fn load(&self, server: &Serial) -> Result<Option<SealedSession>, Unavailable> {
         self.0.saved_session(server).await.map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 
-    async fn all_kept(&self) -> Result<Vec<Serial>, Unavailable> {
+    async fn list(&self) -> Result<Vec<Serial>, Unavailable> {
         self.0.saved_sessions().await.map_err(|error| Unavailable(error_chain(&error).to_string()))
     }
 }
 
-/// OS images in our registry.
+/// OS images in the registry of the controller.
 pub(super) struct RegistryOsImages(pub(super) Option<registry::Registry>);
 
-/// Who keeps an image from going, as `shoal registry pins` shows it.
+/// The owner of a pin, as `shoal registry pins` shows it.
 fn pin_owner(job: &str) -> Result<registry::PinOwner, Unavailable> {
     format!("job {job}").parse().map_err(|why: registry::InvalidPinOwner| Unavailable(why.to_string()))
 }
 
 #[async_trait]
-impl Images for RegistryOsImages {
+impl OsImages for RegistryOsImages {
     async fn hold(&self, repository: &str, reference: &str, owner: &str) -> Result<bool, Unavailable> {
         let Some(registry) = &self.0 else { return Ok(false) };
-        // A name our registry could never hold is one it does not hold.
+        // The registry cannot hold a repository or reference with an invalid name.
         let (Ok(repository), Ok(reference)) = (repository.parse(), reference.parse()) else {
             return Ok(false);
         };
@@ -105,7 +106,7 @@ impl Images for RegistryOsImages {
         };
         match held {
             Ok(()) => Ok(true),
-            // Also when it was deleted in between.
+            // Also when the manifest was deleted between resolve and pin.
             Err(registry::Error::ManifestUnknown | registry::Error::RepositoryUnknown) => Ok(false),
             Err(error) => Err(Unavailable(error_chain(&error).to_string())),
         }
@@ -137,20 +138,22 @@ impl Images for RegistryOsImages {
         let Some(registry) = &self.0 else { return Ok(()) };
         match registry.accepts_pushes().await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Unavailable("the registry's disk has no room for another image".to_owned())),
+            Ok(false) => {
+                Err(Unavailable("the disk of the registry has no room for another image".to_owned()))
+            }
             Err(error) => Err(Unavailable(error_chain(&error).to_string())),
         }
     }
 }
 
-/// Media grants out of the database; their reads become events.
-pub(super) struct Ledger {
+/// Reads media grants from the database and stores their reads; the first reads become events.
+pub(super) struct StoreGrants {
     store: Store,
     key: Arc<Key>,
     clock: Arc<dyn Clock>,
 }
 
-impl Ledger {
+impl StoreGrants {
     pub(super) fn new(store: Store, key: Arc<Key>, clock: Arc<dyn Clock>) -> Self {
         Self { store, key, clock }
     }
@@ -159,21 +162,22 @@ impl Ledger {
         let broken = |what: String| GrantStoreUnavailable { reason: what };
         let StoredGrant { grant, ended_at, reads } = stored;
         let sha256 = ImageDigest::parse(&grant.sha256)
-            .ok_or_else(|| broken("the stored digest of a grant is not one".to_owned()))?;
-        let source = match (grant.artifact, grant.frozen) {
+            .ok_or_else(|| broken("the stored digest of a grant is not a SHA-256 digest".to_owned()))?;
+        let source = match (grant.artifact, grant.inputs) {
             (Artifact::Task, Some(sealed)) => {
-                let frozen = open(&self.key, &grant_context(grant.run), &sealed)
-                    .map_err(|why| broken(format!("the frozen inputs of a task image do not open: {why}")))?;
-                GrantSource::Task { frozen: frozen.to_vec() }
+                let inputs = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
+                    broken(format!("the recorded inputs of a task image cannot be opened: {why}"))
+                })?;
+                GrantSource::Task { inputs: inputs.to_vec() }
             }
             (Artifact::Boot, Some(sealed)) => {
-                let frozen = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
-                    broken(format!("the frozen inputs of a spliced image do not open: {why}"))
+                let inputs = open(&self.key, &grant_context(grant.run), &sealed).map_err(|why| {
+                    broken(format!("the recorded inputs of a spliced image cannot be opened: {why}"))
                 })?;
-                GrantSource::Spliced { frozen: frozen.to_vec() }
+                GrantSource::Spliced { inputs: inputs.to_vec() }
             }
-            // An ended grant has lost its inputs; it is never served.
-            (Artifact::Task, None) => GrantSource::Task { frozen: Vec::new() },
+            // An ended grant has no recorded inputs any more; it is never served.
+            (Artifact::Task, None) => GrantSource::Task { inputs: Vec::new() },
             (Artifact::Boot, None) => GrantSource::Maintenance { digest: sha256, len: grant.size },
         };
         Ok(GrantRecord {
@@ -195,7 +199,7 @@ impl Ledger {
 }
 
 #[async_trait]
-impl GrantStore for Ledger {
+impl GrantStore for StoreGrants {
     async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         let found = self.store.grant(token_hash).await;
         let found =
@@ -215,7 +219,7 @@ impl GrantStore for Ledger {
         };
         self.store.record_reads(token_hash, added).await.map_err(failed)?;
         if before.reads.boot_read_at.is_none() && added.boot_read_at.is_some() {
-            // It boots: others may power on.
+            // The host boots, so its power-on permit is released.
             let run = before.grant.run;
             self.store.release_permit(run, &power_on_permit(), now).await.map_err(failed)?;
         }
@@ -238,7 +242,7 @@ impl GrantStore for Ledger {
     }
 }
 
-/// Requests to BMCs, counted.
+/// Counts requests to BMCs.
 pub(super) struct RedfishMetrics(pub(super) Arc<Metrics>);
 
 impl redfish::Observer for RedfishMetrics {
@@ -247,7 +251,7 @@ impl redfish::Observer for RedfishMetrics {
     }
 }
 
-/// Jobs, counted.
+/// Counts built images and ended jobs.
 pub(super) struct JobMetrics(pub(super) Arc<Metrics>);
 
 impl ProvisionMetrics for JobMetrics {

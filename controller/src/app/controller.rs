@@ -1,13 +1,12 @@
-//! A controller put together from its parts: nothing listens yet and nothing works.
+//! A controller assembled from its parts: it does not listen yet and no worker runs.
 //!
 //! ```text
-//!   settings, key, store, registry, addresses, surroundings --assemble--> engine + API + feed
-//!                                                                            |       |
-//!                        `start`: sockets, tasks, a lock on the data <-------+-------+------> the simulation: neither
+//!   settings, key, store, registry, addresses, environment --assemble--> engine + API + feed
+//!                                                                           |       |
+//!                        `start`: sockets, tasks, a lock on the data <------+-------+------> the simulation: neither
 //! ```
 //!
-//! Invariant: what differs between a real controller and a simulated one is in its [`Environment`] and its store; every
-//! line of the rest is the same.
+//! Invariant: a real controller and a simulated one differ only in their [`Environment`] and store; all other code is shared.
 
 use std::sync::Arc;
 
@@ -18,61 +17,61 @@ use crate::api::{Api, ApiSettings, Feed};
 use crate::auth::{AuthConfig, Authenticator, JwtKey, RateLimit, RateLimiter, ReportSecrets};
 use crate::config::{Settings, TaskIsoMode};
 use crate::telemetry::Metrics;
-use engine::model::{Chance, Clock, system_id_source};
+use engine::model::{Clock, IdSource, system_id_source};
 use engine::store::Store;
 use engine::{Engine, EngineConfig, WorkflowRegistry};
-use media::{Grants, Library, LibraryOptions};
+use media::{Library, LibraryOptions, MediaGrants};
 use provision::{
-    Addresses, BmcLimits, Bmcs, DiagnosticsWorkflow, Limits, Network, Provision, ProvisionSettings, QUEUE,
-    Site, SocketConnector, step_names,
+    Addresses, BmcConnector, BmcLimits, Bmcs, DiagnosticsWorkflow, Provision, ProvisionLimits,
+    ProvisionSettings, QUEUE, Services, SocketConnector, step_names,
 };
 use recipe::RecipeSchemas;
 use secrets::{JobTokens, MasterKey, Resolver};
 
-/// What a controller finds around it and does not make itself (lock L10).
+/// What a controller does not create itself: clock, ids, network (decision D10).
 #[derive(Clone)]
 pub struct Environment {
-    /// Time.
+    /// The source of wall time and elapsed time.
     pub clock: Arc<dyn Clock>,
-    /// Ids and jitter.
-    pub chance: Arc<dyn Chance>,
-    /// The way to BMCs.
-    pub network: Arc<dyn Network>,
-    /// Makes the pauses of BMC clients repeatable.
+    /// The source of ids and jitter.
+    pub id_source: Arc<dyn IdSource>,
+    /// Connects the controller to BMCs.
+    pub connector: Arc<dyn BmcConnector>,
+    /// The seed of the pauses of BMC clients; a seed makes them repeatable.
     pub jitter_seed: Option<u64>,
 }
 
 impl Environment {
-    /// The real world, with a clock.
+    /// The environment of a real controller: sockets and random ids, with the given clock.
     pub fn real(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, chance: system_id_source(), network: Arc::new(SocketConnector), jitter_seed: None }
+        Self { clock, id_source: system_id_source(), connector: Arc::new(SocketConnector), jitter_seed: None }
     }
 }
 
-/// What a controller is made of.
+/// What a controller is built from.
 #[derive(Clone)]
 pub struct Dependencies<'a> {
-    /// Its settings.
+    /// The settings of the controller.
     pub settings: &'a Settings,
-    /// The key everything else is derived from.
+    /// The key from which all other keys and tokens are derived.
     pub key: &'a MasterKey,
-    /// Its database.
+    /// The database of the controller.
     pub store: &'a Store,
-    /// Its registry, if it has one.
+    /// The registry, if `ENABLE_REGISTRY` is set.
     pub registry: &'a Option<registry::Registry>,
-    /// The addresses it hands out.
+    /// The addresses that machines and BMCs receive.
     pub addresses: Addresses,
-    /// What is around it.
+    /// Clock, ids and network.
     pub environment: &'a Environment,
 }
 
 /// The parts of a controller, wired.
 pub struct Controller {
-    /// Carries jobs out once it is run.
+    /// Executes jobs once it is run.
     pub engine: Engine,
-    /// What the routers answer with.
+    /// The state of the HTTP handlers.
     pub api: Api,
-    /// Tells subscribers of events once it is run.
+    /// Sends events to subscribers once it is run.
     pub feed: Feed,
 }
 
@@ -80,37 +79,37 @@ impl Controller {
     /// Wires a controller. Must be called inside a runtime.
     ///
     /// # Errors
-    /// When something the settings name cannot be used.
+    /// When a file, key or value that a setting names cannot be used.
     pub fn assemble(
-        given: Dependencies<'_>,
-        incarnation: &str,
+        dependencies: Dependencies<'_>,
+        instance: &str,
         stop: CancellationToken,
     ) -> Result<Self, StartError> {
-        let Dependencies { settings, key, store, environment, .. } = given.clone();
+        let Dependencies { settings, key, store, environment, .. } = dependencies.clone();
         let metrics = Arc::new(Metrics::default());
-        let site = Arc::new(make_site(given, &metrics)?);
+        let services = Arc::new(provision_services(dependencies, &metrics)?);
         let engine = Engine::with_id_source(
             store.clone(),
             WorkflowRegistry::default()
-                .with(Arc::new(Provision::new(Arc::clone(&site))))
-                .with(Arc::new(DiagnosticsWorkflow::new(Arc::clone(&site)))),
+                .with(Arc::new(Provision::new(Arc::clone(&services))))
+                .with(Arc::new(DiagnosticsWorkflow::new(Arc::clone(&services)))),
             Arc::clone(&environment.clock),
-            Arc::clone(&environment.chance),
+            Arc::clone(&environment.id_source),
             EngineConfig {
-                owner: format!("controller-{incarnation}"),
+                owner: format!("controller-{instance}"),
                 queues: vec![QUEUE.to_owned()],
                 concurrency: settings.worker_concurrency,
                 lease: settings.job_lease_ttl,
-                // Long enough for the last request of a lost worker, and for a clock that is followed a tenth faster.
+                // Long enough for the last request of a worker that lost its lease, and for a clock that runs 10 % faster.
                 grace: settings.redfish_timeout.max(settings.job_lease_ttl / 8),
             },
         );
         let feed = Feed::new(store.clone(), stop);
         let api = Api {
-            images: None,
+            registry: None,
             feed: feed.clone(),
             engine: engine.clone(),
-            site,
+            services,
             auth: Arc::new(authenticator(settings, store)?),
             report_secrets: Arc::new(report_secrets(settings)?),
             report_failures: Arc::new(RateLimiter::new(RateLimit::default())),
@@ -126,8 +125,11 @@ impl Controller {
     }
 }
 
-fn make_site(given: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<Site, StartError> {
-    let Dependencies { settings, key, store, registry, addresses, environment } = given;
+fn provision_services(
+    dependencies: Dependencies<'_>,
+    metrics: &Arc<Metrics>,
+) -> Result<Services, StartError> {
+    let Dependencies { settings, key, store, registry, addresses, environment } = dependencies;
     let clock = &environment.clock;
     let ca = settings.redfish_ca_file.as_ref().map(std::fs::read).transpose();
     let ca = ca.map_err(setting("read REDFISH_CA_FILE"))?;
@@ -137,44 +139,45 @@ fn make_site(given: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<Site, St
     let library = Library::open(&settings.maintenance_dir(), options)
         .map_err(setting("open the library of maintenance ISOs"))?;
     let media_key = Arc::new(key.derive("media-grants"));
-    let ledger = adapters::Ledger::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
+    let grant_store = adapters::StoreGrants::new(store.clone(), Arc::clone(&media_key), Arc::clone(clock));
     let wall = Arc::clone(clock);
-    let grants = Grants::new(Arc::new(ledger), library.clone(), Arc::new(move || wall.now().timestamp()));
+    let grants =
+        MediaGrants::new(Arc::new(grant_store), library.clone(), Arc::new(move || wall.now().timestamp()));
     let directory = Arc::new(adapters::StoreServers(store.clone()));
     let bmcs = Bmcs::new(
         Resolver::new(key),
         key.derive("bmc-sessions"),
-        Arc::clone(&directory) as Arc<dyn provision::Sessions>,
+        Arc::clone(&directory) as Arc<dyn provision::SessionStore>,
         Arc::new(adapters::RedfishMetrics(Arc::clone(metrics))),
-        redfish::Options {
+        redfish::ClientOptions {
             read_timeout: settings.redfish_timeout,
-            // The engine tries again too, durably and visibly; here only what a lost packet costs is bridged.
+            // The engine retries durably and visibly; the client only bridges a lost packet.
             read_attempts: 2,
             jitter_seed: environment.jitter_seed,
-            ..redfish::Options::default()
+            ..redfish::ClientOptions::default()
         },
         BmcLimits {
             each: redfish::LimitOptions {
                 rate: settings.redfish_rate,
                 burst: settings.redfish_rate.saturating_mul(4),
                 breaker_failures: settings.redfish_breaker_failures,
-                breaker_rest: settings.redfish_breaker_open_time,
+                breaker_open_time: settings.redfish_breaker_open_time,
             },
             in_flight: settings.redfish_max_in_flight,
         },
         ca,
     )
-    .over(Arc::clone(&environment.network));
-    Ok(Site {
+    .with_connector(Arc::clone(&environment.connector));
+    Ok(Services {
         schemas: RecipeSchemas::builtin(),
-        directory: Box::new(adapters::StoreServers(store.clone())),
+        servers: Box::new(adapters::StoreServers(store.clone())),
         images: Box::new(adapters::RegistryOsImages(registry.clone())),
         bmcs,
         grants,
         library,
         tokens: JobTokens::new(key),
         media_key,
-        meter: Arc::new(adapters::JobMetrics(Arc::clone(metrics))),
+        metrics: Arc::new(adapters::JobMetrics(Arc::clone(metrics))),
         addresses,
         settings: ProvisionSettings {
             maintenance_iso_url: settings.maintenance_iso_url.clone(),
@@ -193,22 +196,22 @@ fn make_site(given: Dependencies<'_>, metrics: &Arc<Metrics>) -> Result<Site, St
     })
 }
 
-/// Whom our own HTTP clients believe: the authorities of `CONTROLLER_CA_FILE` and no others.
+/// TLS of the HTTP clients of the controller: they accept the authorities of `CONTROLLER_CA_FILE` and no others.
 pub(super) fn tls_of(settings: &Settings) -> Result<rustls::ClientConfig, StartError> {
     let roots = settings.controller_ca_file.as_ref().map(std::fs::read).transpose();
     let roots = roots.map_err(setting("read CONTROLLER_CA_FILE"))?.unwrap_or_default();
     media::tls_config(&roots).map_err(setting("use CONTROLLER_CA_FILE"))
 }
 
-/// The limits of the settings; a step that does not exist is a setting that means nothing.
-fn limits(settings: &Settings) -> Result<Limits, StartError> {
+/// The limits of the settings; an unknown step in `STEP_TIMEOUTS` is an error.
+fn limits(settings: &Settings) -> Result<ProvisionLimits, StartError> {
     let unknown = settings.step_timeouts.iter().find(|(step, _)| !step_names().any(|known| known == step));
     if let Some((step, _)) = unknown {
         let known = step_names().collect::<Vec<_>>().join(", ");
         return Err(setting("use STEP_TIMEOUTS")(format!("there is no step {step}; the steps are {known}")));
     }
     let some = |limit: u32| (limit > 0).then_some(limit);
-    Ok(Limits {
+    Ok(ProvisionLimits {
         power_ons: some(settings.max_power_ons),
         power_on_settle: settings.power_on_settle,
         per_site: some(settings.site_limit),

@@ -1,8 +1,8 @@
-//! Accepting connections: HTTP/1 with limits that axum's own loop does not have, over connections that send files by
-//! themselves. Rooms that answer with files find in the request what promises them: the registry its own kind, media theirs.
+//! Accepts connections: HTTP/1 with limits that axum's accept loop does not have, over streams that send files with sendfile.
+//! Every request carries the file sender of its connection as an extension, in the types of the registry and of media.
 //!
-//! Invariants: a client has [`HEADERS`] to send its request head; at most [`CONNECTIONS`] are open at once, further ones wait
-//! in the kernel; at stop, open requests end and idle connections close.
+//! Invariants: a client has [`HEAD_TIMEOUT`] to send its request head; at most [`MAX_CONNECTIONS`] are open, further ones
+//! wait in the kernel; at stop, open requests are completed and idle connections are closed.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -22,18 +22,18 @@ use tower::ServiceExt;
 
 use media::{FileSending, SendFiles};
 
-/// How long a client may take for its request head.
-const HEADERS: Duration = Duration::from_secs(30);
-/// Connections open at once.
-const CONNECTIONS: usize = 4096;
-/// The pause after the system refused to accept (out of descriptors, for one).
-const REFUSED: Duration = Duration::from_millis(100);
+/// How long a client may take to send its request head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum of open connections.
+const MAX_CONNECTIONS: usize = 4096;
+/// The pause after a failed accept, such as when no descriptor is free.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The registry's promises of files, as media asks for them.
-struct Sender(registry::FileSender);
+/// The file sender of a connection, for the media crate.
+struct ConnectionSender(registry::FileSender);
 
-impl SendFiles for Sender {
-    fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
+impl SendFiles for ConnectionSender {
+    fn placeholder(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
         self.0.placeholder(file, offset, length)
     }
 }
@@ -45,54 +45,54 @@ pub(super) async fn serve(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &permits) => accepted,
         };
-        let Some((stream, peer, place)) = accepted else { continue };
+        let Some((stream, peer, permit)) = accepted else { continue };
         let (router, stop) = (router.clone(), stop.clone());
         tasks.spawn(async move {
             connection(stream, peer, router, stop).await;
-            drop(place);
+            drop(permit);
         });
     }
 }
 
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    let permit = Arc::clone(permits).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, peer)) => Some((stream, peer, place)),
+        Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
             tracing::warn!(%error, "a connection was not accepted");
-            tokio::time::sleep(REFUSED).await;
+            tokio::time::sleep(ACCEPT_RETRY).await;
             None
         }
     }
 }
 
 async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: CancellationToken) {
-    // Small answers go out at once; a failure to ask for that only costs latency.
+    // Small responses are sent at once; a failure to set the option only costs latency.
     let _latency = stream.set_nodelay(true);
-    let wire = registry::Wire::new(stream);
+    let wire = registry::SendfileStream::new(stream);
     let sender = wire.file_sender();
-    let promises = sender.clone().map(|sender| FileSending::new(Sender(sender)));
+    let sending = sender.clone().map(|sender| FileSending::new(ConnectionSender(sender)));
     let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
         let extensions = request.extensions_mut();
         extensions.insert(ConnectInfo(peer));
-        if let (Some(sender), Some(promises)) = (&sender, &promises) {
+        if let (Some(sender), Some(sending)) = (&sender, &sending) {
             extensions.insert(sender.clone());
-            extensions.insert(promises.clone());
+            extensions.insert(sending.clone());
         }
         router.clone().oneshot(request.map(axum::body::Body::new))
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(wire), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
@@ -103,6 +103,6 @@ async fn connection(stream: TcpStream, peer: SocketAddr, router: Router, stop: C
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection broke");
+        tracing::debug!(%peer, %error, "a connection ended with an error");
     }
 }

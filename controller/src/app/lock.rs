@@ -1,4 +1,4 @@
-//! The file lock beside the database: gained, it proves that no other process works on this data (lock L7).
+//! The file lock beside the database: its holder is the only process that works on the data directory (decision D7).
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;
@@ -8,20 +8,20 @@ use rustix::io::Errno;
 
 use super::StartError;
 
-/// Held as long as the process lives; the kernel frees it with the process, however it dies.
+/// A held lock. The kernel releases it when the process ends, also after a crash.
 pub(super) struct DataLock {
     file: File,
 }
 
 impl Drop for DataLock {
     fn drop(&mut self) {
-        // Said and not left to the closing of the file: a child process that is just being started holds a copy of it.
-        let _closing_frees_it_too = flock(&self.file, FlockOperation::Unlock);
+        // Unlocked explicitly: a child process that is starting holds a copy of the descriptor, so closing is not enough.
+        let _released_on_close = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 impl DataLock {
-    /// Takes the lock of a database, or says who has it.
+    /// Takes the lock of a database; [`StartError::InUse`] when another process holds it.
     pub(super) fn take(database: &Path) -> Result<Self, StartError> {
         let path = database.with_extension("lock");
         let file = OpenOptions::new()
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_controller_on_the_same_data_is_refused_until_the_first_is_gone() {
+    fn a_second_controller_on_a_data_directory_is_refused_until_the_first_ends() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("provisioner.db");
         let first = DataLock::take(&database).unwrap();

@@ -1,24 +1,24 @@
-//! Puts the rooms together: one start for `serve`, the demo and the tests. The only room that wires.
+//! Wires the crates and modules of the controller: one start for `serve`, the demo and the tests.
 //!
 //! ```text
-//!   lock -> key -> store (migrate) -> library, registry -> listen (media answers first) -> site -> engine -> API
-//!   stop:  engine gives its leases back -> API closes -> media closes last -> store
+//!   lock -> key -> store (migrate) -> library, registry -> listen (media first) -> services -> engine -> API
+//!   stop:  engine releases its leases -> API closes -> media closes last -> store
 //! ```
 //!
-//! Invariants: nothing is bound before the settings are known to be good; one process works on a data directory (file lock
-//! beside the database); what holds the master key is made here and handed down.
+//! Invariants: no socket is bound before the settings are checked; one process works on a data directory (file lock beside
+//! the database); everything that holds the master key is created here and passed down.
 
 mod adapters;
 mod controller;
-mod images;
 mod listen;
 mod lock;
 mod pressure;
+mod registry;
 mod retention;
 mod stop_signal;
 
 pub use controller::{Controller, Dependencies, Environment};
-pub use images::Offline;
+pub use registry::OfflineRegistry;
 pub use stop_signal::stop_signal;
 
 use std::io;
@@ -38,28 +38,28 @@ use crate::webhooks::WebhookDispatcher;
 use engine::Engine;
 use engine::model::{Clock, Time};
 use engine::store::{Store, StoreError, TakeOver};
-use media::Grants;
-use provision::{Addresses, Site};
+use media::MediaGrants;
+use provision::{Addresses, Services};
 use secrets::{MasterKey, SecretSource, token_hash};
 
-/// The longest maintenance ISO that is imported.
+/// The largest maintenance ISO that is imported, in bytes.
 const MAX_IMAGE: u64 = 64 << 30;
-/// How long connections may take to end at stop.
+/// How long workers, connections and the audit writer may take to end at stop, each.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Why the controller did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A folder could not be made.
-    #[error("make the folder {}; is the disk mounted and writable for this user?", path.display())]
+    /// A directory could not be created.
+    #[error("create the directory {}; is the disk mounted and writable for this user?", path.display())]
     Folder {
-        /// Which one.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process works on this data.
+    /// Another process works on this data directory.
     #[error("{} is in use by another controller; stop it first, or use its API", path.display())]
     InUse {
         /// The lock file.
@@ -70,31 +70,31 @@ pub enum StartError {
     Lock {
         /// The lock file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The address is taken or not ours.
+    /// The address is in use, or no interface of this host has it.
     #[error("listen on {address}; is another program using it?")]
     Listen {
-        /// Which address.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The database.
+    /// The database could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The registry's storage.
+    /// The storage of the registry could not be opened.
     #[error("open the registry's storage")]
-    Registry(#[source] Box<registry::Error>),
-    /// Something that the settings name cannot be used.
+    Registry(#[source] Box<::registry::Error>),
+    /// A file, key or value that a setting names cannot be used.
     #[error("{what}")]
     Setting {
-        /// What was being done with which setting.
+        /// The failed action with the name of the setting.
         what: &'static str,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -107,24 +107,24 @@ where
     move |source| StartError::Setting { what, source: source.into() }
 }
 
-/// A controller at work.
-pub struct Running {
-    /// Where the API answers.
+/// A running controller.
+pub struct RunningController {
+    /// The address of the API.
     pub api: SocketAddr,
-    /// Where media are served; the same unless there is a listener of its own.
+    /// The address of media; the API's unless `MEDIA_HTTP_ADDR` is set.
     pub media: SocketAddr,
-    /// The admin token, made at the first start on this database; shown once.
+    /// The admin token, created at the first start on this database and shown once.
     pub first_token: Option<SecretString>,
-    /// The engine, for tests that look inside.
+    /// The engine, for tests.
     pub engine: Engine,
-    parts: Parts,
+    parts: RunningParts,
 }
 
-struct Parts {
-    incarnation: String,
+struct RunningParts {
+    instance: String,
     clock: Arc<dyn Clock>,
-    site: Arc<Site>,
-    grants: Grants,
+    services: Arc<Services>,
+    grants: MediaGrants,
     stop_work: CancellationToken,
     stop_api: CancellationToken,
     stop_media: CancellationToken,
@@ -135,54 +135,59 @@ struct Parts {
     _lock: lock::DataLock,
 }
 
-impl Running {
-    /// Stops: workers first, then the API, media last; bounded in time.
+impl RunningController {
+    /// Stops the workers first, then the API, media last; each within [`DRAIN`].
     pub async fn stop(self) {
         let parts = self.parts;
         parts.stop_work.cancel();
         parts.work.close();
         if tokio::time::timeout(DRAIN, parts.work.wait()).await.is_err() {
-            tracing::warn!("a worker did not stop in time; its lease decides");
+            tracing::warn!("a worker did not stop in time; its run continues when its lease ends");
         }
         parts.stop_api.cancel();
-        // Nobody works any more; what a job was in the middle of logs in again at the next start.
-        parts.site.bmcs.close_all().await;
+        // No worker runs any more; a job that continues after the next start opens a new session.
+        parts.services.bmcs.close_all().await;
         parts.grants.flush().await;
         parts.stop_media.cancel();
         parts.connections.close();
         if tokio::time::timeout(DRAIN, parts.connections.wait()).await.is_err() {
-            tracing::info!("connections still open at the end are cut");
+            tracing::info!("connections still open are closed");
         }
-        // After the last request: what it did is written down too.
+        // After the last request, so that its audit events are stored too.
         parts.stop_audit.cancel();
         if tokio::time::timeout(DRAIN, parts.audit.wait()).await.is_err() {
-            tracing::warn!("what happened last in the registry is in this log only");
+            tracing::warn!(
+                "the last audit events of the registry were not stored; they are in this log only"
+            );
         }
-        let ended = self.engine.store().end_instance(parts.incarnation, parts.clock.now()).await;
+        let ended = self.engine.store().end_instance(parts.instance, parts.clock.now()).await;
         if let Err(error) = ended {
-            tracing::warn!(error = %engine::model::error_chain(&error), "the end was not written down");
+            tracing::warn!(error = %engine::model::error_chain(&error), "the end of this controller instance was not stored");
         }
     }
 }
 
 /// Starts a controller.
-pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
+///
+/// # Errors
+/// When a directory, the data lock, an address, the database, the registry or what a setting names cannot be used.
+pub async fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<RunningController, StartError> {
     start_in(settings, Environment::real(clock)).await
 }
 
-async fn start_in(settings: Settings, environment: Environment) -> Result<Running, StartError> {
+async fn start_in(settings: Settings, environment: Environment) -> Result<RunningController, StartError> {
     let clock = Arc::clone(&environment.clock);
     for path in [&settings.storage_root, &settings.maintenance_dir()] {
-        make_folder(path)?;
+        create_directory(path)?;
     }
     if let Some(folder) = settings.db_path.parent() {
-        make_folder(folder)?;
+        create_directory(folder)?;
     }
     let lock = lock::DataLock::take(&settings.db_path)?;
     let key = master_key(&settings)?;
     let store = open_store(&settings, clock.now()).await?;
     let registry = match settings.enable_registry {
-        true => Some(images::open(&settings).await?),
+        true => Some(registry::open(&settings).await?),
         false => None,
     };
     let bind = |address: SocketAddr| async move {
@@ -206,10 +211,10 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         public_url: settings.controller_public_url.clone(),
         media_base_url: settings.media_base_url.clone(),
     };
-    let incarnation = environment.chance.id(clock.now()).to_string();
-    store.begin_instance(incarnation.clone(), clock.now()).await?;
+    let instance = environment.id_source.new_id(clock.now()).to_string();
+    store.begin_instance(instance.clone(), clock.now()).await?;
     let stop_work = CancellationToken::new();
-    let given = Dependencies {
+    let dependencies = Dependencies {
         settings: &settings,
         key: &key,
         store: &store,
@@ -217,38 +222,44 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         addresses,
         environment: &environment,
     };
-    let Controller { engine, mut api, feed } = Controller::assemble(given, &incarnation, stop_work.clone())?;
-    engine.gauge(Arc::new(pressure::Gauge {
+    let Controller { engine, mut api, feed } =
+        Controller::assemble(dependencies, &instance, stop_work.clone())?;
+    engine.gauge(Arc::new(pressure::HealthGauge {
         storage: settings.storage_root.clone(),
         registry: registry.clone(),
         clock: Arc::clone(&clock),
     }));
     let (stop_api, stop_media) = (CancellationToken::new(), CancellationToken::new());
-    let site = Arc::clone(&api.site);
-    let (resolver, counted) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
-    let outbox = WebhookDispatcher::new(
+    let services = Arc::clone(&api.services);
+    let (resolver, metrics) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
+    let webhooks = WebhookDispatcher::new(
         store.clone(),
         Arc::clone(&clock),
         resolver,
-        counted,
+        metrics,
         controller::tls_of(&settings)?,
     )
-    .map_err(setting("make the HTTP client of webhooks"))?;
-    let caretaker = match &registry {
+    .map_err(setting("create the HTTP client of webhooks"))?;
+    let maintenance = match &registry {
         Some(registry) => {
-            let care = images::Care::of(&settings);
+            let options = registry::MaintenanceSettings::of(&settings);
             Some(
-                images::RegistryMaintenance::new(registry.clone(), store.clone(), Arc::clone(&clock), care)
-                    .await?,
+                registry::RegistryMaintenance::new(
+                    registry.clone(),
+                    store.clone(),
+                    Arc::clone(&clock),
+                    options,
+                )
+                .await?,
             )
         }
         None => None,
     };
-    api.images = caretaker.clone().map(|caretaker| Arc::new(caretaker) as Arc<dyn RegistryAdmin>);
-    let (recorder, heard) = images::Recorder::new(Arc::clone(&api.metrics));
-    let doors = match &registry {
+    api.registry = maintenance.clone().map(|maintenance| Arc::new(maintenance) as Arc<dyn RegistryAdmin>);
+    let (recorder, audit_queue) = registry::AuditRecorder::new(Arc::clone(&api.metrics));
+    let guarded = match &registry {
         Some(registry) => {
-            let entrance = images::RegistryAccess {
+            let access = registry::RegistryAccess {
                 settings: &settings,
                 auth: Arc::clone(&api.auth),
                 store: store.clone(),
@@ -256,19 +267,20 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
                 token_key: key.derive("registry-tokens"),
                 audit: recorder,
             };
-            Some(entrance.open(registry).await?)
+            Some(access.guard(registry).await?)
         }
         None => None,
     };
-    // The last thing that can fail: a token that is stored is also shown.
+    // The last step that can fail, so that a stored token is always shown.
     let first_token = first_token(&settings, &store, clock.now()).await?;
     let connections = TaskTracker::new();
-    // Media answer first: a BMC that was reading when the predecessor died asks again at once.
+    // Media first: a BMC that was reading when the previous process ended reads again at once.
     if let Some(listener) = media_listener {
         let router = crate::api::media_router(api.clone());
         connections.spawn(listen::serve(listener, router, stop_media.clone(), connections.clone()));
     }
-    let (registry_router, rules) = doors.map_or((None, None), |doors| (Some(doors.router), doors.rules));
+    let (registry_router, rules) =
+        guarded.map_or((None, None), |guarded| (Some(guarded.router), guarded.rules));
     let router = crate::api::router(api, registry_router);
     let stop_main = if media_address == api_address { stop_media.clone() } else { stop_api.clone() };
     connections.spawn(listen::serve(listener, router, stop_main, connections.clone()));
@@ -280,12 +292,12 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
     work.spawn(async move { feed.run().await });
     {
         let stop = stop_work.clone();
-        work.spawn(async move { outbox.run(stop).await });
+        work.spawn(async move { webhooks.run(stop).await });
     }
     {
-        let (site, stop) = (Arc::clone(&site), stop_work.clone());
+        let (services, stop) = (Arc::clone(&services), stop_work.clone());
         work.spawn(async move {
-            stop.run_until_cancelled(site.bmcs.close_orphaned_sessions(site.directory.as_ref())).await;
+            stop.run_until_cancelled(services.bmcs.close_orphaned_sessions(services.servers.as_ref())).await;
         });
     }
     if settings.job_retention_days > 0 {
@@ -293,26 +305,31 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
         let (store, clock, stop) = (store.clone(), Arc::clone(&clock), stop_work.clone());
         work.spawn(retention::run(store, clock, keep, settings.task_iso_dir.clone(), stop));
     }
-    if let Some(caretaker) = caretaker {
-        work.spawn(caretaker.clone().keep(stop_work.clone()));
-        work.spawn(caretaker.keep_verified(stop_work.clone()));
+    if let Some(maintenance) = maintenance {
+        work.spawn(maintenance.clone().run(stop_work.clone()));
+        work.spawn(maintenance.run_scrubs(stop_work.clone()));
     }
     if let Some(rules) = rules {
-        work.spawn(rules.follow(stop_work.clone()));
+        work.spawn(rules.watch(stop_work.clone()));
     }
     let (stop_audit, audit) = (CancellationToken::new(), TaskTracker::new());
-    audit.spawn(images::write_audit(heard, store.clone(), Arc::clone(&clock), stop_audit.clone()));
+    audit.spawn(registry::write_audit_events(
+        audit_queue,
+        store.clone(),
+        Arc::clone(&clock),
+        stop_audit.clone(),
+    ));
     audit.close();
-    Ok(Running {
+    Ok(RunningController {
         api: api_address,
         media: media_address,
         first_token,
         engine,
-        parts: Parts {
-            incarnation,
+        parts: RunningParts {
+            instance,
             clock,
-            grants: site.grants.clone(),
-            site: Arc::clone(&site),
+            grants: services.grants.clone(),
+            services: Arc::clone(&services),
             stop_work,
             stop_api,
             stop_media,
@@ -325,7 +342,7 @@ async fn start_in(settings: Settings, environment: Environment) -> Result<Runnin
     })
 }
 
-fn make_folder(path: &std::path::Path) -> Result<(), StartError> {
+fn create_directory(path: &std::path::Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -356,7 +373,7 @@ async fn open_store(settings: &Settings, now: Time) -> Result<Store, StartError>
     Ok(opened.map_err(|_panic| StoreError::Closed)??)
 }
 
-/// Makes an admin token at the first start, unless a user is configured: somebody must be able to get in.
+/// Creates an admin token at the first start, unless a user is configured; without it no client could log in.
 async fn first_token(
     settings: &Settings,
     store: &Store,
@@ -366,7 +383,7 @@ async fn first_token(
     {
         return Ok(None);
     }
-    let token = crate::auth::generate_token().map_err(setting("make the first admin token"))?;
+    let token = crate::auth::generate_token().map_err(setting("create the first admin token"))?;
     let hash = token_hash(token.expose_secret());
     let stored = store.first_token(uuid::Uuid::now_v7().to_string(), hash, now).await?;
     Ok(stored.then_some(token))

@@ -1,5 +1,5 @@
-//! What keeps anything new from beginning: a disk without room, a registry whose storage does not answer. A registry that is
-//! merely full is no reason: jobs only read from it.
+//! Pressure: a full data disk or a registry whose storage cannot be read stops new jobs from starting. A registry that
+//! accepts no pushes for lack of space is no pressure: jobs only read from it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,32 +9,35 @@ use async_trait::async_trait;
 use engine::PressureGauge;
 use engine::model::{Clock, Pressure, error_chain};
 
-/// Below this much room on the data disk nothing new begins: what runs needs what is left.
-const ROOM: u64 = 256 << 20;
+/// Below this many free bytes on the data disk no job starts; the rest is for running jobs.
+const MIN_FREE: u64 = 256 << 20;
 
-/// Looks at the disk and the registry.
-pub(super) struct Gauge {
+/// Reads the free space of the data disk and the state of the registry.
+pub(super) struct HealthGauge {
     pub(super) storage: PathBuf,
     pub(super) registry: Option<registry::Registry>,
     pub(super) clock: Arc<dyn Clock>,
 }
 
 #[async_trait]
-impl PressureGauge for Gauge {
+impl PressureGauge for HealthGauge {
     async fn read(&self) -> Option<Pressure> {
-        let pressed = |name: &str, detail: String, next_action: &str| {
+        let pressure = |name: &str, detail: String, next_action: &str| {
             let (name, next_action) = (name.to_owned(), next_action.to_owned());
             Some(Pressure { name, since: self.clock.now(), detail, next_action })
         };
         if let Ok(room) = rustix::fs::statvfs(&self.storage) {
             let free = room.f_bavail.saturating_mul(room.f_frsize);
-            if free < ROOM {
-                let detail =
-                    format!("{} MiB are left on the data disk, less than {}", free >> 20, ROOM >> 20);
-                return pressed(
+            if free < MIN_FREE {
+                let detail = format!(
+                    "the data disk has {} MiB free; new jobs need {} MiB",
+                    free >> 20,
+                    MIN_FREE >> 20
+                );
+                return pressure(
                     "disk",
                     detail,
-                    "make room under STORAGE_ROOT: `shoal registry gc`, or a larger disk",
+                    "free space under STORAGE_ROOT: run `shoal registry gc`, or use a larger disk",
                 );
             }
         }
@@ -42,10 +45,10 @@ impl PressureGauge for Gauge {
             None => None,
             Some(registry) => match registry.accepts_pushes().await {
                 Ok(_) => None,
-                Err(why) => pressed(
+                Err(why) => pressure(
                     "registry",
-                    format!("the registry's storage does not answer: {}", error_chain(&why)),
-                    "look at the disk of REGISTRY_STORAGE",
+                    format!("the storage of the registry cannot be used: {}", error_chain(&why)),
+                    "check the disk of REGISTRY_STORAGE",
                 ),
             },
         }

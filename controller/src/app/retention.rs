@@ -1,4 +1,4 @@
-//! What ended long ago goes: hourly, in small transactions, files before rows.
+//! Deletes jobs that ended before the retention time: hourly, in small transactions, files before rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 use engine::model::{Clock, RunId, Time, error_chain};
 use engine::store::{Store, StoreError};
 
-/// How often is looked.
+/// The interval of deletion.
 const EVERY: Duration = Duration::from_secs(3600);
-/// Families of runs, or single rows, that go in one transaction.
+/// Run trees deleted in one transaction.
 const AT_ONCE: u32 = 50;
-/// The pause between two transactions: others come first.
+/// The pause between two transactions, in which other writers proceed.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Forgets, until `stop`, what ended more than `keep` ago. The pace is the machine's, the age is the clock's.
+/// Deletes, until `stop`, what ended more than `keep` ago by `clock`. The interval uses the runtime's timer.
 pub(super) async fn run(
     store: Store,
     clock: Arc<dyn Clock>,
@@ -33,9 +33,9 @@ pub(super) async fn run(
         };
         match swept {
             Ok(0) => {}
-            Ok(jobs) => tracing::info!(jobs, %before, "forgot jobs that ended before"),
+            Ok(jobs) => tracing::info!(jobs, %before, "deleted jobs that ended before the retention time"),
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "old jobs were not forgotten; trying again later")
+                tracing::warn!(error = %error_chain(&error), "old jobs were not deleted; the next attempt is in an hour")
             }
         }
         tokio::select! {
@@ -46,26 +46,26 @@ pub(super) async fn run(
     }
 }
 
-/// Forgets everything that ended before a time; answers how many jobs.
+/// Deletes everything that ended before a time and returns the number of deleted jobs.
 pub(super) async fn sweep(store: &Store, before: Time, task_iso_dir: &Path) -> Result<usize, StoreError> {
-    let mut forgotten = 0;
+    let mut deleted = 0;
     loop {
         let expired = store.expired(before, AT_ONCE).await?;
         if expired.is_empty() {
             break;
         }
-        forgotten += expired.len();
+        deleted += expired.len();
         remove_files(task_iso_dir, &expired).await;
-        store.forget(expired).await?;
+        store.delete_ended(expired).await?;
         tokio::time::sleep(PAUSE).await;
     }
-    while store.forget_leftovers(before, AT_ONCE * 20).await? > 0 {
+    while store.delete_orphans(before, AT_ONCE * 20).await? > 0 {
         tokio::time::sleep(PAUSE).await;
     }
-    Ok(forgotten)
+    Ok(deleted)
 }
 
-/// Removes the images that were also written to files (`TASK_ISO_MODE=file`).
+/// Removes the task images that `TASK_ISO_MODE=file` wrote to files.
 async fn remove_files(folder: &Path, jobs: &[RunId]) {
     for job in jobs {
         let folder = folder.join(job.to_string());
@@ -83,7 +83,7 @@ mod tests {
     use engine::model::{ManualClock, NewEvent};
 
     #[tokio::test]
-    async fn what_is_old_goes_and_what_is_not_stays() {
+    async fn sweep_deletes_old_events_and_keeps_newer_ones() {
         let folder = tempfile::tempdir().unwrap();
         let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());
         let store = Store::open(&folder.path().join("shoal.db"), clock.now()).unwrap();
@@ -95,6 +95,6 @@ mod tests {
         sweep(&store, before, folder.path()).await.unwrap();
         let left = store.events(engine::store::EventFilter { run: None, after: 0, limit: 10 }).await.unwrap();
         assert_eq!(left.len(), 2, "{left:?}");
-        assert_eq!(store.last_seq().await.unwrap(), 3, "numbers are not given again");
+        assert_eq!(store.last_seq().await.unwrap(), 3, "sequence numbers are not reused");
     }
 }

@@ -1,13 +1,13 @@
-//! How a process is asked to stop.
+//! The signals that stop the process: SIGTERM and SIGINT.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Waits until the process is asked to stop.
+/// Waits for SIGTERM or SIGINT.
 pub async fn stop_signal() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut terminate) => drop(terminate.recv().await),
-            // Without a handler the signal ends the process by itself.
+            // Without a handler SIGTERM ends the process at once.
             Err(_) => std::future::pending().await,
         }
     };

@@ -1,18 +1,18 @@
 //! From an `Authorization` header to a principal.
 //!
 //! ```text
-//! read header ─> which kind? ─┬─ API token, pull password, JWT: look up or verify ──────┬─ right ─> principal
-//!                             └─ name and password: remembered? limited? turn? argon2 ──┤
-//!                                                                                       └─ wrong ─> count, refuse
+//! parse header ─> which kind? ─┬─ API token, pull password, JWT: look up or verify ────────┬─ right ─> principal
+//!                              └─ name and password: remembered? limited? permit? argon2 ──┤
+//!                                                                                          └─ wrong ─> count, refuse
 //! ```
 //!
-//! Secrets of 160 bits and more are looked up before the rate limit is asked: they cannot be guessed, and a program
-//! with a right token must not suffer from somebody behind the same address. Passwords can be guessed and are
-//! expensive to verify, so the limit is asked before they queue and again when their turn comes, and the allowance
-//! is taken before the verification and given back if the password was right: a hundred requests sent at once do not
-//! get past it together, nor do those that hang up before the answer.
+//! Secrets of 160 bits and more are looked up before the rate limit is checked: they cannot be guessed, and a program with
+//! a valid token must not be refused because of another client behind its address. Passwords can be guessed and are
+//! expensive to verify. Their rate limit is checked before they enter the queue and again when they leave it. Each attempt
+//! uses up one failure of the limit before the verification and gets it back if the password was right. Thus many parallel
+//! requests cannot exceed the limit together, and neither can requests that disconnect before the response.
 //!
-//! A failure of the store is never a wrong credential; it is not counted.
+//! A failure of the store does not count as a wrong credential.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,20 +29,19 @@ use super::password::{DECOY_HASH, PasswordError, password_hash_usable};
 use super::store::{CredentialStore, StoreUnavailable, TokenRecord};
 use super::token::is_api_token;
 use super::token_cache::TokenCache;
-use super::verify::{Busy, Claim, PasswordVerifier, Turn};
-use super::{AuthFailure, AuthMode, Grants, JOB_USERNAME, Method, Principal, Role};
+use super::verify::{Busy, PasswordAttempt, PasswordVerifier, VerifyPermit};
+use super::{AuthFailure, AuthMethod, AuthMode, JOB_USERNAME, Principal, PrincipalRights, Role};
 use secrets::{NoRandomness, token_hash};
 
-/// What the configuration says about authentication.
+/// The configuration of authentication.
 pub struct AuthConfig {
-    /// `AUTH_MODE`.
+    /// The mode, `AUTH_MODE`.
     pub mode: AuthMode,
-    /// `BASIC_USER` and `BASIC_PASS_HASH`: an administrator who is not in the store and goes before one of the same
-    /// name there.
+    /// `BASIC_USER` and `BASIC_PASS_HASH`: an administrator that takes precedence over a stored user of this name.
     pub basic_user: Option<(String, String)>,
-    /// Needed in mode `jwt`.
+    /// The key for JWTs, required in mode `jwt`.
     pub jwt: Option<JwtKey>,
-    /// How many wrong credentials an address may present.
+    /// The limit of wrong credentials per address.
     pub failures: RateLimit,
 }
 
@@ -57,7 +56,7 @@ impl fmt::Debug for AuthConfig {
     }
 }
 
-/// Recognises callers.
+/// Authenticates callers.
 pub struct Authenticator {
     config: AuthConfig,
     store: Arc<dyn CredentialStore>,
@@ -70,7 +69,7 @@ impl Authenticator {
     /// An authenticator over the users and tokens of `store`.
     ///
     /// # Errors
-    /// [`AuthConfigError`] names the setting that cannot work.
+    /// [`AuthConfigError`], which names the setting that cannot be used.
     pub fn new(config: AuthConfig, store: Arc<dyn CredentialStore>) -> Result<Self, AuthConfigError> {
         if config.mode == AuthMode::Jwt && config.jwt.is_none() {
             return Err(AuthConfigError::NoJwtKey);
@@ -87,10 +86,10 @@ impl Authenticator {
         Ok(Self { config, store, failures, recent, passwords: PasswordVerifier::new()? })
     }
 
-    /// Who sends this `Authorization` header from `peer`.
+    /// Returns the principal that sent this `Authorization` header from `peer`.
     ///
     /// # Errors
-    /// [`AuthFailure`] says what the caller may know; the reason goes to the log.
+    /// [`AuthFailure`], which contains only what the caller may know. The reason is logged.
     pub async fn authenticate(
         &self,
         authorization: Option<&str>,
@@ -99,19 +98,23 @@ impl Authenticator {
     ) -> Result<Principal, AuthFailure> {
         if self.config.mode == AuthMode::None {
             let name = "anonymous".to_owned();
-            return Ok(Principal { name, grants: Grants::Role(Role::Admin), method: Method::Open });
+            return Ok(Principal {
+                name,
+                rights: PrincipalRights::Role(Role::Admin),
+                method: AuthMethod::Open,
+            });
         }
         let value =
             authorization.filter(|value| !value.trim_ascii().is_empty()).ok_or(AuthFailure::Missing)?;
         let attempt = self.recognise(value, peer, now).await;
-        attempt.map_err(|refusal| self.refuse(&refusal, peer, now))
+        attempt.map_err(|error| self.refuse(&error, peer, now))
     }
 
-    async fn recognise(&self, value: &str, peer: IpAddr, now: Timestamp) -> Result<Principal, Refusal> {
-        match header::parse(value).ok_or(Refusal::Wrong("the header cannot be read"))? {
+    async fn recognise(&self, value: &str, peer: IpAddr, now: Timestamp) -> Result<Principal, AttemptError> {
+        match header::parse(value).ok_or(AttemptError::Wrong("the header is malformed"))? {
             PresentedCredentials::Bearer(token) => match self.by_token(token.expose_secret(), now).await? {
                 Some(principal) => Ok(principal),
-                None => Err(Refusal::Wrong("the bearer token is of no known form")),
+                None => Err(AttemptError::Wrong("the bearer token has no known form")),
             },
             PresentedCredentials::Basic { name, password } => {
                 match self.by_token(password.expose_secret(), now).await? {
@@ -120,22 +123,26 @@ impl Authenticator {
                     None if self.config.mode == AuthMode::Basic => {
                         self.by_password(&name, &password, peer, now).await
                     }
-                    None => Err(Refusal::Wrong("passwords are not accepted in this mode")),
+                    None => Err(AttemptError::Wrong("passwords are not accepted in this mode")),
                 }
             }
         }
     }
 
-    /// An API token, or a JWT where these count; `None` when the text is neither.
-    async fn by_token(&self, text: &str, now: Timestamp) -> Result<Option<Principal>, Refusal> {
+    /// Authenticates an API token, or a JWT in mode `jwt`. `None` when the text has neither form.
+    async fn by_token(&self, text: &str, now: Timestamp) -> Result<Option<Principal>, AttemptError> {
         if is_api_token(text) {
             let record = self.api_token(token_hash(text), now).await?;
-            let record = record.ok_or(Refusal::Wrong("the API token is unknown"))?;
+            let record = record.ok_or(AttemptError::Wrong("the API token is unknown"))?;
             if record.expires_at.is_some_and(|end| end <= now) {
-                return Err(Refusal::Wrong("the API token has expired"));
+                return Err(AttemptError::Wrong("the API token has expired"));
             }
-            let method = Method::ApiToken { id: record.id };
-            return Ok(Some(Principal { name: record.name, grants: Grants::Role(record.role), method }));
+            let method = AuthMethod::ApiToken { id: record.id };
+            return Ok(Some(Principal {
+                name: record.name,
+                rights: PrincipalRights::Role(record.role),
+                method,
+            }));
         }
         let Some(key) = self.config.jwt.as_ref().filter(|_| self.config.mode == AuthMode::Jwt) else {
             return Ok(None);
@@ -143,11 +150,15 @@ impl Authenticator {
         if !jwt::is_jwt(text) {
             return Ok(None);
         }
-        let bearer = key.verify(text, now).map_err(Refusal::Jwt)?;
-        Ok(Some(Principal { name: bearer.name, grants: Grants::Role(bearer.role), method: Method::Jwt }))
+        let bearer = key.verify(text, now).map_err(AttemptError::Jwt)?;
+        Ok(Some(Principal {
+            name: bearer.name,
+            rights: PrincipalRights::Role(bearer.role),
+            method: AuthMethod::Jwt,
+        }))
     }
 
-    /// The API token with this hash, as it is or was a moment ago.
+    /// The API token with this hash, from the cache or the store.
     async fn api_token(&self, hash: String, now: Timestamp) -> Result<Option<TokenRecord>, StoreUnavailable> {
         if let Some(recent) = self.recent.get(&hash, now) {
             return Ok(Some(recent));
@@ -159,13 +170,13 @@ impl Authenticator {
         Ok(record)
     }
 
-    async fn by_pull_password(&self, password: &str) -> Result<Principal, Refusal> {
+    async fn by_pull_password(&self, password: &str) -> Result<Principal, AttemptError> {
         let record = self.store.job_pull(&token_hash(password)).await?;
-        let record = record.ok_or(Refusal::Wrong("the pull password belongs to no running job"))?;
+        let record = record.ok_or(AttemptError::Wrong("the pull password belongs to no running job"))?;
         Ok(Principal {
             name: JOB_USERNAME.to_owned(),
-            grants: Grants::PullFrom { repository: record.repository },
-            method: Method::Job { job_id: record.job_id },
+            rights: PrincipalRights::PullFrom { repository: record.repository },
+            method: AuthMethod::Job { job_id: record.job_id },
         })
     }
 
@@ -175,39 +186,40 @@ impl Authenticator {
         password: &SecretString,
         peer: IpAddr,
         now: Timestamp,
-    ) -> Result<Principal, Refusal> {
+    ) -> Result<Principal, AttemptError> {
         let user = self.user(name).await?;
         let hash = user.as_ref().map_or(DECOY_HASH, |(hash, _)| hash);
-        let claim = Claim { name, password, hash };
-        let remembered = || user.is_some() && self.passwords.remembers(&claim, now);
+        let attempt = PasswordAttempt { name, password, hash };
+        let remembered = || user.is_some() && self.passwords.remembers(&attempt, now);
         let right = remembered() || {
             self.failures.check(peer, now)?;
-            let turn = self.passwords.turn().await?;
-            // While this one waited, the same password may have been verified, or the allowance used up.
-            if remembered() { true } else { self.try_password(turn, &claim, peer, now).await? }
+            let permit = self.passwords.acquire().await?;
+            // While this attempt waited, another one may have verified this password or used up the limit.
+            if remembered() { true } else { self.try_password(permit, &attempt, peer, now).await? }
         };
         match user {
             Some((_, role)) if right => {
-                let grants = Grants::Role(role);
-                Ok(Principal { name: name.to_owned(), grants, method: Method::Password })
+                let rights = PrincipalRights::Role(role);
+                Ok(Principal { name: name.to_owned(), rights, method: AuthMethod::Password })
             }
-            _ => Err(Refusal::Guess),
+            _ => Err(AttemptError::Guess),
         }
     }
 
-    /// Verifies a password, paid for in advance: who hangs up before the answer has used its allowance all the same.
+    /// Verifies a password. The failure is counted in advance, so that a client that disconnects before the response has
+    /// used up its attempt.
     async fn try_password(
         &self,
-        turn: Turn,
-        claim: &Claim<'_>,
+        permit: VerifyPermit,
+        attempt: &PasswordAttempt<'_>,
         peer: IpAddr,
         now: Timestamp,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, AttemptError> {
         self.failures.check(peer, now)?;
         self.failures.record_failure(peer, now);
-        let (right, _turn) = self.passwords.verify(turn, claim, now).await?;
+        let (right, _permit) = self.passwords.verify(permit, attempt, now).await?;
         if right {
-            self.failures.forgive(peer, now);
+            self.failures.refund(peer, now);
         }
         Ok(right)
     }
@@ -220,26 +232,26 @@ impl Authenticator {
         }
     }
 
-    /// Counts a wrong credential and says as much as the caller may know.
-    fn refuse(&self, refusal: &Refusal, peer: IpAddr, now: Timestamp) -> AuthFailure {
-        match refusal {
-            Refusal::Wrong(_) | Refusal::Jwt(_) | Refusal::Guess => {
-                if !matches!(refusal, Refusal::Guess) {
+    /// Counts a wrong credential and returns the failure that the caller may know.
+    fn refuse(&self, error: &AttemptError, peer: IpAddr, now: Timestamp) -> AuthFailure {
+        match error {
+            AttemptError::Wrong(_) | AttemptError::Jwt(_) | AttemptError::Guess => {
+                if !matches!(error, AttemptError::Guess) {
                     if let Err(limited) = self.failures.check(peer, now) {
                         return AuthFailure::RateLimited { retry_after: limited.retry_after };
                     }
                     self.failures.record_failure(peer, now);
                 }
-                tracing::info!(%peer, reason = %refusal, "a credential was refused");
+                tracing::info!(%peer, reason = %error, "a credential was refused");
                 AuthFailure::Invalid
             }
-            Refusal::Limited(limited) => AuthFailure::RateLimited { retry_after: limited.retry_after },
-            Refusal::Store(error) => {
-                let cause = error.0.as_ref();
-                tracing::warn!(%peer, error = %refusal, cause, "a credential could not be checked");
+            AttemptError::Limited(limited) => AuthFailure::RateLimited { retry_after: limited.retry_after },
+            AttemptError::Store(unavailable) => {
+                let cause = unavailable.0.as_ref();
+                tracing::warn!(%peer, error = %error, cause, "a credential could not be checked");
                 AuthFailure::Unavailable
             }
-            Refusal::Busy => AuthFailure::Unavailable,
+            AttemptError::Busy => AuthFailure::Unavailable,
         }
     }
 
@@ -255,11 +267,11 @@ impl fmt::Debug for Authenticator {
     }
 }
 
-/// Why authentication cannot work as configured.
+/// Why the configuration of authentication cannot be used.
 #[derive(Debug, Error)]
 pub enum AuthConfigError {
-    /// Mode `jwt` without a key.
-    #[error("AUTH_MODE=jwt needs JWT_SECRET; set it, or choose AUTH_MODE=basic")]
+    /// Mode `jwt` has no key.
+    #[error("AUTH_MODE=jwt needs JWT_SECRET; set it, or use AUTH_MODE=basic")]
     NoJwtKey,
     /// The configured user cannot log in.
     #[error(
@@ -270,20 +282,20 @@ pub enum AuthConfigError {
     /// The configured hash cannot be verified.
     #[error("BASIC_PASS_HASH cannot be used")]
     BasicPassHash(#[source] PasswordError),
-    /// No key for this process without randomness.
+    /// The operating system returned no random bytes.
     #[error("cannot prepare authentication")]
     Random(#[from] NoRandomness),
 }
 
-/// Why one attempt was refused; for the log.
+/// Why one attempt failed, for the log.
 #[derive(Debug, Error)]
-enum Refusal {
+enum AttemptError {
     #[error("{0}")]
     Wrong(&'static str),
-    /// Counted already.
+    /// A wrong password, which was counted before the verification.
     #[error("user and password do not match")]
     Guess,
-    #[error("the JWT is refused: {0}")]
+    #[error("the JWT is not valid: {0}")]
     Jwt(jwt::JwtError),
     #[error(transparent)]
     Limited(#[from] Limited),
@@ -293,7 +305,7 @@ enum Refusal {
     Busy,
 }
 
-impl From<Busy> for Refusal {
+impl From<Busy> for AttemptError {
     fn from(_: Busy) -> Self {
         Self::Busy
     }

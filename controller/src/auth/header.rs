@@ -1,15 +1,14 @@
-//! The `Authorization` header, as text.
+//! Parsing of the `Authorization` header.
 //!
 //! ```text
-//! Basic  1*SP base64( user-id ":" password )     RFC 7617; the first colon divides
+//! Basic  1*SP base64( user-id ":" password )     RFC 7617; the first colon separates
 //! Bearer 1*SP token                              RFC 6750; letters, digits, - . _ ~ + / and closing =
 //! ```
 //!
-//! Schemes are compared without case. Everything has a bound before it is looked at, and control characters are
-//! refused because names end up in logs. Anything else is `None`: why a header is unreadable helps nobody but a
-//! guesser.
+//! Schemes are compared without case. Lengths are bounded before parsing. Control characters are refused because names
+//! are logged. Every other header is `None`, without a reason: a reason would only help an attacker.
 //!
-//! DESIGN section 9.
+//! See docs/operating.md.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -20,19 +19,19 @@ use zeroize::Zeroizing;
 
 use super::password::MAX_PASSWORD_BYTES;
 
-/// No longer header is looked at: room for a name and a password in base64, or for a token.
+/// The maximum length of a header: a name and a password in base64, or a token.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
-/// No longer user name is looked up.
+/// The maximum length of a user name.
 pub(super) const MAX_NAME_BYTES: usize = 128;
 
-/// Some clients leave the padding away.
+/// Base64 with optional padding, because some clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a caller presented.
+/// The credentials in a header.
 #[derive(Debug)]
 pub(super) enum PresentedCredentials {
     /// A name and a secret.
@@ -62,7 +61,7 @@ pub(super) fn parse(value: &str) -> Option<PresentedCredentials> {
     }
 }
 
-/// Whether a text can be the name of somebody.
+/// Whether a text can be the name of a user.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
 }

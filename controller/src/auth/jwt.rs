@@ -3,17 +3,17 @@
 //! ```text
 //! base64url(header) . base64url(claims) . base64url( HMAC-SHA256(key, header . claims) )
 //!   header   alg = HS256; no crit
-//!   claims   sub   who, 1 to 128 bytes             required
+//!   claims   sub   name, 1 to 128 bytes            required
 //!            role  admin | reader                  required
-//!            exp   seconds since the epoch         required
-//!            nbf   seconds since the epoch         honoured
-//!            aud   names "shoal"                   where present
+//!            exp   seconds since 1970              required
+//!            nbf   seconds since 1970              checked if present
+//!            aud   contains "shoal"                checked if present
 //! ```
 //!
-//! The signature is checked before anything of the token is parsed, and always with HS256 and our key: the header's
-//! `alg` may only agree. Clocks may differ by half a minute.
+//! The signature is verified before the token is parsed, always with HS256 and the configured key. A token whose header
+//! names another `alg` is refused. Clocks may differ by 30 s.
 //!
-//! RFC 7515, 7518 section 3.2, 7519; DESIGN section 11.
+//! RFC 7515, 7518 section 3.2, 7519; docs/operating.md.
 
 use std::fmt;
 
@@ -28,26 +28,26 @@ use thiserror::Error;
 use super::{Role, header};
 use secrets::hmac_sha256;
 
-/// What an `aud` claim, where a token has one, must name.
+/// The audience that an `aud` claim must contain, if the token has one.
 pub const JWT_AUDIENCE: &str = "shoal";
 
-/// No shorter secret signs (RFC 7518 section 3.2: as long as the hash).
+/// The minimum length of the secret (RFC 7518 section 3.2: as long as the hash).
 pub const MIN_JWT_SECRET_BYTES: usize = 32;
 
-/// No longer token is looked at.
+/// The maximum length of a token; a longer one is refused without parsing.
 const MAX_JWT_BYTES: usize = 4096;
 
-/// By how much clocks may differ.
+/// The accepted difference between the clocks of issuer and controller.
 const LEEWAY_SECONDS: i64 = 30;
 
-/// The key that JWTs are verified with.
+/// The key with which JWTs are verified.
 pub struct JwtKey(SecretSlice<u8>);
 
 impl JwtKey {
     /// A key for HS256 (`JWT_SECRET`).
     ///
     /// # Errors
-    /// [`JwtKeyError`] when the secret is too short to resist guessing.
+    /// [`JwtKeyError`] when the secret is shorter than [`MIN_JWT_SECRET_BYTES`].
     pub fn hs256(secret: &SecretString) -> Result<Self, JwtKeyError> {
         let bytes = secret.expose_secret().as_bytes();
         if bytes.len() < MIN_JWT_SECRET_BYTES {
@@ -61,7 +61,7 @@ impl JwtKey {
         Self(bytes.to_vec().into())
     }
 
-    /// Verifies a token and says for whom it stands.
+    /// Verifies a token and returns its bearer.
     pub(super) fn verify(&self, token: &str, now: Timestamp) -> Result<Bearer, JwtError> {
         let claims: Claims = serde_json::from_slice(&self.verified_claims(token)?)
             .map_err(|_| JwtError::Unreadable("claims"))?;
@@ -81,7 +81,7 @@ impl JwtKey {
         Ok(Bearer { name: claims.sub, role: claims.role })
     }
 
-    /// The claims of a token whose signature is right, as JSON text.
+    /// Verifies the signature of a token and returns its claims as JSON text.
     pub(super) fn verified_claims(&self, token: &str) -> Result<Vec<u8>, JwtError> {
         if token.len() > MAX_JWT_BYTES {
             return Err(JwtError::TooLong);
@@ -114,12 +114,12 @@ impl fmt::Debug for JwtKey {
     }
 }
 
-/// Whether a text has the form of a JWT; passwords rarely do.
+/// Whether a text has the form of a JWT; passwords rarely have it.
 pub(super) fn is_jwt(text: &str) -> bool {
     text.starts_with("eyJ") && text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
-/// For whom a token stands.
+/// The name and role that a token proves.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) struct Bearer {
     pub(super) name: String,
@@ -136,7 +136,7 @@ pub struct JwtKeyError {
     length: usize,
 }
 
-/// Why a token is refused; for the log, not for the caller.
+/// Why a token is refused. For the log, not for the caller.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub(super) enum JwtError {
     #[error("it is longer than {MAX_JWT_BYTES} bytes")]
@@ -149,7 +149,7 @@ pub(super) enum JwtError {
     Algorithm,
     #[error("it has critical extensions")]
     Critical,
-    #[error("its {0} cannot be read or lacks something")]
+    #[error("its {0} is malformed or incomplete")]
     Unreadable(&'static str),
     #[error("it has expired")]
     Expired,
@@ -174,7 +174,7 @@ struct Claims {
     aud: Option<Audience>,
 }
 
-/// Seconds since the epoch; fractions are allowed by RFC 7519 and do not matter here.
+/// Seconds since 1970. RFC 7519 allows fractions; they are cut off.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "serde_json::Number")]
 struct NumericDate(i64);

@@ -1,20 +1,20 @@
-//! The brake on guessing: how many failures an address may cause.
+//! The rate limit of authentication failures per address.
 //!
 //! ```text
 //! burst = 3            failure  failure  failure │ refused   refused  │ one more attempt
-//! allowance            3 ──────> 2 ─────> 1 ────> 0 ─────────────────> 1 ─────> …      one comes back per interval
+//! allowance            3 ──────> 2 ─────> 1 ────> 0 ─────────────────> 1 ─────> …      one is restored per interval
 //! ```
 //!
-//! A token bucket per address, kept as one moment: when the bucket will be full again. Only failures take from it; a
-//! caller asks with [`RateLimiter::check`] first and reports with [`RateLimiter::record_failure`] afterwards. Where
-//! trying is expensive the failure is recorded before, and given back with [`RateLimiter::forgive`] if it was none,
-//! so that who hangs up half-way has paid.
+//! Each address has a token bucket, stored as one time: when the bucket will be full again. Only failures take a token. A
+//! caller checks with [`RateLimiter::check`] first and reports with [`RateLimiter::record_failure`] afterwards. If an
+//! attempt is expensive, the failure is recorded before the attempt and returned with [`RateLimiter::refund`] if the
+//! attempt succeeds. A client that disconnects during the attempt has then used up its token.
 //!
-//! An IPv6 address counts as its /64, because a single host has a whole one to choose from; an IPv4 address in IPv6
-//! form counts as IPv4. The map is bounded: when it is full the address with the least debt is forgotten.
-//! Time is passed in; a clock that is set back cannot make a refusal last longer than the bucket takes to fill.
+//! IPv6 addresses of one /64 share a bucket, because a single host can choose from the whole /64; an IPv4 address in IPv6
+//! form counts as IPv4. The map is bounded: when it is full, the address with the smallest deficit is dropped. The time is
+//! a parameter; after a clock is set back, a refusal lasts at most as long as the bucket takes to fill.
 //!
-//! DESIGN section 13 (failures are rate-limited per address).
+//! Failures are rate-limited per address: decision D25.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -24,36 +24,36 @@ use std::time::Duration;
 use jiff::Timestamp;
 use thiserror::Error;
 
-/// How many failures are allowed.
+/// The allowed number and rate of failures.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RateLimit {
-    /// How many failures in a row an address may cause.
+    /// The number of failures in a row that an address may cause.
     pub burst: u32,
-    /// How long it takes until one more is allowed.
+    /// The time after which one more failure is allowed.
     pub interval: Duration,
-    /// How many addresses are remembered.
+    /// The maximum number of addresses in the map.
     pub max_addresses: usize,
 }
 
 impl Default for RateLimit {
-    /// Ten at once, then one every six seconds.
+    /// Ten failures in a row, then one every six seconds; 4,096 addresses.
     fn default() -> Self {
         Self { burst: 10, interval: Duration::from_secs(6), max_addresses: 4096 }
     }
 }
 
-/// Counts the failures of addresses.
+/// Counts the failures of each address.
 #[derive(Debug)]
 pub struct RateLimiter {
     burst: i64,
     interval_ms: i64,
     max_addresses: usize,
-    /// For each address with failures, in milliseconds since the epoch: when it will have none left.
+    /// For each address with failures: the time at which its bucket is full again, in milliseconds since 1970.
     full_at: Mutex<HashMap<IpAddr, i64>>,
 }
 
 impl RateLimiter {
-    /// A limiter that has seen nothing yet. Zeros in the rule count as one.
+    /// A limiter without failures. Zeros in `limit` count as one.
     pub fn new(limit: RateLimit) -> Self {
         let interval_ms = i64::try_from(limit.interval.as_millis()).unwrap_or(i64::MAX);
         Self {
@@ -64,24 +64,24 @@ impl RateLimiter {
         }
     }
 
-    /// Whether `peer` may try.
+    /// Checks that `peer` may make an attempt.
     ///
     /// # Errors
-    /// [`Limited`] with the time after which it may.
+    /// [`Limited`] with the time until the next attempt is allowed.
     pub fn check(&self, peer: IpAddr, now: Timestamp) -> Result<(), Limited> {
         let now = now.as_millisecond();
-        let debt = match self.full_at().get(&bucket_of(peer)) {
-            Some(full_at) => self.debt(*full_at, now),
+        let deficit = match self.full_at().get(&bucket_of(peer)) {
+            Some(full_at) => self.deficit(*full_at, now),
             None => return Ok(()),
         };
         let most = self.capacity() - self.interval_ms;
-        match u64::try_from(debt.saturating_sub(most)) {
+        match u64::try_from(deficit.saturating_sub(most)) {
             Ok(wait) if wait > 0 => Err(Limited { retry_after: Duration::from_millis(wait) }),
             _ => Ok(()),
         }
     }
 
-    /// Takes one from the allowance of `peer`.
+    /// Takes one token from the bucket of `peer`.
     pub fn record_failure(&self, peer: IpAddr, now: Timestamp) {
         let now = now.as_millisecond();
         let bucket = bucket_of(peer);
@@ -96,34 +96,34 @@ impl RateLimiter {
             }
         }
         let entry = full_at.entry(bucket).or_insert(now);
-        let debt = self.debt(*entry, now).saturating_add(self.interval_ms).min(self.capacity());
-        *entry = now.saturating_add(debt);
+        let deficit = self.deficit(*entry, now).saturating_add(self.interval_ms).min(self.capacity());
+        *entry = now.saturating_add(deficit);
     }
 
-    /// Gives back one that was taken for an attempt which then succeeded.
-    pub fn forgive(&self, peer: IpAddr, now: Timestamp) {
+    /// Returns a token that was taken for an attempt that succeeded.
+    pub fn refund(&self, peer: IpAddr, now: Timestamp) {
         let now = now.as_millisecond();
         let bucket = bucket_of(peer);
         let mut full_at = self.full_at();
         if let Some(entry) = full_at.get_mut(&bucket) {
-            *entry = now.saturating_add(self.debt(*entry, now)).saturating_sub(self.interval_ms);
+            *entry = now.saturating_add(self.deficit(*entry, now)).saturating_sub(self.interval_ms);
             if *entry <= now {
                 full_at.remove(&bucket);
             }
         }
     }
 
-    /// How long a full bucket takes to fill, which no debt exceeds.
+    /// The time in which an empty bucket becomes full; no deficit exceeds it.
     fn capacity(&self) -> i64 {
         self.burst.saturating_mul(self.interval_ms)
     }
 
-    fn debt(&self, full_at: i64, now: i64) -> i64 {
+    fn deficit(&self, full_at: i64, now: i64) -> i64 {
         full_at.saturating_sub(now).clamp(0, self.capacity())
     }
 
     fn full_at(&self) -> MutexGuard<'_, HashMap<IpAddr, i64>> {
-        // A panic elsewhere leaves whole entries behind, so the map stays usable.
+        // A panic of another thread leaves complete entries, so the map can still be used.
         self.full_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,11 +133,11 @@ impl RateLimiter {
     }
 }
 
-/// An address has used up its failures.
+/// The address has used up its failures.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("too many failures from this address; try again in {} s", retry_after.as_secs() + 1)]
 pub struct Limited {
-    /// When the next attempt is allowed.
+    /// The time until the next attempt is allowed.
     pub retry_after: Duration,
 }
 

@@ -1,29 +1,30 @@
-//! Who may do what: users, API tokens, roles, JWTs, webhook secrets, and the brake on guessing.
+//! Authentication and authorization: users, API tokens, roles, JWTs, report secrets, and the rate limit of failures.
 //!
 //! ```text
 //! Authorization header
-//!   (mode none) ─────────────────────────────────────────────> everybody is admin, on loopback only
-//!   Bearer shoal_… ─────────── store: SHA-256 of the token ──> API token's role          every mode
-//!   Bearer a.b.c ───────────── HS256, exp, nbf, role, sub ───> the claim's role          mode jwt
+//!   (mode none) ─────────────────────────────────────────────> admin without login, on loopback only
+//!   Bearer shoal_… ─────────── store: SHA-256 of the token ──> the role of the API token  every mode
+//!   Bearer a.b.c ───────────── HS256, exp, nbf, role, sub ───> the role in the claim      mode jwt
 //!   Basic  any:shoal_… ─────── as Bearer (OCI clients can only send Basic)                every mode
 //!   Basic  any:a.b.c ───────── as Bearer                                                  mode jwt
-//!   Basic  shoal-job:password ─ store: SHA-256 ──────────────> pulls from one repository every mode
-//!   Basic  name:password ───── configuration or store, argon2id ─> the user's role       mode basic
+//!   Basic  shoal-job:password ─ store: SHA-256 ──────────────> pulls from one repository  every mode
+//!   Basic  name:password ───── configuration or store, argon2id ─> the role of the user    mode basic
 //! ```
 //!
 //! Invariants:
-//! - Nothing is allowed that is not listed in [`Grants::allows`]; an unknown role, claim or scheme is a refusal.
-//! - A wrong credential costs its sender: failures are counted per address, successes are not. A caller whose
-//!   credential cannot be guessed, or was right a moment ago, is never refused for its neighbour's failures.
-//! - An unknown user costs as much time as a wrong password.
-//! - Passwords are verified on few threads with a short queue; what does not fit is refused with "unavailable",
-//!   because each verification takes tens of milliseconds and megabytes on purpose.
-//! - Removing a user or a role in the store takes effect with the next request: only "this password matches this hash"
-//!   is remembered. An API token that is removed is refused a second later at the latest ([`recent`]).
+//! - Access is denied by default: [`PrincipalRights::allows`] lists everything that is allowed. An unknown role, claim or scheme is
+//!   an authentication failure.
+//! - Failures are counted per address, successes are not. A caller with a token that cannot be guessed, or with a password
+//!   that was verified within the last seconds, is never refused because of failures of another caller behind its address.
+//! - The response for an unknown user takes as long as for a wrong password.
+//! - Passwords are verified on few threads with a short queue. A request that finds the queue full is refused as
+//!   unavailable, because each verification costs tens of milliseconds and megabytes of memory by design.
+//! - Removing a user or a role in the store takes effect with the next request: the cache only remembers that a password
+//!   matches a hash. A removed API token is refused after one second at most (`token_cache`).
 //!
-//! Answers and status codes are the API's business; this room knows no HTTP beyond the text of one header.
+//! Responses and status codes belong to the API. This module knows only the text of the `Authorization` header.
 //!
-//! DESIGN sections 3 (L12, L18), 9, 11 and 13.
+//! Decisions D12 and D18; docs/operating.md, docs/maintenance-os.md.
 
 mod authenticator;
 mod header;
@@ -54,20 +55,20 @@ pub use secrets::JOB_USERNAME;
 pub use store::{CredentialStore, PullRecord, StoreUnavailable, TokenRecord, UserRecord};
 pub use token::{API_TOKEN_PREFIX, generate_token, is_api_token};
 
-/// How callers prove who they are (`AUTH_MODE`). API tokens work in every mode.
+/// How callers authenticate (`AUTH_MODE`). API tokens work in every mode.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuthMode {
     /// User name and password.
     Basic,
-    /// A signed token from elsewhere.
+    /// A JWT that another system signed.
     Jwt,
-    /// Not at all. Only for listeners on loopback; whoever starts them sees to that.
+    /// No authentication. Only for listeners on loopback; the rules of `config` check that.
     None,
 }
 
 impl AuthMode {
-    /// The word of the setting.
+    /// The value of the setting.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Basic => "basic",
@@ -84,30 +85,30 @@ impl fmt::Display for AuthMode {
 }
 
 impl FromStr for AuthMode {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "basic" => Ok(Self::Basic),
             "jwt" => Ok(Self::Jwt),
             "none" => Ok(Self::None),
-            _ => Err(UnknownWord { what: "authentication mode", known: "basic, jwt, none" }),
+            _ => Err(UnknownName { what: "authentication mode", known: "basic, jwt, none" }),
         }
     }
 }
 
-/// What a person or a program is, as far as permissions go.
+/// The role of a user or a program, from which its permissions follow.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// May do everything.
+    /// All permissions.
     Admin,
-    /// May look at everything (`GET`, `HEAD`) and pull from the registry.
+    /// May read everything (`GET`, `HEAD`) and pull from the registry.
     Reader,
 }
 
 impl Role {
-    /// Whether this role comes with a permission.
+    /// Whether this role has a permission.
     pub fn allows(self, permission: Permission) -> bool {
         match self {
             Self::Admin => true,
@@ -115,7 +116,7 @@ impl Role {
         }
     }
 
-    /// The word in the database, in a JWT and on the command line.
+    /// The name in the database, in a JWT and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -131,118 +132,120 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = UnknownWord;
+    type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "admin" => Ok(Self::Admin),
             "reader" => Ok(Self::Reader),
-            _ => Err(UnknownWord { what: "role", known: "admin, reader" }),
+            _ => Err(UnknownName { what: "role", known: "admin, reader" }),
         }
     }
 }
 
-/// What a route needs.
+/// The permission that a route requires.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Permission {
-    /// To look: every `GET` and `HEAD` of the API.
+    /// Reading: every `GET` and `HEAD` of the API.
     Read,
-    /// To change: everything else of the API.
+    /// Changing: every other request to the API.
     Write,
-    /// To fetch manifests and blobs.
+    /// Fetching manifests and blobs.
     RegistryPull,
-    /// To upload, tag and delete in the registry.
+    /// Uploading, tagging and deleting in the registry.
     RegistryPush,
 }
 
-/// What a principal was given.
+/// The rights of a principal.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Grants {
-    /// All that belongs to a role.
+pub enum PrincipalRights {
+    /// All permissions of a role.
     Role(Role),
-    /// To pull from one repository, and nothing else.
+    /// Pulling from one repository only.
     PullFrom {
-        /// The repository's name, as in `/v2/<name>/…`.
+        /// The name of the repository, as in `/v2/<name>/…`.
         repository: String,
     },
 }
 
-impl Grants {
-    /// Whether a permission is given, for a registry permission in `repository`. Asked without a repository (`GET
-    /// /v2/`, by which clients check their credentials), a pull from one repository counts.
+impl PrincipalRights {
+    /// Whether a permission is included; a registry permission is checked for `repository`. Without a repository (`GET
+    /// /v2/`, with which clients check their credentials) the right to pull from one repository is enough.
     pub fn allows(&self, permission: Permission, repository: Option<&str>) -> bool {
         match self {
             Self::Role(role) => role.allows(permission),
             Self::PullFrom { repository: own } => {
-                permission == Permission::RegistryPull && repository.is_none_or(|asked| asked == own)
+                permission == Permission::RegistryPull && repository.is_none_or(|requested| requested == own)
             }
         }
     }
 }
 
-/// How a principal was recognised.
+/// How a principal authenticated.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Method {
-    /// Not at all: mode `none`.
+pub enum AuthMethod {
+    /// Without a credential, in mode `none`.
     Open,
-    /// By user name and password.
+    /// With user name and password.
     Password,
-    /// By an API token.
+    /// With an API token.
     ApiToken {
-        /// The token's id in the store (not the token).
+        /// The id of the token in the store, not the token.
         id: String,
     },
-    /// By a signed token from elsewhere.
+    /// With a JWT that another system signed.
     Jwt,
-    /// By the pull password of a job.
+    /// With the pull password of a job.
     Job {
         /// The job.
         job_id: String,
     },
 }
 
-/// Who is asking.
+/// An authenticated caller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Principal {
-    /// For events and the audit log: the user, the token's name, the `sub` claim.
+    /// The name for events and the audit log: the user, the name of the token, or the `sub` claim.
     pub name: String,
-    /// What it may do.
-    pub grants: Grants,
-    /// How it was recognised.
-    pub method: Method,
+    /// What the principal may do.
+    pub rights: PrincipalRights,
+    /// How the principal authenticated.
+    pub method: AuthMethod,
 }
 
 impl Principal {
-    /// Whether a permission is given; see [`Grants::allows`].
+    /// Whether the principal has a permission; see [`PrincipalRights::allows`].
     pub fn allows(&self, permission: Permission, repository: Option<&str>) -> bool {
-        self.grants.allows(permission, repository)
+        self.rights.allows(permission, repository)
     }
 }
 
-/// Why nobody was recognised.
+/// Why authentication failed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum AuthFailure {
-    /// No credential was presented.
-    #[error("this needs a credential; send an Authorization header with a user and password or an API token")]
+    /// The request has no credential.
+    #[error(
+        "this request needs a credential; send an Authorization header with user and password or an API token"
+    )]
     Missing,
-    /// The credential is not right; which part of it is deliberately not said.
+    /// The credential is wrong. The error deliberately does not say which part of it.
     #[error("the credential was not accepted; check user, password or token, and whether it has expired")]
     Invalid,
     /// Too many wrong credentials came from this address.
     #[error("too many wrong credentials from this address; try again in {} s", retry_after.as_secs() + 1)]
     RateLimited {
-        /// When the next attempt will be looked at. A `Retry-After` header wants it rounded up.
+        /// The time until the next attempt is checked. Round it up for a `Retry-After` header.
         retry_after: Duration,
     },
     /// The credential could not be checked.
-    #[error("the credential could not be checked just now; try again in a moment")]
+    #[error("the credential could not be checked now; try again in a few seconds")]
     Unavailable,
 }
 
-/// A word that is none of a short list. The word is not repeated: it may be a misplaced secret.
+/// A name that is not in a list of known names. The error does not repeat the name: it may be a misplaced secret.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("unknown {what}; use one of: {known}")]
-pub struct UnknownWord {
+pub struct UnknownName {
     what: &'static str,
     known: &'static str,
 }

@@ -4,10 +4,11 @@
 //! $argon2id$v=19$m=19456,t=2,p=1$<salt, 16 bytes>$<hash, 32 bytes>
 //! ```
 //!
-//! A hash from the configuration may be stronger than ours, within bounds: its numbers decide how much memory and
-//! time every login takes. Both functions here take tens of milliseconds; async code runs them on a blocking thread.
+//! A hash in the configuration may have higher costs than the hashes of this program, within bounds: its parameters
+//! determine memory and time of every login. Hashing and verification take tens of milliseconds; async code runs them on a
+//! blocking thread.
 //!
-//! DESIGN section 11, contract 033.
+//! Decision D18; docs/operating.md.
 
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use argon2::{Algorithm, Argon2, Params};
@@ -16,28 +17,28 @@ use thiserror::Error;
 
 use secrets::{NoRandomness, random_bytes};
 
-/// No shorter password is hashed.
+/// The minimum length of a password in bytes.
 pub const MIN_PASSWORD_BYTES: usize = 8;
 
-/// No longer password is hashed or looked at. Tokens that take a password's place fit too.
+/// The maximum length of a password in bytes. It is enough for a token in place of a password.
 pub const MAX_PASSWORD_BYTES: usize = 4096;
 
-/// No longer PHC text is read.
+/// The maximum length of a PHC text.
 const MAX_HASH_BYTES: usize = 512;
 const MAX_MEMORY_KIB: u32 = 256 * 1024;
 const MAX_PASSES: u32 = 16;
 const MAX_LANES: u32 = 16;
 const SALT_BYTES: usize = 16;
 
-/// Verified in place of the hash that an unknown user does not have, so that the answer takes as long. It has the
-/// numbers of [`hash_password`]; what it says is never used.
+/// The hash that is verified for an unknown user, so that the response takes as long as for a known one. It has the
+/// parameters of [`hash_password`]; the result is ignored.
 pub(super) const DECOY_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c2hvYWwtZGVjb3ktc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// Hashes a password for the `users` table or `BASIC_PASS_HASH`. Takes tens of milliseconds.
 ///
 /// # Errors
-/// [`PasswordError`] when the password is too short or too long, or there is no randomness for the salt.
+/// [`PasswordError`] when the password is too short or too long, or the operating system returns no random bytes.
 pub fn hash_password(password: &SecretString) -> Result<String, PasswordError> {
     let password = password.expose_secret();
     if password.len() < MIN_PASSWORD_BYTES {
@@ -52,15 +53,15 @@ pub fn hash_password(password: &SecretString) -> Result<String, PasswordError> {
     Ok(hash.to_string())
 }
 
-/// Checks that a text is a password hash this program verifies.
+/// Checks that this program can verify a password hash.
 ///
 /// # Errors
-/// [`PasswordError::Unusable`] when it is not argon2id in PHC form, or its numbers are beyond the bounds.
+/// [`PasswordError::Unusable`] when the text is not argon2id in PHC form, or its parameters exceed the bounds.
 pub fn password_hash_usable(hash: &str) -> Result<(), PasswordError> {
     parse_hash(hash).map(|_| ())
 }
 
-/// Whether a password belongs to a hash. Takes as long as the hash's numbers say.
+/// Whether a password matches a hash. The parameters of the hash determine the time.
 pub(super) fn verify(password: &SecretString, hash: &str) -> Result<bool, PasswordError> {
     let hash = parse_hash(hash)?;
     match argon2().verify_password(password.expose_secret().as_bytes(), &hash) {
@@ -70,30 +71,30 @@ pub(super) fn verify(password: &SecretString, hash: &str) -> Result<bool, Passwo
     }
 }
 
-/// Why a password could not be hashed or a hash not be used.
+/// Why a password cannot be hashed or a hash cannot be used.
 #[derive(Debug, Error)]
 pub enum PasswordError {
-    /// Easily guessed.
+    /// The password is too short.
     #[error("the password is shorter than {MIN_PASSWORD_BYTES} bytes; choose a longer one")]
     TooShort,
-    /// Longer than any password.
+    /// The password is too long.
     #[error("the password is longer than {MAX_PASSWORD_BYTES} bytes; choose a shorter one")]
     TooLong,
-    /// The text is no hash, one of another kind, or one out of bounds.
+    /// The text is not a PHC hash, has another algorithm, or exceeds the bounds.
     #[error(
         "the password hash is not argon2id in PHC form ($argon2id$v=19$m=…,t=…,p=…$salt$hash) with at most 256 MiB, \
-         16 passes and 16 lanes; make a new one"
+         16 passes and 16 lanes; create a new one"
     )]
     Unusable,
-    /// The hash function refused.
-    #[error("cannot compute an argon2id hash ({0}); make a new password hash")]
+    /// The hash function failed.
+    #[error("cannot compute an argon2id hash ({0}); create a new password hash")]
     Hash(argon2::password_hash::Error),
-    /// No salt without randomness.
+    /// The operating system returned no random bytes for the salt.
     #[error("cannot hash a password")]
     Random(#[from] NoRandomness),
 }
 
-/// argon2id with the crate's defaults, which are the first choice of OWASP: 19 MiB, two passes, one lane.
+/// argon2id with the defaults of the crate, which OWASP recommends: 19 MiB, two passes, one lane.
 fn argon2() -> Argon2<'static> {
     Argon2::default()
 }

@@ -1,16 +1,16 @@
-//! Who may report the end of a job: the `X-Webhook-Secret` header.
+//! Authentication of installation reports: the `X-Webhook-Secret` header.
 //!
 //! ```text
-//! presented ──SHA-256──┬─ = the job's token hash ──────────> JobToken
+//! presented ──SHA-256──┬─ = hash of the job's token ───────> JobToken
 //!                      ├─ = shared secret, current ────────> SharedSecret
 //!                      ├─ = shared secret, previous ───────> SharedSecret    while rotating
-//!                      └─ none of them ────────────────────> Wrong
+//!                      └─ otherwise ───────────────────────> Wrong
 //! ```
 //!
 //! All three comparisons are always made, on digests and in constant time. A shared secret that is unset or empty
-//! matches nothing. Whether a shared secret is enough for the job in question is decided where the job is known.
+//! matches nothing. The API, which knows the job, decides whether a shared secret is enough for it.
 //!
-//! DESIGN sections 3 (L12) and 13.
+//! Decision D12; docs/maintenance-os.md.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use secrets::{sha256, token_matches};
 
-/// The shared secrets, kept as digests.
+/// The shared report secrets as digests.
 #[derive(Clone, Default)]
 pub struct ReportSecrets {
     current: Option<[u8; 32]>,
@@ -27,7 +27,7 @@ pub struct ReportSecrets {
 }
 
 impl ReportSecrets {
-    /// `WEBHOOK_SECRET` and `WEBHOOK_SECRET_OLD`; an empty one counts as unset.
+    /// The secrets `WEBHOOK_SECRET` and `WEBHOOK_SECRET_OLD`; an empty one counts as unset.
     pub fn new(current: Option<&SecretString>, previous: Option<&SecretString>) -> Self {
         let digest = |secret: Option<&SecretString>| {
             secret.map(|secret| secret.expose_secret()).filter(|text| !text.is_empty()).map(sha256)
@@ -45,20 +45,20 @@ impl fmt::Debug for ReportSecrets {
     }
 }
 
-/// What a presented webhook secret proves.
+/// What the secret of a report proves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ReportAuth {
-    /// It is the token of this job.
+    /// The secret is the report token of this job.
     JobToken,
-    /// It is the shared secret, the current or the previous one.
+    /// The secret is the current or the previous shared secret.
     SharedSecret,
-    /// Nothing was presented.
+    /// The report has no secret.
     Missing,
-    /// It is none of ours.
+    /// The secret is unknown.
     Wrong,
 }
 
-/// Compares what was presented with the job's token (its stored hash) and the shared secrets.
+/// Compares the secret of a report with the report token of the job (its stored hash) and the shared secrets.
 pub fn verify_report_secret(
     presented: Option<&str>,
     job_token_hash: Option<&str>,

@@ -1,9 +1,9 @@
-//! What the authenticator asks of the database: three look-ups by key, each one indexed read.
+//! The credential store of the authenticator: three look-ups by key, each of them one indexed read.
 //!
-//! The trait is owned here and implemented by the store, so that this room knows no tables. Secrets never cross it:
-//! questions are names and digests, answers hold a password hash at most.
+//! This module owns the trait and the store implements it, so that authentication depends on no tables. Secrets never
+//! cross the trait: arguments are names and digests, results contain a password hash at most.
 //!
-//! DESIGN sections 2 (the lower room owns the trait) and 4 (`users`, `api_tokens`, `media_grants`).
+//! The lower module owns the trait: docs/architecture.md. Tables: users, api_tokens, pull_grants.
 
 use std::fmt;
 
@@ -13,27 +13,28 @@ use thiserror::Error;
 
 use super::Role;
 
-/// Where users, API tokens and the pull passwords of jobs are looked up.
+/// Looks up users, API tokens and the pull passwords of jobs.
 #[async_trait]
 pub trait CredentialStore: Send + Sync {
-    /// The user of this name.
+    /// The user with this name.
     async fn user(&self, name: &str) -> Result<Option<UserRecord>, StoreUnavailable>;
 
-    /// The API token with this hex SHA-256, expired or not; a revoked one is absent. Asked once a second for each token.
+    /// The API token with this hex SHA-256, even if it has expired; `None` if it was revoked. Called at most once a second
+    /// for each token.
     async fn api_token(&self, hash: &str) -> Result<Option<TokenRecord>, StoreUnavailable>;
 
-    /// The job whose pull password has this hex SHA-256, as long as its grant has not ended.
+    /// The job whose pull password has this hex SHA-256, while its grant is open.
     async fn job_pull(&self, hash: &str) -> Result<Option<PullRecord>, StoreUnavailable>;
 }
 
-/// A user.
+/// A user as the store keeps it.
 #[derive(Clone)]
 pub struct UserRecord {
-    /// The name it logs in with.
+    /// The name for the login.
     pub name: String,
-    /// Made by [`super::hash_password`]: argon2id in PHC form.
+    /// The hash of the password, made by [`super::hash_password`]: argon2id in PHC form.
     pub password_hash: String,
-    /// What it may do.
+    /// The role of the user.
     pub role: Role,
 }
 
@@ -46,29 +47,29 @@ impl fmt::Debug for UserRecord {
     }
 }
 
-/// An API token, without the token.
+/// An API token as the store keeps it, without its text.
 #[derive(Clone, Debug)]
 pub struct TokenRecord {
-    /// Its id, for the audit log and for revoking it.
+    /// The id, for the audit log and for revoking the token.
     pub id: String,
-    /// What its owner called it.
+    /// The name that its owner chose.
     pub name: String,
-    /// What it may do.
+    /// The role of the token.
     pub role: Role,
-    /// From when on it is refused.
+    /// The time at which the token expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A running job's right to pull.
+/// The right of a running job to pull from a repository.
 #[derive(Clone, Debug)]
 pub struct PullRecord {
     /// The job.
     pub job_id: String,
-    /// The only repository it may pull from.
+    /// The only repository from which the job may pull.
     pub repository: String,
 }
 
-/// The database did not answer.
+/// The database did not respond.
 #[derive(Debug, Error)]
-#[error("cannot look up credentials; see the readiness report for the state of the database")]
+#[error("cannot look up credentials; see /readyz for the state of the database")]
 pub struct StoreUnavailable(#[source] pub Box<dyn std::error::Error + Send + Sync>);

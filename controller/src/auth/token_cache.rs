@@ -1,11 +1,11 @@
-//! API tokens that were looked up a moment ago: a client that asks a thousand times a second costs one look-up a second.
+//! A cache of API tokens: a client with a thousand requests a second causes one look-up a second.
 //!
 //! ```text
-//!  looked up, found ──> believed for one second ──> looked up again        (unknown ones are never remembered)
+//!  looked up, found ──> cached for one second ──> looked up again        (unknown tokens are never cached)
 //! ```
 //!
-//! Invariants: a token taken out of the database is refused a second later at the latest; its own end is asked for every
-//! time; a clock set back makes nothing last longer; the map is bounded.
+//! Invariants: a token that is removed from the database is refused after one second at most; its expiry is checked with
+//! every request; a clock that is set back extends no entry; the map is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ use jiff::Timestamp;
 
 use super::store::TokenRecord;
 
-/// How long a look-up is believed.
-const BELIEVED: Duration = Duration::from_secs(1);
-/// Tokens remembered at most.
-const MOST: usize = 256;
+/// The lifetime of an entry.
+const LIFETIME: Duration = Duration::from_secs(1);
+/// The maximum number of entries.
+const MAX_TOKENS: usize = 256;
 
-/// What was looked up when, by the hash of the token.
+/// Token records with the time of their look-up, by the hash of the token.
 #[derive(Debug, Default)]
 pub(super) struct TokenCache(Mutex<HashMap<String, (TokenRecord, Timestamp)>>);
 
@@ -30,13 +30,13 @@ impl TokenCache {
         let recent = self.lock();
         let (record, read_at) = recent.get(hash)?;
         let age = Duration::try_from(now.duration_since(*read_at)).ok()?;
-        (age < BELIEVED).then(|| record.clone())
+        (age < LIFETIME).then(|| record.clone())
     }
 
-    /// Remembers what was just looked up.
+    /// Stores a token that was just looked up.
     pub(super) fn put(&self, hash: String, record: TokenRecord, now: Timestamp) {
         let mut recent = self.lock();
-        if recent.len() >= MOST && !recent.contains_key(&hash) {
+        if recent.len() >= MAX_TOKENS && !recent.contains_key(&hash) {
             recent.clear();
         }
         recent.insert(hash, (record, now));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_believed_for_a_second_and_not_before_it_was_read() {
+    fn a_token_is_cached_for_one_second_and_not_before_it_was_read() {
         let recent = TokenCache::default();
         let read: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
         recent.put("hash".to_owned(), record(), read);
@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_so_many_are_remembered() {
+    fn the_number_of_cached_tokens_is_bounded() {
         let recent = TokenCache::default();
         let now: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap();
-        for token in 0..3 * MOST {
+        for token in 0..3 * MAX_TOKENS {
             recent.put(token.to_string(), record(), now);
         }
-        assert!(recent.lock().len() <= MOST);
-        assert!(recent.get(&(3 * MOST - 1).to_string(), now).is_some());
+        assert!(recent.lock().len() <= MAX_TOKENS);
+        assert!(recent.get(&(3 * MAX_TOKENS - 1).to_string(), now).is_some());
     }
 }

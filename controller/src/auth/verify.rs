@@ -1,20 +1,20 @@
-//! Verifying passwords without letting callers buy CPU and memory.
+//! Verification of passwords with bounded CPU time and memory.
 //!
 //! ```text
 //! request ─> remembered? ─yes──────────────────────────────> right
 //!              │no
 //!            queue of 64 ─full─> busy
 //!              │
-//!            one of 2 turns ─> blocking thread: argon2id ─> right (remembered for 30 s) or wrong
+//!            one of 2 permits ─> blocking thread: argon2id ─> right (remembered for 30 s) or wrong
 //! ```
 //!
-//! Clients of a registry send the password with every request; remembering a right one for a while makes the second
-//! request cheap. What is remembered is an HMAC, under a key of this process, of name, password and hash: it holds
-//! no password, and a changed hash is not found again. Wrong passwords are never remembered.
+//! Registry clients send the password with every request; remembering a right one makes the next requests cheap. The
+//! memory contains an HMAC of name, password and hash with a key of this process: it contains no password, and after a
+//! change of the hash no entry matches. Wrong passwords are never remembered.
 //!
-//! A turn travels with the work: into the blocking thread, so that a caller who hangs up does not make room for
-//! another verification while its own still runs, and back to the request, so that the next one in the queue finds
-//! what this one learned.
+//! The permit moves with the work. It moves into the blocking thread, so that a caller that disconnects does not free its
+//! permit while its verification still runs. It moves back to the request, so that the next request in the queue finds the
+//! remembered result.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,29 +27,29 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::password;
 use secrets::{Key, NoRandomness};
 
-/// How many verifications run at once; each takes 19 MiB with our own hashes.
-const TURNS: usize = 2;
+/// The number of verifications that run at once; each takes 19 MiB with hashes of this program.
+const PERMITS: usize = 2;
 
-/// How many requests may wait for a turn or have one: about a second of work.
+/// The number of requests that wait for a permit or have one: about a second of work.
 const QUEUE: usize = 64;
 
-/// How long a right password need not be verified again.
+/// The time for which a right password is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(30);
 
-/// How many right passwords are remembered.
+/// The maximum number of remembered passwords.
 const MAX_REMEMBERED: usize = 1024;
 
-/// Verifies passwords, a few at a time.
+/// Verifies passwords with a limit of parallel verifications.
 pub(super) struct PasswordVerifier {
     key: Key,
     queue: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
-    /// Proof of a right password, and when it was verified, in milliseconds since the epoch.
+    permits: Arc<Semaphore>,
+    /// The HMAC of a right password and the time of its verification, in milliseconds since 1970.
     remembered: Mutex<HashMap<[u8; 32], i64>>,
 }
 
-/// What one verification is about.
-pub(super) struct Claim<'a> {
+/// The name, password and stored hash of one verification.
+pub(super) struct PasswordAttempt<'a> {
     pub(super) name: &'a str,
     pub(super) password: &'a SecretString,
     pub(super) hash: &'a str,
@@ -57,12 +57,12 @@ pub(super) struct Claim<'a> {
 
 /// The right to verify one password.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct VerifyPermit {
     _place: OwnedSemaphorePermit,
-    _turn: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// Too many are waiting already, or the verification broke.
+/// The queue is full, or the verification thread panicked.
 #[derive(Debug)]
 pub(super) struct Busy;
 
@@ -71,43 +71,43 @@ impl PasswordVerifier {
         Ok(Self {
             key: Key::random()?,
             queue: Arc::new(Semaphore::new(QUEUE)),
-            turns: Arc::new(Semaphore::new(TURNS)),
+            permits: Arc::new(Semaphore::new(PERMITS)),
             remembered: Mutex::default(),
         })
     }
 
-    /// Whether this very claim was verified a moment ago.
-    pub(super) fn remembers(&self, claim: &Claim<'_>, now: Timestamp) -> bool {
-        let proof = self.proof(claim);
+    /// Whether this password was verified for this user and hash within the last 30 s.
+    pub(super) fn remembers(&self, attempt: &PasswordAttempt<'_>, now: Timestamp) -> bool {
+        let proof = self.proof(attempt);
         self.remembered().get(&proof).is_some_and(|verified| fresh(*verified, now.as_millisecond()))
     }
 
-    /// Waits for a turn, or refuses when too many wait already.
-    pub(super) async fn turn(&self) -> Result<Turn, Busy> {
+    /// Waits for a permit. [`Busy`] when the queue is full.
+    pub(super) async fn acquire(&self) -> Result<VerifyPermit, Busy> {
         let place = Arc::clone(&self.queue).try_acquire_owned().map_err(|_| Busy)?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await.map_err(|_| Busy)?;
-        Ok(Turn { _place: place, _turn: turn })
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| Busy)?;
+        Ok(VerifyPermit { _place: place, _permit: permit })
     }
 
-    /// Verifies a claim; a right one is remembered. The turn comes back with the answer.
+    /// Verifies a password and remembers a right one. Returns the permit with the result.
     pub(super) async fn verify(
         &self,
-        turn: Turn,
-        claim: &Claim<'_>,
+        permit: VerifyPermit,
+        attempt: &PasswordAttempt<'_>,
         now: Timestamp,
-    ) -> Result<(bool, Turn), Busy> {
-        let password = claim.password.clone();
-        let hash = claim.hash.to_owned();
-        let verification = tokio::task::spawn_blocking(move || (password::verify(&password, &hash), turn));
-        let (verified, turn) = verification.await.map_err(|_| Busy)?;
+    ) -> Result<(bool, VerifyPermit), Busy> {
+        let password = attempt.password.clone();
+        let hash = attempt.hash.to_owned();
+        let verification = tokio::task::spawn_blocking(move || (password::verify(&password, &hash), permit));
+        let (verified, permit) = verification.await.map_err(|_| Busy)?;
         let right = verified.unwrap_or_else(|error| {
-            tracing::warn!(user = claim.name, %error, "the stored password hash of a user cannot be used");
+            tracing::warn!(user = attempt.name, %error, "the stored password hash of a user cannot be used");
             false
         });
         if right {
-            self.remember(self.proof(claim), now.as_millisecond());
+            self.remember(self.proof(attempt), now.as_millisecond());
         }
-        Ok((right, turn))
+        Ok((right, permit))
     }
 
     fn remember(&self, proof: [u8; 32], now: i64) {
@@ -115,19 +115,19 @@ impl PasswordVerifier {
         if remembered.len() >= MAX_REMEMBERED {
             remembered.retain(|_, verified| fresh(*verified, now));
         }
-        // Full of fresh ones: this one is verified again next time, which costs time and nothing else.
+        // If all entries are recent, this password is not remembered and is verified again the next time.
         if remembered.len() < MAX_REMEMBERED {
             remembered.insert(proof, now);
         }
     }
 
-    fn proof(&self, claim: &Claim<'_>) -> [u8; 32] {
-        let password = claim.password.expose_secret();
-        self.key.tag(&[claim.name.as_bytes(), password.as_bytes(), claim.hash.as_bytes()])
+    fn proof(&self, attempt: &PasswordAttempt<'_>) -> [u8; 32] {
+        let password = attempt.password.expose_secret();
+        self.key.tag(&[attempt.name.as_bytes(), password.as_bytes(), attempt.hash.as_bytes()])
     }
 
     fn remembered(&self) -> MutexGuard<'_, HashMap<[u8; 32], i64>> {
-        // A panic elsewhere leaves whole entries behind, so the map stays usable.
+        // A panic of another thread leaves complete entries, so the map can still be used.
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,10 +142,10 @@ impl PasswordVerifier {
     }
 
     #[cfg(test)]
-    pub(super) const LIMITS: (usize, usize, usize) = (TURNS, QUEUE, MAX_REMEMBERED);
+    pub(super) const LIMITS: (usize, usize, usize) = (PERMITS, QUEUE, MAX_REMEMBERED);
 }
 
-/// A clock that was set back makes nothing fresh again.
+/// Whether a verification is recent. An entry from the future is not, so that a clock that was set back extends nothing.
 fn fresh(verified: i64, now: i64) -> bool {
     let age = now.saturating_sub(verified);
     u128::try_from(age).is_ok_and(|age| age < REMEMBERED_FOR.as_millis())

@@ -1,54 +1,54 @@
-//! What a setting is: the row of the table, and its typed reading.
+//! The definition of a setting: its row in the table and the parser of its value.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::values::{Unusable, duration_text, size_text};
+use super::values::{InvalidValue, duration_text, size_text};
 
 /// One row of the table of settings.
 #[derive(Debug)]
 pub struct Definition {
-    /// The environment variable. Flag and file key are made from it.
+    /// The environment variable. Flag and file key are derived from it.
     pub name: &'static str,
-    /// What its text must be.
-    pub kind: Kind,
-    /// What holds when nobody says anything.
+    /// The form of the value.
+    pub kind: SettingKind,
+    /// The value without a flag, a variable or a line in the file.
     pub default: SettingDefault,
-    /// One sentence for people.
+    /// The description for operators: effect, reason of the default, consequence.
     pub doc: &'static str,
-    /// A second spelling of the flag.
+    /// A second name of the flag.
     pub flag_alias: Option<&'static str>,
 }
 
-/// What the text of a setting must be.
+/// The form of the value of a setting.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    /// `IP:PORT` or `:PORT`.
+pub enum SettingKind {
+    /// A listen address: `IP:PORT` or `:PORT`.
     Address,
-    /// `true`, `false`, `1`, `0`.
+    /// A boolean: `true`, `false`, `1`, `0`.
     Switch,
     /// A whole number within bounds.
     Count {
-        /// The least.
+        /// The minimum.
         min: u64,
-        /// The most.
+        /// The maximum.
         max: u64,
     },
-    /// A length of time within bounds.
+    /// A duration within bounds.
     Duration {
-        /// The least.
+        /// The minimum.
         min: Duration,
-        /// The most.
+        /// The maximum.
         max: Duration,
     },
     /// A number of bytes within bounds.
     Size {
-        /// The least.
+        /// The minimum.
         min: u64,
-        /// The most.
+        /// The maximum.
         max: u64,
     },
-    /// A number of bytes, or a part of a disk.
+    /// A number of bytes, or a share of a disk.
     Reserve,
     /// Entries of this form, separated by commas.
     Entries(&'static str),
@@ -56,45 +56,45 @@ pub enum Kind {
     Path,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// `scheme://host[:port]`.
+    /// A URL without a path: `scheme://host[:port]`.
     BaseUrl,
-    /// Where an image can be had.
+    /// The path or URL of an image.
     ImageUrl,
     /// The name of a user.
     UserName,
     /// A password hash; secret.
     PasswordHash,
-    /// `env:NAME`, `file:PATH` or the secret itself.
+    /// A secret: `env:NAME`, `file:PATH` or the text of the secret.
     Secret,
     /// A filter of `tracing`.
     LogFilter,
-    /// `STEP=TIME`, more than one with commas between them.
+    /// Entries `STEP=TIME`, separated by commas.
     StepTimes,
 }
 
-/// What holds when nobody says anything.
+/// The default of a setting.
 #[derive(Clone, Copy, Debug)]
 pub enum SettingDefault {
-    /// Nothing.
+    /// The setting is unset.
     Unset,
-    /// This text.
+    /// The setting has this value.
     Text(&'static str),
-    /// This path below `STORAGE_ROOT`.
+    /// The setting is this path below `STORAGE_ROOT`.
     UnderStorageRoot(&'static str),
 }
 
-/// A row with the reading that belongs to it.
+/// A row with the parser of its value.
 pub(super) struct Setting<T> {
     pub(super) definition: Definition,
-    pub(super) parse: fn(Kind, &str) -> Result<T, Unusable>,
+    pub(super) parse: fn(SettingKind, &str) -> Result<T, InvalidValue>,
 }
 
-/// A [`Setting`] of whatever type.
+/// A [`Setting`] of any type.
 pub(super) trait AnySetting: Sync {
-    /// The row.
+    /// The row of the setting.
     fn definition(&self) -> &Definition;
-    /// Whether a text can be this setting's value.
-    fn check(&self, text: &str) -> Result<(), Unusable>;
+    /// Checks that a text is a valid value of the setting.
+    fn check(&self, text: &str) -> Result<(), InvalidValue>;
 }
 
 impl<T> AnySetting for Setting<T> {
@@ -102,13 +102,13 @@ impl<T> AnySetting for Setting<T> {
         &self.definition
     }
 
-    fn check(&self, text: &str) -> Result<(), Unusable> {
+    fn check(&self, text: &str) -> Result<(), InvalidValue> {
         (self.parse)(self.definition.kind, text).map(|_| ())
     }
 }
 
 impl Definition {
-    /// The flag, without the dashes before it.
+    /// The flag without its leading dashes.
     pub fn flag(&self) -> String {
         self.name.to_ascii_lowercase().replace('_', "-")
     }
@@ -118,13 +118,13 @@ impl Definition {
         self.name.to_ascii_lowercase()
     }
 
-    /// Whether its value is never shown.
+    /// Whether the value is secret and never shown.
     pub fn secret(&self) -> bool {
-        matches!(self.kind, Kind::Secret | Kind::PasswordHash)
+        matches!(self.kind, SettingKind::Secret | SettingKind::PasswordHash)
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for SettingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("address"),

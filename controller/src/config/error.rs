@@ -1,16 +1,16 @@
-//! What is wrong with a configuration: every problem, each with the place it comes from.
+//! The problems of a configuration, each with its origin.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// A flag, without its dashes.
+    /// A flag, without its leading dashes.
     Flag(String),
-    /// A variable.
+    /// An environment variable.
     Environment(String),
     /// A key of the configuration file.
     File {
@@ -21,7 +21,7 @@ pub enum Origin {
         /// The key.
         key: String,
     },
-    /// Nobody said anything.
+    /// The default of the setting.
     Default,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong.
+/// One problem of a configuration.
 #[derive(Clone, Debug, Error, Eq, PartialEq)]
 pub enum Problem {
     /// The configuration file cannot be read.
@@ -44,7 +44,7 @@ pub enum Problem {
     File {
         /// The file.
         path: PathBuf,
-        /// What is in the way.
+        /// Why the file cannot be read.
         reason: String,
     },
     /// The configuration file is not TOML.
@@ -54,41 +54,41 @@ pub enum Problem {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// The parser's words.
+        /// The message of the parser.
         reason: String,
     },
     /// No setting has this name.
     #[error("{origin}: there is no such setting{} `shoal config reference` lists them all", instead(suggestion.as_deref()))]
     Unknown {
-        /// Where the name stands.
+        /// The origin of the name.
         origin: Origin,
-        /// What was probably meant.
+        /// The setting that was probably meant.
         suggestion: Option<String>,
     },
-    /// The value cannot be used.
+    /// The value of a setting is not valid.
     #[error("{origin}: {}{name} cannot be used; {reason}", quoted(value.as_deref()))]
-    Unusable {
+    InvalidValue {
         /// The setting.
         name: &'static str,
-        /// Where the value comes from.
+        /// The origin of the value.
         origin: Origin,
         /// The value, unless it is secret.
         value: Option<String>,
-        /// What to give instead.
+        /// The form of a valid value.
         reason: String,
     },
-    /// Settings that do not go together.
+    /// Settings contradict each other, or a setting refers to something that cannot be used.
     #[error("{origin}: {message}")]
-    Together {
-        /// Where the setting at fault comes from.
+    Conflict {
+        /// The origin of the wrong setting.
         origin: Origin,
-        /// Why, and what to do.
+        /// The cause and the remedy.
         message: String,
     },
 }
 
 fn quoted(value: Option<&str>) -> String {
-    // A value is shown to be recognised, not to be read in full.
+    // The first 80 characters are enough to recognise a value.
     value
         .map(|value| format!("{:?} for ", value.chars().take(80).collect::<String>()))
         .unwrap_or_else(|| "the value of ".to_owned())
@@ -98,7 +98,7 @@ fn instead(suggestion: Option<&str>) -> String {
     suggestion.map(|name| format!(", did you mean {name}?")).unwrap_or_else(|| ".".to_owned())
 }
 
-/// Everything that is wrong with a configuration; never empty.
+/// All problems of a configuration; never empty.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConfigErrors(pub Vec<Problem>);
 

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! # /etc/shoal/shoal.toml
-//! storage_root = "/srv/shoal"         text as it would stand in the variable
-//! worker_concurrency = 8              whole numbers and booleans may stand without quotes
+//! storage_root = "/srv/shoal"         text as in the environment variable
+//! worker_concurrency = 8              whole numbers and booleans need no quotes
 //! metrics_anonymous = true
 //! ```
 //!
-//! Invariant: no problem repeats a line of the file, since secrets may stand in it.
+//! Invariant: no problem repeats a line of the file, because the file may contain secrets.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -17,18 +17,18 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Origin, Problem};
 
-/// No configuration is longer.
+/// The maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// One `key = value` of the file.
 pub(super) struct FileValue {
     pub(super) key: String,
     pub(super) origin: Origin,
-    /// The value as text, or what kind of thing stands there instead of one.
+    /// The value as text, or the name of its TOML type when it is not a scalar of a setting.
     pub(super) text: Result<String, &'static str>,
 }
 
-/// Reads the file. What can be read of a broken one is returned too, so that all problems show at once.
+/// Reads the file. The valid lines of a malformed file are returned too, so that all problems are reported together.
 pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
     let text = match content(path) {
         Ok(text) => text,
@@ -62,7 +62,7 @@ pub(super) fn read(path: &Path) -> (Vec<FileValue>, Vec<Problem>) {
 
 fn content(path: &Path) -> Result<String, String> {
     let failed = |error: std::io::Error| error.to_string();
-    // Opening a pipe would wait for its other end, so the kind is asked before the open.
+    // Checked before the open, because opening a pipe would wait for a writer.
     if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err("it is not a regular file".to_owned());
     }

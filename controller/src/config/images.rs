@@ -1,11 +1,11 @@
-//! Settings of the registry that are more than one word: lists of patterns, and the file of rules.
+//! Structured settings of the registry: lists of patterns, and the file of access rules.
 //!
 //! ```text
 //! REGISTRY_IMMUTABLE_TAGS  os-images/**:v*, tools/*:release-*
 //! REGISTRY_SPARSE_IMAGES   mirror/**, tools/thin
 //! REGISTRY_QUOTAS          os-images/**=500GiB, tools/**=20GiB
 //! REGISTRY_RETENTION       nightly/**:* newest=5 younger=14d, tools/*:dev-* newest=3
-//! REGISTRY_ACCESS_FILE     # repositories  subjects            rights          a line; what # begins is a remark
+//! REGISTRY_ACCESS_FILE     # repositories  subjects            rights          one rule per line; # starts a comment
 //!                          os-images/**    group:admin,user:ci read,create
 //!                          os-images/**    authenticated       read
 //! ```
@@ -17,40 +17,41 @@ use std::time::Duration;
 
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule, Rule, TagPattern};
 
-use super::definition::Kind;
-use super::values::{self, MAX_VALUE_BYTES, Unusable};
+use super::definition::SettingKind;
+use super::values::{self, InvalidValue, MAX_VALUE_BYTES};
 
-/// No file of rules is longer.
+/// The maximum size of the file of access rules.
 const MAX_RULES_BYTES: u64 = 1 << 20;
-/// No more of its problems are told.
+/// The maximum number of reported problems of this file.
 const MAX_PROBLEMS: usize = 20;
 
-pub(super) fn immutable_tags(_: Kind, text: &str) -> Result<Vec<ImmutableTags>, Unusable> {
+pub(super) fn immutable_tags(_: SettingKind, text: &str) -> Result<Vec<ImmutableTags>, InvalidValue> {
     let form = "repositories:tags, such as os-images/**:v*, separated by commas";
     entries(text, form, |entry| entry.parse().ok())
 }
 
-pub(super) fn repositories(_: Kind, text: &str) -> Result<Vec<RepositoryPattern>, Unusable> {
+pub(super) fn repositories(_: SettingKind, text: &str) -> Result<Vec<RepositoryPattern>, InvalidValue> {
     let form = "repositories, such as mirror/**, separated by commas";
     entries(text, form, |entry| entry.parse().ok())
 }
 
-pub(super) fn quotas(_: Kind, text: &str) -> Result<Vec<Quota>, Unusable> {
+pub(super) fn quotas(_: SettingKind, text: &str) -> Result<Vec<Quota>, InvalidValue> {
     let form = "repositories=SIZE, such as os-images/**=500GiB, separated by commas";
     entries(text, form, |entry| {
         let (repositories, size) = entry.split_once('=')?;
-        let bytes = values::size(Kind::Size { min: 0, max: u64::MAX }, size.trim()).ok()?;
+        let bytes = values::size(SettingKind::Size { min: 0, max: u64::MAX }, size.trim()).ok()?;
         Some(Quota { repositories: repositories.trim().parse().ok()?, bytes })
     })
 }
 
-pub(super) fn retention(_: Kind, text: &str) -> Result<Vec<RetentionRule>, Unusable> {
+pub(super) fn retention(_: SettingKind, text: &str) -> Result<Vec<RetentionRule>, InvalidValue> {
     let form = "repositories:tags with newest=N, younger=DURATION or both, such as nightly/**:* newest=5 younger=14d, \
                 separated by commas";
     entries(text, form, retention_rule)
 }
 
-/// What keeps nothing has to say so (`newest=0`): a rule without a word about it would remove every tag that fits.
+/// Parses a retention rule. A rule must have `newest` or `younger`, because a rule without both would remove every matching
+/// tag; `newest=0` says that explicitly.
 fn retention_rule(entry: &str) -> Option<RetentionRule> {
     let mut words = entry.split_ascii_whitespace();
     let (repositories, tags) = words.next()?.split_once(':')?;
@@ -62,7 +63,7 @@ fn retention_rule(entry: &str) -> Option<RetentionRule> {
             ("newest", number) if newest.is_none() => {
                 newest = Some(usize::try_from(values::digits(number)?).ok()?);
             }
-            ("younger", time) if younger.is_none() => younger = Some(values::length(time)?),
+            ("younger", time) if younger.is_none() => younger = Some(values::parse_duration(time)?),
             _ => return None,
         }
     }
@@ -73,8 +74,8 @@ fn retention_rule(entry: &str) -> Option<RetentionRule> {
     Some(RetentionRule { repositories, tags, newest: newest.unwrap_or(0), younger_than })
 }
 
-fn entries<T>(text: &str, form: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Unusable> {
-    let refusal = || Unusable::give(format!("entries of the form {form}"));
+fn entries<T>(text: &str, form: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, InvalidValue> {
+    let refusal = || InvalidValue::give(format!("entries of the form {form}"));
     if text.len() > MAX_VALUE_BYTES {
         return Err(refusal());
     }
@@ -84,9 +85,9 @@ fn entries<T>(text: &str, form: &str, read: impl Fn(&str) -> Option<T>) -> Resul
 /// Reads the rules of `REGISTRY_ACCESS_FILE`.
 ///
 /// # Errors
-/// Every line that is none, by its number, or why the file cannot be read.
+/// A message with the line number for each line that is not a rule, or a message that the file cannot be read.
 pub fn read_rules(path: &Path) -> Result<Vec<Rule>, Vec<String>> {
-    let failed = |why: String| vec![format!("{}: {why}; name a file with a rule a line", path.display())];
+    let failed = |why: String| vec![format!("{}: {why}; give a file with one rule per line", path.display())];
     let metadata = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
     if !metadata.is_file() || metadata.len() > MAX_RULES_BYTES {
         return Err(failed("not a file of at most 1 MiB".to_owned()));

@@ -1,4 +1,4 @@
-//! Every setting once: its variable, flag, file key, kind, default and doc line, and how the four sources are joined.
+//! The settings: variable, flag, file key, kind, default and description of each, and the precedence of the four sources.
 //!
 //! ```text
 //! flag --db-path     >  variable DB_PATH  >  db_path in the TOML file  >  default        one text per setting
@@ -7,18 +7,18 @@
 //!                                 parse by kind ──> rules between settings ──> Settings   (or every problem at once)
 //! ```
 //!
-//! Flag and file key are derived from the variable's name, so that a setting has one name in three spellings. A name
-//! nobody knows is an error with a suggestion: a mistyped setting must not silently keep its default.
+//! Flag and file key are derived from the name of the variable, so that a setting has one name in three spellings. An
+//! unknown name is an error with a suggestion: a mistyped setting must not silently keep its default.
 //!
 //! Invariants:
-//! - [`DEFINITIONS`] is the only list; `config reference`, the flags of `serve` and [`Settings::show`] are made from it.
-//! - Nothing here opens a socket or writes a file. [`Settings::load`] reads the configuration file and nothing else;
-//!   [`Settings::check_references`] also reads the secrets and certificates the settings point at.
-//! - What the registry understands (rules, quotas, patterns) is read by its own types, here, so that it cannot start with
-//!   settings it does not understand.
-//! - No value of a secret setting is shown, neither by `show` nor in a problem.
+//! - [`DEFINITIONS`] is the only list; `config reference`, the flags of `serve` and [`Settings::show`] are derived from it.
+//! - This module opens no socket and writes no file. [`Settings::load`] reads only the configuration file;
+//!   [`Settings::check_references`] also reads the secrets and certificates to which settings refer.
+//! - Settings of the registry (rules, quotas, patterns) are parsed here by the types of the registry, so that the
+//!   controller does not start with settings that the registry cannot use.
+//! - The value of a secret setting is never shown, neither by `show` nor in a problem.
 //!
-//! DESIGN section 11.
+//! See docs/operating.md.
 
 mod definition;
 mod error;
@@ -35,153 +35,153 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use definition::{Definition, Kind, SettingDefault};
+pub use definition::{Definition, SettingDefault, SettingKind};
 pub use error::{ConfigErrors, Origin, Problem};
 pub use images::read_rules;
 pub use load::Sources;
 pub use table::{DEFINITIONS, reference};
-pub use values::{LogFormat, TaskIsoMode, UnknownWord, duration_text};
+pub use values::{LogFormat, TaskIsoMode, UnknownChoice, duration_text};
 
 use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 
 use crate::auth::AuthMode;
 use secrets::SecretSource;
 
-/// The longest a single call of a step may take. A lease that were shorter could end in the middle of one.
+/// The maximum duration of a single call of a step. A shorter lease could end during a call.
 pub const LONGEST_STEP_CALL: Duration = Duration::from_secs(150);
 
-/// The settings of a controller, checked.
+/// The validated settings of a controller.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where API, registry and, unless [`Self::media_http_addr`] is set, media listen.
+    /// The listen address of API, registry and, unless [`Self::media_http_addr`] is set, media.
     pub controller_http_addr: SocketAddr,
-    /// A listener for media alone.
+    /// The separate listen address of media.
     pub media_http_addr: Option<SocketAddr>,
-    /// The base of the media URLs given to BMCs.
+    /// The base of the media URLs for BMCs.
     pub media_base_url: Option<String>,
-    /// The base of the URLs given to the maintenance OS.
+    /// The base of the URLs for the maintenance OS.
     pub controller_public_url: Option<String>,
-    /// The CA the maintenance OS believes when it talks to us.
+    /// The CA that the maintenance OS trusts for the controller.
     pub controller_ca_file: Option<PathBuf>,
     /// The data directory.
     pub storage_root: PathBuf,
-    /// The database.
+    /// The database file.
     pub db_path: PathBuf,
-    /// Where task images are written when they are.
+    /// The directory for task images in [`TaskIsoMode::File`].
     pub task_iso_dir: PathBuf,
-    /// Whether task images are written.
+    /// Whether task images are written to files.
     pub task_iso_mode: TaskIsoMode,
     /// The maintenance image of jobs that name none.
     pub maintenance_iso_url: Option<String>,
     /// The ESXi installer of jobs that name none.
     pub esxi_installer_url: Option<String>,
-    /// Whether there is a registry.
+    /// Whether the registry is enabled.
     pub enable_registry: bool,
-    /// The registry's directory.
+    /// The directory of the registry.
     pub registry_storage: PathBuf,
-    /// The largest blob the registry takes.
+    /// The maximum size of a blob in bytes.
     pub registry_max_blob_size: u64,
-    /// How callers prove who they are.
+    /// How API callers authenticate.
     pub auth_mode: AuthMode,
-    /// Room on the registry's disk that pushes never touch: bytes as digits, or a percentage.
+    /// Disk space of the registry that pushes never use: bytes in digits, or a percentage.
     pub registry_reserve: String,
-    /// How often garbage of the registry is collected.
+    /// The time between two garbage collections of the registry.
     pub registry_gc_interval: Duration,
-    /// How long garbage is kept.
+    /// The time for which unreferenced content is kept.
     pub registry_gc_grace_period: Duration,
-    /// Whether images without a tag are garbage.
+    /// Whether garbage collection removes images without a tag.
     pub registry_gc_untagged: bool,
-    /// How often all images are verified.
+    /// The time between two scrubs of the registry.
     pub registry_scrub_interval: Duration,
-    /// How many bytes a second that may read.
+    /// The maximum number of bytes that a scrub reads per second.
     pub registry_scrub_rate: u64,
-    /// Which tags stay; none removes nothing.
+    /// The rules that decide which tags are kept; without rules all tags are kept.
     pub registry_retention: Vec<RetentionRule>,
-    /// How much repositories may hold.
+    /// The limits of bytes for repositories.
     pub registry_quotas: Vec<Quota>,
     /// Whether the registry refuses changes from the start.
     pub registry_read_only: bool,
-    /// Users of the registry beside ours.
+    /// The htpasswd file with further users of the registry.
     pub registry_htpasswd_file: Option<PathBuf>,
-    /// Who may do what in the registry.
+    /// The file with the access rules of the registry.
     pub registry_access_file: Option<PathBuf>,
-    /// Whether everybody may pull where no rule fits.
+    /// Whether pulls without login are allowed where no rule matches.
     pub registry_anonymous_read: bool,
-    /// Whether everybody may push where no rule fits.
+    /// Whether pushes without login are allowed where no rule matches.
     pub registry_anonymous_write: bool,
-    /// Tags that stay as they are.
+    /// Tags that can be neither moved nor deleted.
     pub registry_immutable_tags: Vec<ImmutableTags>,
-    /// Repositories that take images without all of their blobs.
+    /// Repositories that accept images with missing blobs.
     pub registry_sparse_images: Vec<RepositoryPattern>,
-    /// Whether [`AuthMode::None`] may be used beyond loopback.
+    /// Whether [`AuthMode::None`] is allowed on other addresses than loopback.
     pub auth_none_allow_remote: bool,
     /// The configured user; present exactly when [`Self::basic_pass_hash`] is.
     pub basic_user: Option<String>,
-    /// The configured user's password, hashed.
+    /// The password hash of the configured user.
     pub basic_pass_hash: Option<String>,
     /// The key of JSON Web Tokens; present in mode jwt.
     pub jwt_secret: Option<SecretSource>,
-    /// The shared webhook secret.
+    /// The shared report secret.
     pub webhook_secret: Option<SecretSource>,
-    /// The one before it, accepted beside it.
+    /// The previous shared report secret, accepted in addition.
     pub webhook_secret_old: Option<SecretSource>,
-    /// The master key, when it is not kept in the data directory.
+    /// The master key, if it is not in the data directory.
     pub master_key: Option<SecretSource>,
-    /// Whether `/metrics` answers without credentials.
+    /// Whether `/metrics` is served without login.
     pub metrics_anonymous: bool,
-    /// The largest request body of the API.
+    /// The maximum size of a request body of the API.
     pub max_body_bytes: usize,
-    /// Steps at work at once; 0 starts none.
+    /// The maximum number of steps that run at once; with 0 no step starts.
     pub worker_concurrency: usize,
-    /// Hosts that may be powering on at once; 0 for no limit.
+    /// The maximum number of hosts that power on at once; 0 is no limit.
     pub max_power_ons: u32,
-    /// How long a host counts as powering on.
+    /// The time for which a host counts as powering on.
     pub power_on_settle: Duration,
-    /// Jobs that may be under way at one site; 0 for no limit.
+    /// The maximum number of jobs in progress at one site; 0 is no limit.
     pub site_limit: u32,
-    /// How long steps may take, if not as usual.
+    /// Time limits of steps that replace the built-in ones.
     pub step_timeouts: Vec<(String, Duration)>,
-    /// The deadline of a read from a BMC.
+    /// The timeout of a read from a BMC.
     pub redfish_timeout: Duration,
-    /// How often a failed read from a BMC is repeated.
+    /// The maximum number of attempts of a step that uses a BMC.
     pub redfish_retries: u32,
-    /// Requests a second to one BMC; 0 for no limit.
+    /// The maximum average of requests per second to one BMC; 0 is no limit.
     pub redfish_rate: u32,
-    /// Requests in flight to all BMCs together.
+    /// The maximum number of requests in flight to all BMCs together.
     pub redfish_max_in_flight: usize,
-    /// Failures in a row after which a BMC is left alone; 0 for never.
+    /// The number of failures in a row that opens the circuit of a BMC; 0 means never.
     pub redfish_breaker_failures: u32,
-    /// How long such a BMC is left alone.
+    /// The time for which the circuit of a BMC stays open.
     pub redfish_breaker_open_time: Duration,
     /// The CA of BMC certificates.
     pub redfish_ca_file: Option<PathBuf>,
-    /// How long a lease lasts without progress.
+    /// The duration of a lease without progress.
     pub job_lease_ttl: Duration,
-    /// How long a job may take from its acceptance to its outcome.
+    /// The time limit of a job from its acceptance to its outcome.
     pub job_stuck_timeout: Duration,
-    /// How many days after its end a job is kept; 0 for ever.
+    /// The number of days for which an ended job is kept; 0 means that it is never deleted.
     pub job_retention_days: u32,
-    /// How long signs that an installer has finished do not count.
+    /// The time after power-on in which completion signs do not count.
     pub install_min_time: Duration,
-    /// How long such signs are waited for.
+    /// The time to wait for a completion sign.
     pub install_window: Duration,
-    /// How long cleaning up may take.
+    /// The time limit of cleanup.
     pub cleanup_timeout: Duration,
-    /// What is logged, as a filter of `tracing`.
+    /// The log filter in the syntax of `tracing`.
     pub log_level: String,
-    /// How it is logged.
+    /// The format of log lines.
     pub log_format: LogFormat,
     shown: Vec<Shown>,
 }
 
-/// One setting as it may be shown.
+/// One setting in a form that may be shown.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Shown {
-    /// The variable.
+    /// The environment variable of the setting.
     pub name: &'static str,
-    /// Its value; empty when there is none, a placeholder when it is secret.
+    /// The value; empty when the setting is unset, a placeholder when it is secret.
     pub value: String,
-    /// Where the value comes from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
@@ -191,12 +191,12 @@ impl Settings {
         &self.shown
     }
 
-    /// Where imported maintenance images are kept.
+    /// The directory of the library of maintenance images.
     pub fn maintenance_dir(&self) -> PathBuf {
         self.storage_root.join("maintenance")
     }
 
-    /// Where the master key is kept unless [`Self::master_key`] says otherwise.
+    /// The file of the master key if [`Self::master_key`] is unset.
     pub fn master_key_file(&self) -> PathBuf {
         self.storage_root.join("master.key")
     }

@@ -1,5 +1,5 @@
-//! What the settings point at: secrets, certificates, users and rules, read once before anything starts, so that a missing file is
-//! a message at start and not a failed job at night.
+//! Checks of the files and variables to which settings refer: secrets, certificates, users and rules. They are read once at
+//! the start, so that a missing file is an error of the start and not a failed job hours later.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,19 +19,19 @@ use super::error::{ConfigErrors, Origin, Problem};
 use super::images::read_rules;
 use super::table;
 
-/// No file of certificates is longer.
+/// The maximum size of a file of certificates.
 const MAX_CERTIFICATES_BYTES: u64 = 4 << 20;
 
 impl Settings {
-    /// Reads every secret and certificate that a setting refers to and throws them away again.
+    /// Reads every secret, certificate and file to which a setting refers and discards the content.
     ///
     /// # Errors
-    /// Every one that is missing or cannot be used.
+    /// [`ConfigErrors`] with every reference that is missing or cannot be used.
     pub fn check_references(
         &self,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<(), ConfigErrors> {
-        let secrets: [(&dyn AnySetting, &Option<SecretSource>, Judge); 4] = [
+        let secrets: [(&dyn AnySetting, &Option<SecretSource>, SecretCheck); 4] = [
             (&table::JWT_SECRET, &self.jwt_secret, |secret| {
                 JwtKey::hs256(secret).err().map(|e| e.to_string())
             }),
@@ -46,10 +46,10 @@ impl Settings {
             (&table::REDFISH_CA_FILE, &self.redfish_ca_file),
         ];
         let mut problems = Vec::new();
-        for (setting, source, judge) in secrets {
+        for (setting, source, check) in secrets {
             let Some(source) = source else { continue };
             let problem = match source.load(environment) {
-                Ok(secret) => judge(&secret),
+                Ok(secret) => check(&secret),
                 Err(error) => Some(error.to_string()),
             };
             problems.extend(problem.map(|message| self.problem(setting, message)));
@@ -80,32 +80,32 @@ impl Settings {
             .iter()
             .find(|shown| shown.name == name)
             .map_or(Origin::Default, |shown| shown.origin.clone());
-        Problem::Together { origin, message: format!("{name}: {message}") }
+        Problem::Conflict { origin, message: format!("{name}: {message}") }
     }
 }
 
-/// Why a secret that could be read is still no use.
-type Judge = fn(&SecretString) -> Option<String>;
+/// Returns why a secret that could be read cannot be used.
+type SecretCheck = fn(&SecretString) -> Option<String>;
 
-/// Only whether it can be read: a line in it that is none keeps its user out and nobody else.
+/// Checks only that the file can be read. A malformed line denies the login of its user and affects no other user.
 fn users_in(path: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| {
-        format!("cannot read {}: {error}; name a file made by `htpasswd -B`", path.display())
+        format!("cannot read {}: {error}; give a file made by `htpasswd -B`", path.display())
     };
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(format!("{} is not a file; name one made by `htpasswd -B`", path.display()));
+        return Err(format!("{} is not a file; give a file made by `htpasswd -B`", path.display()));
     }
     File::open(path).map(drop).map_err(failed)
 }
 
 fn certificates_in(path: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| {
-        format!("cannot read {}: {error}; name a file of PEM certificates", path.display())
+        format!("cannot read {}: {error}; give a file of PEM certificates", path.display())
     };
     let metadata = fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() || metadata.len() > MAX_CERTIFICATES_BYTES {
         return Err(format!(
-            "{} is not a file of at most 4 MiB; name a file of PEM certificates",
+            "{} is not a file of at most 4 MiB; give a file of PEM certificates",
             path.display()
         ));
     }
@@ -114,9 +114,9 @@ fn certificates_in(path: &Path) -> Result<(), String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(()),
-        Ok(_) => Err(format!("{} holds no PEM certificate; put one or more there", path.display())),
+        Ok(_) => Err(format!("{} contains no PEM certificate; add one or more", path.display())),
         Err(error) => {
-            Err(format!("{} is not PEM ({error}); put one or more certificates there", path.display()))
+            Err(format!("{} is not PEM ({error}); give a file of PEM certificates", path.display()))
         }
     }
 }

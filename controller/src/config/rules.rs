@@ -1,5 +1,5 @@
-//! What settings demand of each other. Each rule judges the values it can read; one that cannot be read is a problem
-//! already and hides no other.
+//! Rules between settings. A rule checks only valid values; an invalid value is reported elsewhere and hides no other
+//! problem.
 
 use std::net::SocketAddr;
 
@@ -16,79 +16,76 @@ use super::table::{
 };
 use super::values::duration_text;
 
-/// Every rule that is broken.
-pub(super) fn check(texts: &RawSettings) -> Vec<Problem> {
+/// Returns the problem of every rule that is violated.
+pub(super) fn check(raw: &RawSettings) -> Vec<Problem> {
     [
-        user_and_hash(texts),
-        jwt_has_its_key(texts),
-        open_only_on_loopback(texts),
-        previous_has_a_current(texts),
-        listeners_differ(texts),
-        ca_belongs_to_https(texts),
-        lease_outlasts_a_call(texts),
-        job_outlasts_its_lease(texts),
+        user_and_hash(raw),
+        jwt_has_its_key(raw),
+        open_only_on_loopback(raw),
+        previous_has_a_current(raw),
+        listeners_differ(raw),
+        ca_belongs_to_https(raw),
+        lease_outlasts_a_call(raw),
+        job_outlasts_its_lease(raw),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn at<T>(texts: &RawSettings, setting: &Setting<T>, message: impl Into<String>) -> Option<Problem> {
-    Some(Problem::Together { origin: texts.origin(setting), message: message.into() })
+fn at<T>(raw: &RawSettings, setting: &Setting<T>, message: impl Into<String>) -> Option<Problem> {
+    Some(Problem::Conflict { origin: raw.origin(setting), message: message.into() })
 }
 
-fn user_and_hash(texts: &RawSettings) -> Option<Problem> {
-    match (texts.is_set(&BASIC_USER), texts.is_set(&BASIC_PASS_HASH)) {
-        (true, false) => {
-            at(texts, &BASIC_USER, "BASIC_USER has no password; set BASIC_PASS_HASH or leave both out")
-        }
+fn user_and_hash(raw: &RawSettings) -> Option<Problem> {
+    match (raw.is_set(&BASIC_USER), raw.is_set(&BASIC_PASS_HASH)) {
+        (true, false) => at(raw, &BASIC_USER, "BASIC_USER has no password; set BASIC_PASS_HASH or omit both"),
         (false, true) => {
-            at(texts, &BASIC_PASS_HASH, "BASIC_PASS_HASH belongs to nobody; set BASIC_USER or leave both out")
+            at(raw, &BASIC_PASS_HASH, "BASIC_PASS_HASH has no user; set BASIC_USER or omit both")
         }
         _ => None,
     }
 }
 
-fn jwt_has_its_key(texts: &RawSettings) -> Option<Problem> {
-    let needed = texts.get(&AUTH_MODE) == Some(AuthMode::Jwt) && !texts.is_set(&JWT_SECRET);
+fn jwt_has_its_key(raw: &RawSettings) -> Option<Problem> {
+    let needed = raw.get(&AUTH_MODE) == Some(AuthMode::Jwt) && !raw.is_set(&JWT_SECRET);
     needed
-        .then(|| at(texts, &AUTH_MODE, "AUTH_MODE=jwt needs JWT_SECRET; set it to env:NAME or file:PATH"))
+        .then(|| at(raw, &AUTH_MODE, "AUTH_MODE=jwt needs JWT_SECRET; set it to env:NAME or file:PATH"))
         .flatten()
 }
 
-fn open_only_on_loopback(texts: &RawSettings) -> Option<Problem> {
-    let open =
-        texts.get(&AUTH_MODE) == Some(AuthMode::None) && texts.get(&AUTH_NONE_ALLOW_REMOTE) == Some(false);
-    let address = texts.get(&CONTROLLER_HTTP_ADDR)?;
+fn open_only_on_loopback(raw: &RawSettings) -> Option<Problem> {
+    let open = raw.get(&AUTH_MODE) == Some(AuthMode::None) && raw.get(&AUTH_NONE_ALLOW_REMOTE) == Some(false);
+    let address = raw.get(&CONTROLLER_HTTP_ADDR)?;
     (open && !address.ip().is_loopback())
         .then(|| {
             let message = format!(
-                "AUTH_MODE=none makes everybody who reaches {address} an administrator; listen on loopback \
+                "AUTH_MODE=none makes every client that reaches {address} an administrator; listen on loopback \
              (CONTROLLER_HTTP_ADDR=127.0.0.1:{}) or set AUTH_NONE_ALLOW_REMOTE=true",
                 address.port()
             );
-            at(texts, &AUTH_MODE, message)
+            at(raw, &AUTH_MODE, message)
         })
         .flatten()
 }
 
-fn previous_has_a_current(texts: &RawSettings) -> Option<Problem> {
-    let alone = texts.is_set(&WEBHOOK_SECRET_OLD) && !texts.is_set(&WEBHOOK_SECRET);
+fn previous_has_a_current(raw: &RawSettings) -> Option<Problem> {
+    let alone = raw.is_set(&WEBHOOK_SECRET_OLD) && !raw.is_set(&WEBHOOK_SECRET);
     alone.then(|| {
-        let message = "WEBHOOK_SECRET_OLD is accepted beside WEBHOOK_SECRET, which is not set; set it, or leave both out";
-        at(texts, &WEBHOOK_SECRET_OLD, message)
+        let message = "WEBHOOK_SECRET_OLD is accepted in addition to WEBHOOK_SECRET, which is not set; set it or omit both";
+        at(raw, &WEBHOOK_SECRET_OLD, message)
     })
     .flatten()
 }
 
-fn listeners_differ(texts: &RawSettings) -> Option<Problem> {
-    let (main, media) = (texts.get(&CONTROLLER_HTTP_ADDR)?, texts.get(&MEDIA_HTTP_ADDR)?);
+fn listeners_differ(raw: &RawSettings) -> Option<Problem> {
+    let (main, media) = (raw.get(&CONTROLLER_HTTP_ADDR)?, raw.get(&MEDIA_HTTP_ADDR)?);
     collide(main, media).then(|| {
         let message = format!(
-            "MEDIA_HTTP_ADDR {media} collides with CONTROLLER_HTTP_ADDR {main}; choose another port, or leave it \
-             out to have media there"
+            "MEDIA_HTTP_ADDR {media} collides with CONTROLLER_HTTP_ADDR {main}; give another port, or omit it: then \
+             media share CONTROLLER_HTTP_ADDR"
         );
-        at(texts, &MEDIA_HTTP_ADDR, message)
+        at(raw, &MEDIA_HTTP_ADDR, message)
     })
     .flatten()
 }
@@ -98,39 +95,39 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() != 0 && one.port() == other.port() && overlap
 }
 
-fn ca_belongs_to_https(texts: &RawSettings) -> Option<Problem> {
-    let idle = texts.is_set(&CONTROLLER_CA_FILE)
-        && !texts.get(&CONTROLLER_PUBLIC_URL).is_some_and(|url| url.starts_with("https:"));
+fn ca_belongs_to_https(raw: &RawSettings) -> Option<Problem> {
+    let idle = raw.is_set(&CONTROLLER_CA_FILE)
+        && !raw.get(&CONTROLLER_PUBLIC_URL).is_some_and(|url| url.starts_with("https:"));
     idle.then(|| {
-        let message = "CONTROLLER_CA_FILE is of no use without CONTROLLER_PUBLIC_URL=https://…; set that, or leave it out";
-        at(texts, &CONTROLLER_CA_FILE, message)
+        let message = "CONTROLLER_CA_FILE has no effect without CONTROLLER_PUBLIC_URL=https://…; set the URL or omit the file";
+        at(raw, &CONTROLLER_CA_FILE, message)
     })
     .flatten()
 }
 
-fn lease_outlasts_a_call(texts: &RawSettings) -> Option<Problem> {
-    let lease = texts.get(&JOB_LEASE_TTL)?;
+fn lease_outlasts_a_call(raw: &RawSettings) -> Option<Problem> {
+    let lease = raw.get(&JOB_LEASE_TTL)?;
     (lease <= LONGEST_STEP_CALL)
         .then(|| {
             let message = format!(
-                "JOB_LEASE_TTL {} could end in the middle of a step; give more than {}",
+                "JOB_LEASE_TTL {} could end during a step; give more than {}",
                 duration_text(lease),
                 duration_text(LONGEST_STEP_CALL)
             );
-            at(texts, &JOB_LEASE_TTL, message)
+            at(raw, &JOB_LEASE_TTL, message)
         })
         .flatten()
 }
 
-fn job_outlasts_its_lease(texts: &RawSettings) -> Option<Problem> {
-    let (lease, job) = (texts.get(&JOB_LEASE_TTL)?, texts.get(&JOB_STUCK_TIMEOUT)?);
+fn job_outlasts_its_lease(raw: &RawSettings) -> Option<Problem> {
+    let (lease, job) = (raw.get(&JOB_LEASE_TTL)?, raw.get(&JOB_STUCK_TIMEOUT)?);
     (job <= lease).then(|| {
         let message = format!(
-            "JOB_STUCK_TIMEOUT {} ends a job before its first lease of {} could; give more than JOB_LEASE_TTL",
+            "JOB_STUCK_TIMEOUT {} ends a job before its first lease of {} ends; give more than JOB_LEASE_TTL",
             duration_text(job),
             duration_text(lease)
         );
-        at(texts, &JOB_STUCK_TIMEOUT, message)
+        at(raw, &JOB_STUCK_TIMEOUT, message)
     })
     .flatten()
 }

@@ -1,11 +1,11 @@
-//! The known name that a mistyped one was probably meant to be.
+//! Suggestion of a known name for a mistyped one.
 
-/// Names further away than this share no intention.
+/// The maximum distance of a suggested name.
 const MAX_DISTANCE: usize = 3;
-/// No longer name is compared: the cost grows with the product of the lengths.
+/// The maximum length of a compared name: the cost grows with the product of the lengths.
 const MAX_NAME_CHARS: usize = 80;
 
-/// The nearest of the known names, if one is near enough. Case, dashes and a `shoal` prefix do not count.
+/// The nearest known name within [`MAX_DISTANCE`]. Case, dashes and a `shoal` prefix are ignored.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let name = plain(name);
     if name.chars().count() > MAX_NAME_CHARS {
@@ -24,7 +24,7 @@ fn plain(name: &str) -> String {
     name.strip_prefix("shoal_").map(str::to_owned).unwrap_or(name)
 }
 
-/// Insertions, deletions and replacements between two names (Levenshtein), row by row.
+/// The Levenshtein distance of two names: insertions, deletions and replacements.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -1,7 +1,7 @@
-//! The table: every setting the controller has, once.
+//! The table of all settings of the controller.
 //!
-//! A new setting is a row here, an entry in [`SETTINGS`], a field of [`super::Settings`] and a line where it is read;
-//! a test holds them together.
+//! A new setting needs a row here, an entry in [`SETTINGS`], a field of [`super::Settings`] and a line in
+//! [`super::Settings::load`]; a test checks that they agree.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use registry::{ImmutableTags, Quota, RepositoryPattern, RetentionRule};
 use crate::auth::AuthMode;
 use secrets::SecretSource;
 
-use super::definition::{AnySetting, Definition, Kind, Setting, SettingDefault};
+use super::definition::{AnySetting, Definition, Setting, SettingDefault, SettingKind};
 use super::images;
 use super::values::{self, LogFormat, TaskIsoMode};
 
@@ -25,61 +25,66 @@ const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-const fn row(name: &'static str, kind: Kind, default: SettingDefault, doc: &'static str) -> Definition {
+const fn row(
+    name: &'static str,
+    kind: SettingKind,
+    default: SettingDefault,
+    doc: &'static str,
+) -> Definition {
     Definition { name, kind, default, doc, flag_alias: None }
 }
 
 pub(super) static CONTROLLER_HTTP_ADDR: Setting<SocketAddr> = Setting {
     definition: row(
         "CONTROLLER_HTTP_ADDR",
-        Kind::Address,
+        SettingKind::Address,
         SettingDefault::Text(":8080"),
-        "Where API and registry listen; media too unless MEDIA_HTTP_ADDR is set. :8080 means 0.0.0.0:8080.",
+        "The address on which API and registry listen, and media too unless MEDIA_HTTP_ADDR is set. The default :8080 means 0.0.0.0:8080, all IPv4 addresses.",
     ),
     parse: values::address,
 };
 pub(super) static MEDIA_HTTP_ADDR: Setting<SocketAddr> = Setting {
     definition: row(
         "MEDIA_HTTP_ADDR",
-        Kind::Address,
+        SettingKind::Address,
         SettingDefault::Unset,
-        "A listener of its own for media, such as :80 for BMCs that know no other port.",
+        "A separate listen address for media, for example :80 for BMCs that support no other port. Unset: media share CONTROLLER_HTTP_ADDR.",
     ),
     parse: values::address,
 };
 pub(super) static MEDIA_BASE_URL: Setting<String> = Setting {
     definition: row(
         "MEDIA_BASE_URL",
-        Kind::BaseUrl,
+        SettingKind::BaseUrl,
         SettingDefault::Unset,
-        "How BMCs reach our media; by default the local address used towards each BMC. A server may have its own.",
+        "The base of the media URLs that BMCs receive. Unset: the local address from which the controller reaches the BMC. A server can override it.",
     ),
     parse: values::base_url,
 };
 pub(super) static CONTROLLER_PUBLIC_URL: Setting<String> = Setting {
     definition: row(
         "CONTROLLER_PUBLIC_URL",
-        Kind::BaseUrl,
+        SettingKind::BaseUrl,
         SettingDefault::Unset,
-        "How the maintenance OS reaches API and registry; by default the local address used towards each BMC.",
+        "The base URL at which the maintenance OS reaches API and registry. Unset: the local address from which the controller reaches the BMC. Set it when a TLS proxy is in front of the controller.",
     ),
     parse: values::base_url,
 };
 pub(super) static CONTROLLER_CA_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "CONTROLLER_CA_FILE",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::Unset,
-        "PEM certificates the maintenance OS believes when CONTROLLER_PUBLIC_URL is https.",
+        "PEM certificates that the maintenance OS trusts when CONTROLLER_PUBLIC_URL is https. The controller trusts them, and no others, for https images and webhooks.",
     ),
     parse: values::path,
 };
 pub(super) static STORAGE_ROOT: Setting<PathBuf> = Setting {
     definition: Definition {
         name: "STORAGE_ROOT",
-        kind: Kind::Path,
+        kind: SettingKind::Path,
         default: SettingDefault::Text("/var/lib/shoal"),
-        doc: "The data directory. An empty one is enough to start.",
+        doc: "The data directory: database, images, keys. An empty directory is enough to start.",
         flag_alias: Some("data"),
     },
     parse: values::path,
@@ -87,477 +92,477 @@ pub(super) static STORAGE_ROOT: Setting<PathBuf> = Setting {
 pub(super) static DB_PATH: Setting<PathBuf> = Setting {
     definition: row(
         "DB_PATH",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::UnderStorageRoot("provisioner.db"),
-        "The database file, on a local file system.",
+        "The database file. It must be on a local file system, because SQLite cannot rely on locks of network file systems.",
     ),
     parse: values::path,
 };
 pub(super) static TASK_ISO_DIR: Setting<PathBuf> = Setting {
     definition: row(
         "TASK_ISO_DIR",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::UnderStorageRoot("task-isos"),
-        "Where task images are written with TASK_ISO_MODE=file.",
+        "The directory for task images with TASK_ISO_MODE=file. The files contain secrets of their jobs.",
     ),
     parse: values::path,
 };
 pub(super) static TASK_ISO_MODE: Setting<TaskIsoMode> = Setting {
     definition: row(
         "TASK_ISO_MODE",
-        Kind::Choice(&["computed", "file"]),
+        SettingKind::Choice(&["computed", "file"]),
         SettingDefault::Text("computed"),
-        "Whether task images are only computed when read, or also written to TASK_ISO_DIR.",
+        "computed: task images are computed when a BMC reads them and not written to disk. file: they are also written to TASK_ISO_DIR, for inspection.",
     ),
     parse: values::choice,
 };
 pub(super) static MAINTENANCE_ISO_URL: Setting<String> = Setting {
     definition: row(
         "MAINTENANCE_ISO_URL",
-        Kind::ImageUrl,
+        SettingKind::ImageUrl,
         SettingDefault::Unset,
-        "The maintenance image of jobs that name none: an absolute path, file:, http: or https: URL.",
+        "The maintenance image of jobs that name none: an absolute path or a file:, http: or https: URL. Unset: such jobs are refused, except install-esxi.target.",
     ),
     parse: values::image_url,
 };
 pub(super) static ESXI_INSTALLER_URL: Setting<String> = Setting {
     definition: row(
         "ESXI_INSTALLER_URL",
-        Kind::ImageUrl,
+        SettingKind::ImageUrl,
         SettingDefault::Unset,
-        "The installer of install-esxi.target jobs that name none: an absolute path, file:, http: or https: URL.",
+        "The installer image of install-esxi.target jobs that name none: an absolute path or a file:, http: or https: URL. Unset: such jobs are refused.",
     ),
     parse: values::image_url,
 };
 pub(super) static ENABLE_REGISTRY: Setting<bool> = Setting {
     definition: row(
         "ENABLE_REGISTRY",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("true"),
-        "Whether the OCI registry answers under /v2/.",
+        "Enables the OCI registry under /v2/. With false, recipes can only use images of other registries.",
     ),
     parse: values::switch,
 };
 pub(super) static REGISTRY_STORAGE: Setting<PathBuf> = Setting {
     definition: row(
         "REGISTRY_STORAGE",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::UnderStorageRoot("oci"),
-        "Where the registry keeps its blobs.",
+        "The directory of the registry: one OCI image layout per repository. It can be on another disk than STORAGE_ROOT.",
     ),
     parse: values::path,
 };
 pub(super) static REGISTRY_MAX_BLOB_SIZE: Setting<u64> = Setting {
     definition: row(
         "REGISTRY_MAX_BLOB_SIZE",
-        Kind::Size { min: MIB, max: 16 * 1024 * GIB },
+        SettingKind::Size { min: MIB, max: 16 * 1024 * GIB },
         SettingDefault::Text("20GiB"),
-        "The largest blob the registry takes.",
+        "Maximum size of one blob. A larger upload is refused, so that one push cannot fill the disk.",
     ),
     parse: values::size,
 };
 pub(super) static REGISTRY_RESERVE: Setting<String> = Setting {
     definition: row(
         "REGISTRY_RESERVE",
-        Kind::Reserve,
+        SettingKind::Reserve,
         SettingDefault::Text("64MiB"),
-        "Room on the registry's disk that pushes never touch: a size, or a part of the disk such as 2%.",
+        "Free space that pushes never use on the disk of the registry: a size, or a share of the disk such as 2%. A push that would use it is refused.",
     ),
     parse: values::reserve,
 };
 pub(super) static REGISTRY_GC_INTERVAL: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_GC_INTERVAL",
-        Kind::Duration { min: seconds(60), max: seconds(90 * 86_400) },
+        SettingKind::Duration { min: seconds(60), max: seconds(90 * 86_400) },
         SettingDefault::Text("1h"),
-        "How often what no image needs is removed from the registry.",
+        "Time between two garbage collections of the registry, which remove content that no image needs. Each one also applies REGISTRY_RETENTION.",
     ),
     parse: values::duration,
 };
 pub(super) static REGISTRY_GC_GRACE_PERIOD: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_GC_GRACE_PERIOD",
-        Kind::Duration { min: seconds(0), max: seconds(90 * 86_400) },
+        SettingKind::Duration { min: seconds(0), max: seconds(90 * 86_400) },
         SettingDefault::Text("1h"),
-        "How long the registry keeps what no image needs after it was last pushed or asked for.",
+        "Time that unreferenced content is kept after its last push or request. It must be longer than one push takes: a collection could otherwise remove blobs of an incomplete push.",
     ),
     parse: values::duration,
 };
 pub(super) static REGISTRY_GC_UNTAGGED: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_GC_UNTAGGED",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("false"),
-        "Whether that takes images no tag leads to as well, once they are older than REGISTRY_GC_GRACE_PERIOD.",
+        "Garbage collection also removes images without a tag once REGISTRY_GC_GRACE_PERIOD has passed. With false they stay until they are deleted.",
     ),
     parse: values::switch,
 };
 pub(super) static REGISTRY_SCRUB_INTERVAL: Setting<Duration> = Setting {
     definition: row(
         "REGISTRY_SCRUB_INTERVAL",
-        Kind::Duration { min: seconds(3600), max: seconds(365 * 86_400) },
+        SettingKind::Duration { min: seconds(3600), max: seconds(365 * 86_400) },
         SettingDefault::Text("7d"),
-        "How often all images are hashed once more to find what has rotted on the disk.",
+        "Time between two scrubs of the registry. A scrub hashes all content again and moves corrupted content to quarantine.",
     ),
     parse: values::duration,
 };
 pub(super) static REGISTRY_SCRUB_RATE: Setting<u64> = Setting {
     definition: row(
         "REGISTRY_SCRUB_RATE",
-        Kind::Size { min: MIB, max: 16 * GIB },
+        SettingKind::Size { min: MIB, max: 16 * GIB },
         SettingDefault::Text("32MiB"),
-        "How much of them is read in a second at most.",
+        "Maximum bytes that a scrub reads per second. The default leaves the disk free for pushes and pulls; a higher rate finishes a scrub earlier.",
     ),
     parse: values::size,
 };
 pub(super) static REGISTRY_RETENTION: Setting<Vec<RetentionRule>> = Setting {
     definition: row(
         "REGISTRY_RETENTION",
-        Kind::Entries("repositories:tags newest=N younger=DURATION"),
+        SettingKind::Entries("repositories:tags newest=N younger=DURATION"),
         SettingDefault::Unset,
-        "Which tags stay when REGISTRY_GC_INTERVAL is over: the first entry that fits a tag decides, others stay.",
+        "Tags to keep, applied after each REGISTRY_GC_INTERVAL. The first entry that matches a tag decides; tags that no entry matches stay. Unset: all tags stay.",
     ),
     parse: images::retention,
 };
 pub(super) static REGISTRY_QUOTAS: Setting<Vec<Quota>> = Setting {
     definition: row(
         "REGISTRY_QUOTAS",
-        Kind::Entries("repositories=SIZE"),
+        SettingKind::Entries("repositories=SIZE"),
         SettingDefault::Unset,
-        "How much repositories may hold together, such as os-images/**=500GiB, tools/**=20GiB.",
+        "Maximum bytes of all repositories that match a pattern, for example os-images/**=500GiB, tools/**=20GiB. A push over a quota is refused. Unset: no quotas.",
     ),
     parse: images::quotas,
 };
 pub(super) static REGISTRY_READ_ONLY: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_READ_ONLY",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("false"),
-        "Whether the registry refuses pushes and deletes; a running one is told by `shoal registry read-only`.",
+        "Refuses pushes and deletes from the start of the controller. `shoal registry read-only on` does so while it runs.",
     ),
     parse: values::switch,
 };
 pub(super) static REGISTRY_HTPASSWD_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REGISTRY_HTPASSWD_FILE",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::Unset,
-        "Users of the registry beside ours, as `htpasswd -B` writes them; read again when it changes.",
+        "A file of further registry users made with `htpasswd -B`. A change is read without a restart. Unset: only users and API tokens of the controller.",
     ),
     parse: values::path,
 };
 pub(super) static REGISTRY_ACCESS_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REGISTRY_ACCESS_FILE",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::Unset,
-        "Who may do what in which repositories, a rule a line; read again when it changes.",
+        "A file of access rules for the registry, one rule per line. A change is read without a restart. Unset: administrators have full access, other users may pull.",
     ),
     parse: values::path,
 };
 pub(super) static REGISTRY_ANONYMOUS_READ: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_ANONYMOUS_READ",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("false"),
-        "Whether everybody may pull where no rule of REGISTRY_ACCESS_FILE fits.",
+        "Allows pulls without login where no rule of REGISTRY_ACCESS_FILE matches. Images may contain secrets, so the default denies it.",
     ),
     parse: values::switch,
 };
 pub(super) static REGISTRY_ANONYMOUS_WRITE: Setting<bool> = Setting {
     definition: row(
         "REGISTRY_ANONYMOUS_WRITE",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("false"),
-        "Whether everybody may push where no rule of REGISTRY_ACCESS_FILE fits.",
+        "Allows pushes without login where no rule of REGISTRY_ACCESS_FILE matches. Every client on the network can then replace images that machines install.",
     ),
     parse: values::switch,
 };
 pub(super) static REGISTRY_IMMUTABLE_TAGS: Setting<Vec<ImmutableTags>> = Setting {
     definition: row(
         "REGISTRY_IMMUTABLE_TAGS",
-        Kind::Entries("repositories:tags"),
+        SettingKind::Entries("repositories:tags"),
         SettingDefault::Unset,
-        "Tags that neither move nor go once they exist, such as os-images/**:v*.",
+        "Tags that can be neither moved nor deleted once they exist, for example os-images/**:v*. Unset: every tag can change.",
     ),
     parse: images::immutable_tags,
 };
 pub(super) static REGISTRY_SPARSE_IMAGES: Setting<Vec<RepositoryPattern>> = Setting {
     definition: row(
         "REGISTRY_SPARSE_IMAGES",
-        Kind::Entries("repositories"),
+        SettingKind::Entries("repositories"),
         SettingDefault::Unset,
-        "Repositories that take an image although some of its blobs are not there, such as mirror/**.",
+        "Repositories that accept an image although some of its blobs are missing, for partial mirrors, for example mirror/**. Unset: an image needs all its blobs.",
     ),
     parse: images::repositories,
 };
 pub(super) static AUTH_MODE: Setting<AuthMode> = Setting {
     definition: row(
         "AUTH_MODE",
-        Kind::Choice(&["basic", "jwt", "none"]),
+        SettingKind::Choice(&["basic", "jwt", "none"]),
         SettingDefault::Text("basic"),
-        "How callers prove who they are. API tokens work in every mode; none is for loopback.",
+        "How API callers authenticate: basic (user and password), jwt (tokens signed with JWT_SECRET), none (every caller is an administrator; loopback only). API tokens work in every mode.",
     ),
     parse: values::choice,
 };
 pub(super) static AUTH_NONE_ALLOW_REMOTE: Setting<bool> = Setting {
     definition: row(
         "AUTH_NONE_ALLOW_REMOTE",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("false"),
-        "Allows AUTH_MODE=none on addresses others can reach: everybody is admin then.",
+        "Allows AUTH_MODE=none on addresses other than loopback. Every client that reaches the address is then an administrator.",
     ),
     parse: values::switch,
 };
 pub(super) static BASIC_USER: Setting<String> = Setting {
     definition: row(
         "BASIC_USER",
-        Kind::UserName,
+        SettingKind::UserName,
         SettingDefault::Unset,
-        "An administrator's name for AUTH_MODE=basic; needs BASIC_PASS_HASH.",
+        "Name of an administrator for AUTH_MODE=basic. It needs BASIC_PASS_HASH and takes precedence over a stored user of this name.",
     ),
     parse: values::user_name,
 };
 pub(super) static BASIC_PASS_HASH: Setting<String> = Setting {
     definition: row(
         "BASIC_PASS_HASH",
-        Kind::PasswordHash,
+        SettingKind::PasswordHash,
         SettingDefault::Unset,
-        "The password of BASIC_USER as an argon2id hash ($argon2id$v=19$m=...).",
+        "The password of BASIC_USER as an argon2id hash in PHC form ($argon2id$v=19$m=...).",
     ),
     parse: values::password_hash,
 };
 pub(super) static JWT_SECRET: Setting<SecretSource> = Setting {
     definition: row(
         "JWT_SECRET",
-        Kind::Secret,
+        SettingKind::Secret,
         SettingDefault::Unset,
-        "The key that signs tokens (HS256) for AUTH_MODE=jwt, at least 32 bytes.",
+        "The HS256 key for AUTH_MODE=jwt, at least 32 bytes, as RFC 7518 requires. A new key invalidates all tokens signed with the old one.",
     ),
     parse: values::secret,
 };
 pub(super) static WEBHOOK_SECRET: Setting<SecretSource> = Setting {
     definition: row(
         "WEBHOOK_SECRET",
-        Kind::Secret,
+        SettingKind::Secret,
         SettingDefault::Unset,
-        "A secret shared with maintenance systems that are not ours. Unset: only each job's own token counts.",
+        "A shared secret for installation reports of systems that cannot read the token in job.json. Unset: only the report token of each job is accepted.",
     ),
     parse: values::secret,
 };
 pub(super) static WEBHOOK_SECRET_OLD: Setting<SecretSource> = Setting {
     definition: row(
         "WEBHOOK_SECRET_OLD",
-        Kind::Secret,
+        SettingKind::Secret,
         SettingDefault::Unset,
-        "The shared secret before WEBHOOK_SECRET, accepted beside it while it is replaced.",
+        "The previous WEBHOOK_SECRET, accepted in addition while the secret is replaced. Remove it when all systems use the new one.",
     ),
     parse: values::secret,
 };
 pub(super) static MASTER_KEY: Setting<SecretSource> = Setting {
     definition: row(
         "MASTER_KEY",
-        Kind::Secret,
+        SettingKind::Secret,
         SettingDefault::Unset,
-        "64 hex digits that seal credentials and derive tokens; by default made once in STORAGE_ROOT/master.key.",
+        "The key that seals credentials and derives the tokens of jobs: 64 hex digits. Unset: created once in STORAGE_ROOT/master.key. If it is lost, BMC passwords must be entered again.",
     ),
     parse: values::secret,
 };
 pub(super) static METRICS_ANONYMOUS: Setting<bool> = Setting {
     definition: row(
         "METRICS_ANONYMOUS",
-        Kind::Switch,
+        SettingKind::Switch,
         SettingDefault::Text("false"),
-        "Whether /metrics answers without credentials.",
+        "Serves /metrics without login. Metrics name routes and repositories, so the default requires a login.",
     ),
     parse: values::switch,
 };
 pub(super) static MAX_BODY_BYTES: Setting<usize> = Setting {
     definition: row(
         "MAX_BODY_BYTES",
-        Kind::Size { min: 64 << 10, max: 256 * MIB },
+        SettingKind::Size { min: 64 << 10, max: 256 * MIB },
         SettingDefault::Text("8MiB"),
-        "The largest request body of the API; the registry's blobs have their own bound.",
+        "Maximum size of a request body of the API; larger requests receive status 413. Registry uploads have REGISTRY_MAX_BLOB_SIZE instead.",
     ),
     parse: values::memory,
 };
 pub(super) static WORKER_CONCURRENCY: Setting<usize> = Setting {
     definition: row(
         "WORKER_CONCURRENCY",
-        Kind::Count { min: 0, max: 1024 },
+        SettingKind::Count { min: 0, max: 1024 },
         SettingDefault::Text("4"),
-        "How many steps are at work at once; a waiting job needs none. 0 accepts jobs and starts no step.",
+        "Maximum number of steps that run at once. A job that waits occupies no worker, so a few are enough. With 0 jobs are accepted and no step starts.",
     ),
     parse: values::count,
 };
 pub(super) static MAX_POWER_ONS: Setting<u32> = Setting {
     definition: row(
         "MAX_POWER_ONS",
-        Kind::Count { min: 0, max: 100_000 },
+        SettingKind::Count { min: 0, max: 100_000 },
         SettingDefault::Text("0"),
-        "How many hosts may be powering on at once, from the request until they boot or POWER_ON_SETTLE; 0 is no limit.",
+        "Maximum number of hosts that power on at once, for example to limit the inrush current. A host counts from the request until it reads its boot image or POWER_ON_SETTLE has passed. 0 is no limit.",
     ),
     parse: values::small_count,
 };
 pub(super) static POWER_ON_SETTLE: Setting<Duration> = Setting {
     definition: row(
         "POWER_ON_SETTLE",
-        Kind::Duration { min: seconds(1), max: seconds(3600) },
+        SettingKind::Duration { min: seconds(1), max: seconds(3600) },
         SettingDefault::Text("2m"),
-        "How long a host counts for MAX_POWER_ONS after it was powered on, unless it reads its boot image earlier.",
+        "Time that a host counts for MAX_POWER_ONS after its power-on, unless it reads its boot image earlier. A longer time starts the hosts of a large batch more slowly.",
     ),
     parse: values::duration,
 };
 pub(super) static SITE_LIMIT: Setting<u32> = Setting {
     definition: row(
         "SITE_LIMIT",
-        Kind::Count { min: 0, max: 100_000 },
+        SettingKind::Count { min: 0, max: 100_000 },
         SettingDefault::Text("0"),
-        "How many jobs may be under way at once among servers with the same label site; 0 is no limit.",
+        "Maximum number of jobs in progress among servers with an equal label `site`; others stay queued. 0 is no limit.",
     ),
     parse: values::small_count,
 };
 pub(super) static STEP_TIMEOUTS: Setting<Vec<(String, Duration)>> = Setting {
     definition: row(
         "STEP_TIMEOUTS",
-        Kind::StepTimes,
+        SettingKind::StepTimes,
         SettingDefault::Unset,
-        "How long steps may take, waiting included, if not as usual: webhook.wait=90m,redfish.mount.task=5m.",
+        "Time limits of steps, waits included, that replace the built-in ones, for example webhook.wait=90m,redfish.mount.task=5m. A step that exceeds its limit fails the job.",
     ),
     parse: values::step_times,
 };
 pub(super) static REDFISH_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "REDFISH_TIMEOUT",
-        Kind::Duration { min: seconds(1), max: seconds(120) },
+        SettingKind::Duration { min: seconds(1), max: seconds(120) },
         SettingDefault::Text("30s"),
-        "The deadline of one read from a BMC. Inserting media and the like have their own, longer ones.",
+        "Timeout of one read from a BMC. Slow operations such as inserting media have longer fixed timeouts.",
     ),
     parse: values::duration,
 };
 pub(super) static REDFISH_RETRIES: Setting<u32> = Setting {
     definition: row(
         "REDFISH_RETRIES",
-        Kind::Count { min: 0, max: 20 },
+        SettingKind::Count { min: 0, max: 20 },
         SettingDefault::Text("5"),
-        "How often a failed read from a BMC is repeated. What changes something is observed, never blindly repeated.",
+        "Maximum attempts of a step that uses a BMC before the step fails; cleanup steps have four times as many. 0 counts as 1. A change is read back before it is requested again.",
     ),
     parse: values::small_count,
 };
 pub(super) static REDFISH_RATE: Setting<u32> = Setting {
     definition: row(
         "REDFISH_RATE",
-        Kind::Count { min: 0, max: 1000 },
+        SettingKind::Count { min: 0, max: 1000 },
         SettingDefault::Text("10"),
-        "Requests a second to one BMC in the long run; four times as many at once after a pause. 0 sets no limit.",
+        "Maximum average of requests per second to one BMC; after a pause four times as many are sent at once. A higher rate can overload slow BMCs. 0 is no limit.",
     ),
     parse: values::small_count,
 };
 pub(super) static REDFISH_MAX_IN_FLIGHT: Setting<usize> = Setting {
     definition: row(
         "REDFISH_MAX_IN_FLIGHT",
-        Kind::Count { min: 1, max: 65_536 },
+        SettingKind::Count { min: 1, max: 65_536 },
         SettingDefault::Text("256"),
-        "Requests in flight to all BMCs together; to one there are at most two, one of them changing something.",
+        "Maximum number of requests in flight to all BMCs together. One BMC has at most two in flight, and only one of them changes something.",
     ),
     parse: values::count,
 };
 pub(super) static REDFISH_BREAKER_FAILURES: Setting<u32> = Setting {
     definition: row(
         "REDFISH_BREAKER_FAILURES",
-        Kind::Count { min: 0, max: 1000 },
+        SettingKind::Count { min: 0, max: 1000 },
         SettingDefault::Text("5"),
-        "After so many requests in a row without an answer a BMC is left alone, and its jobs wait. 0: never.",
+        "Number of requests in a row without a response after which the circuit of a BMC opens: no request is sent and its jobs wait. 0: never.",
     ),
     parse: values::small_count,
 };
 pub(super) static REDFISH_BREAKER_OPEN_TIME: Setting<Duration> = Setting {
     definition: row(
         "REDFISH_BREAKER_OPEN_TIME",
-        Kind::Duration { min: seconds(1), max: seconds(3600) },
+        SettingKind::Duration { min: seconds(1), max: seconds(3600) },
         SettingDefault::Text("30s"),
-        "How long such a BMC is left alone before one request is tried.",
+        "Time that the circuit of a BMC stays open before one request tests the BMC.",
     ),
     parse: values::duration,
 };
 pub(super) static REDFISH_CA_FILE: Setting<PathBuf> = Setting {
     definition: row(
         "REDFISH_CA_FILE",
-        Kind::Path,
+        SettingKind::Path,
         SettingDefault::Unset,
-        "PEM certificates that sign those of the BMCs.",
+        "PEM certificates of the authorities that sign BMC certificates, for servers registered with `--tls verify`. Servers with pinned certificates need none.",
     ),
     parse: values::path,
 };
 pub(super) static JOB_LEASE_TTL: Setting<Duration> = Setting {
     definition: row(
         "JOB_LEASE_TTL",
-        Kind::Duration { min: seconds(120), max: seconds(86_400) },
+        SettingKind::Duration { min: seconds(120), max: seconds(86_400) },
         SettingDefault::Text("10m"),
-        "How long a job belongs to a worker that makes no progress; longer than the longest call of a step (150s).",
+        "Time after which another worker takes over a job whose worker makes no progress. It must exceed the longest call of a step (150s); a longer time delays recovery after a crash.",
     ),
     parse: values::duration,
 };
 pub(super) static JOB_STUCK_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "JOB_STUCK_TIMEOUT",
-        Kind::Duration { min: seconds(60), max: seconds(30 * 86_400) },
+        SettingKind::Duration { min: seconds(60), max: seconds(30 * 86_400) },
         SettingDefault::Text("4h"),
-        "How long a job may take, queue included, before it fails.",
+        "Time limit of a job from its acceptance to its outcome, time in the queue included. A job that exceeds it fails and is cleaned up.",
     ),
     parse: values::duration,
 };
 pub(super) static INSTALL_MIN_TIME: Setting<Duration> = Setting {
     definition: row(
         "INSTALL_MIN_TIME",
-        Kind::Duration { min: seconds(60), max: seconds(86_400) },
+        SettingKind::Duration { min: seconds(60), max: seconds(86_400) },
         SettingDefault::Text("10m"),
-        "How long after power-on no sign counts as the end of an installer that cannot report (ESXi).",
+        "Time after power-on in which no observation counts as the end of an installer that cannot report (ESXi). Restarts during the installation would otherwise end the job too early.",
     ),
     parse: values::duration,
 };
 pub(super) static INSTALL_WINDOW: Setting<Duration> = Setting {
     definition: row(
         "INSTALL_WINDOW",
-        Kind::Duration { min: seconds(60), max: seconds(7 * 86_400) },
+        SettingKind::Duration { min: seconds(60), max: seconds(7 * 86_400) },
         SettingDefault::Text("90m"),
-        "How long such an end is waited for; without a sign by then the installation is assumed to have succeeded.",
+        "Time to wait for an observation that an installer that cannot report (ESXi) has ended. Without one the job is recorded as succeeded with completion `assumed` and a warning.",
     ),
     parse: values::duration,
 };
 pub(super) static CLEANUP_TIMEOUT: Setting<Duration> = Setting {
     definition: row(
         "CLEANUP_TIMEOUT",
-        Kind::Duration { min: seconds(10), max: seconds(86_400) },
+        SettingKind::Duration { min: seconds(10), max: seconds(86_400) },
         SettingDefault::Text("10m"),
-        "How long cleaning up after a job is tried before what remains is left to the operator.",
+        "Time limit of the cleanup of a job. What remains is recorded as pending cleanup, and the next job of the server does it.",
     ),
     parse: values::duration,
 };
 pub(super) static JOB_RETENTION_DAYS: Setting<u32> = Setting {
     definition: row(
         "JOB_RETENTION_DAYS",
-        Kind::Count { min: 0, max: 3650 },
+        SettingKind::Count { min: 0, max: 3650 },
         SettingDefault::Text("90"),
-        "Days after its end that a job, its events and its idempotency key are kept; 0 keeps them for ever.",
+        "Days after its end that a job is kept with its events and its idempotency key. 0: never deleted.",
     ),
     parse: values::small_count,
 };
 pub(super) static LOG_LEVEL: Setting<String> = Setting {
     definition: row(
         "LOG_LEVEL",
-        Kind::LogFilter,
+        SettingKind::LogFilter,
         SettingDefault::Text("info"),
-        "What is logged: error, warn, info, debug, trace, or by part, such as info,shoal::engine=debug.",
+        "Log filter: error, warn, info, debug or trace, or levels for parts of the program such as info,engine=debug.",
     ),
     parse: values::log_filter,
 };
 pub(super) static LOG_FORMAT: Setting<LogFormat> = Setting {
     definition: row(
         "LOG_FORMAT",
-        Kind::Choice(&["auto", "text", "json"]),
+        SettingKind::Choice(&["auto", "text", "json"]),
         SettingDefault::Text("auto"),
-        "How it is logged; auto is text on a terminal and JSON elsewhere.",
+        "Format of log lines on standard error. auto: text on a terminal, JSON otherwise.",
     ),
     parse: values::choice,
 };
@@ -629,10 +634,10 @@ pub(super) static SETTINGS: [&dyn AnySetting; 59] = [
 pub static DEFINITIONS: LazyLock<Vec<&'static Definition>> =
     LazyLock::new(|| SETTINGS.iter().map(|setting| setting.definition()).collect());
 
-/// The table as text, for people.
+/// The table as text, for `shoal config reference`.
 pub fn reference() -> String {
     let mut text = String::from(
-        "Settings of the controller. A flag wins over the environment, that over the file, that over the default.\n",
+        "Settings of the controller. Precedence: flag, environment variable, configuration file, default.\n",
     );
     for definition in DEFINITIONS.iter() {
         let alias = definition.flag_alias.map(|alias| format!(", --{alias}")).unwrap_or_default();

@@ -47,7 +47,7 @@ fn shown(settings: &Settings, name: &str) -> (String, String) {
 }
 
 #[test]
-fn nothing_at_all_is_a_configuration() {
+fn the_defaults_are_a_valid_configuration() {
     let settings = load(&[], &[], None).unwrap();
     assert_eq!(settings.controller_http_addr.to_string(), "0.0.0.0:8080");
     assert_eq!(settings.db_path, Path::new("/var/lib/shoal/provisioner.db"));
@@ -66,7 +66,7 @@ fn nothing_at_all_is_a_configuration() {
 }
 
 #[test]
-fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
+fn precedence_is_flag_variable_file_default() {
     let (_dir, path) = file("worker_concurrency = 1\nredfish_retries = 1\nredfish_timeout = \"11s\"\n");
     let settings = load(
         &[("WORKER_CONCURRENCY", "3")],
@@ -83,14 +83,14 @@ fn a_flag_beats_a_variable_beats_the_file_beats_the_default() {
 }
 
 #[test]
-fn paths_follow_the_storage_root_until_they_are_set() {
+fn default_paths_are_below_the_storage_root() {
     let settings = load(&[("STORAGE_ROOT", "/srv/shoal/")], &[("DB_PATH", "/fast/p.db")], None).unwrap();
     assert_eq!(settings.task_iso_dir, Path::new("/srv/shoal/task-isos"));
     assert_eq!(settings.db_path, Path::new("/fast/p.db"));
 }
 
 #[test]
-fn every_problem_is_reported_at_once_with_its_place() {
+fn all_problems_are_reported_together_with_their_origins() {
     let (_dir, path) = file(concat!(
         "worker_concurency = 3\n",
         "enable_registry = \"maybe\"\n",
@@ -123,7 +123,7 @@ fn every_problem_is_reported_at_once_with_its_place() {
 }
 
 #[test]
-fn a_broken_file_names_its_line_and_nothing_of_its_text() {
+fn a_syntax_error_names_its_line_and_repeats_no_text() {
     let (_dir, path) = file("log_level = \"info\"\nwebhook_secret = \"canary\nredfish_retries = 1\n");
     let text = load(&[], &[], Some(&path)).unwrap_err().to_string();
     assert!(text.contains(":2: not TOML: "), "{text}");
@@ -131,7 +131,7 @@ fn a_broken_file_names_its_line_and_nothing_of_its_text() {
 }
 
 #[test]
-fn a_file_that_is_not_there_not_a_file_or_endless_is_a_problem() {
+fn a_missing_irregular_or_too_long_file_is_a_problem() {
     let dir = tempfile::tempdir().unwrap();
     for path in [dir.path().join("missing.toml"), dir.path().to_owned(), PathBuf::from("/dev/zero")] {
         let errors = load(&[], &[], Some(&path)).unwrap_err();
@@ -157,7 +157,7 @@ fn a_value_of_the_wrong_type_in_the_file_is_a_problem() {
 }
 
 #[test]
-fn a_variable_with_our_prefix_is_refused_unless_a_secret_lives_there() {
+fn a_variable_with_the_shoal_prefix_is_refused_unless_a_secret_refers_to_it() {
     let text = problems(&[], &[("SHOAL_DB_PATH", "/elsewhere.db")]);
     assert!(
         text.contains("variable SHOAL_DB_PATH: there is no such setting, did you mean DB_PATH?"),
@@ -208,20 +208,20 @@ fn no_secret_is_shown_anywhere() {
         &[("BASIC_USER", "root"), ("BASIC_PASS_HASH", "$2y$canary"), ("JWT_SECRET", "env:canary name")],
     );
     assert!(!text.contains("canary"), "{text}");
-    assert!(text.contains("arguments are visible to everybody"), "{text}");
+    assert!(text.contains("arguments are visible to all users"), "{text}");
     assert!(text.contains("argon2id"), "{text}");
 }
 
 #[test]
-fn debug_output_of_the_settings_holds_no_secret() {
+fn debug_output_of_the_settings_contains_no_secret() {
     let settings = load(&[], &[("WEBHOOK_SECRET", "canary")], None).unwrap();
     assert!(!format!("{settings:?}").contains("canary"));
     assert!(matches!(settings.webhook_secret, Some(SecretSource::Literal(_))));
 }
 
 #[test]
-fn open_access_is_refused_unless_only_this_machine_or_somebody_insists() {
-    assert!(problems(&[], &[("AUTH_MODE", "none")]).contains("makes everybody who reaches 0.0.0.0:8080"));
+fn mode_none_is_refused_beyond_loopback_unless_it_is_explicitly_allowed() {
+    assert!(problems(&[], &[("AUTH_MODE", "none")]).contains("makes every client that reaches 0.0.0.0:8080"));
     for address in ["127.0.0.1:8080", "[::1]:8080"] {
         assert!(load(&[("CONTROLLER_HTTP_ADDR", address)], &[("AUTH_MODE", "none")], None).is_ok());
     }
@@ -231,11 +231,14 @@ fn open_access_is_refused_unless_only_this_machine_or_somebody_insists() {
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
     for (variables, expected) in [
-        (vec![("BASIC_PASS_HASH", HASH)], "belongs to nobody"),
-        (vec![("WEBHOOK_SECRET_OLD", "old")], "accepted beside WEBHOOK_SECRET"),
+        (vec![("BASIC_PASS_HASH", HASH)], "BASIC_PASS_HASH has no user"),
+        (vec![("WEBHOOK_SECRET_OLD", "old")], "accepted in addition to WEBHOOK_SECRET"),
         (vec![("MEDIA_HTTP_ADDR", "192.0.2.1:8080")], "collides with CONTROLLER_HTTP_ADDR"),
-        (vec![("CONTROLLER_CA_FILE", "/ca.pem"), ("CONTROLLER_PUBLIC_URL", "http://192.0.2.1")], "of no use"),
-        (vec![("JOB_LEASE_TTL", "150s")], "in the middle of a step"),
+        (
+            vec![("CONTROLLER_CA_FILE", "/ca.pem"), ("CONTROLLER_PUBLIC_URL", "http://192.0.2.1")],
+            "has no effect",
+        ),
+        (vec![("JOB_LEASE_TTL", "150s")], "could end during a step"),
         (vec![("JOB_LEASE_TTL", "119s")], "from 2m to 1d"),
         (vec![("JOB_STUCK_TIMEOUT", "10m")], "JOB_STUCK_TIMEOUT 10m ends a job"),
     ] {
@@ -247,7 +250,7 @@ fn settings_that_contradict_each_other_are_refused() {
     assert!(load(&[], &[("JOB_LEASE_TTL", "151s")], None).is_ok());
 }
 
-/// Texts that a setting takes, and texts it does not.
+/// Valid and invalid texts of settings.
 fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
     vec![
         (
@@ -332,10 +335,10 @@ fn setting(name: &str) -> &'static dyn AnySetting {
 }
 
 #[test]
-fn each_kind_takes_what_it_says_and_nothing_else() {
+fn each_kind_accepts_valid_texts_only() {
     for (name, good, bad) in samples() {
         for text in good {
-            assert!(setting(name).check(text).is_ok(), "{name}={text:?} must be taken");
+            assert!(setting(name).check(text).is_ok(), "{name}={text:?} must be accepted");
         }
         for text in bad {
             let error = setting(name).check(text).expect_err(&format!("{name}={text:?} must be refused"));
@@ -345,13 +348,13 @@ fn each_kind_takes_what_it_says_and_nothing_else() {
 }
 
 #[test]
-fn base_urls_lose_their_slash() {
+fn a_base_url_is_stored_without_its_final_slash() {
     let settings = load(&[], &[("MEDIA_BASE_URL", "http://192.0.2.1:8080/")], None).unwrap();
     assert_eq!(settings.media_base_url.as_deref(), Some("http://192.0.2.1:8080"));
 }
 
 #[test]
-fn names_flags_and_keys_are_unique_and_choices_are_words_that_parse() {
+fn names_flags_and_keys_are_unique_and_all_choices_parse() {
     let mut names: Vec<String> = DEFINITIONS.iter().flat_map(|row| [row.flag(), row.key()]).collect();
     names.extend(DEFINITIONS.iter().filter_map(|row| row.flag_alias.map(str::to_owned)));
     names.push("config".to_owned());
@@ -360,10 +363,10 @@ fn names_flags_and_keys_are_unique_and_choices_are_words_that_parse() {
     names.dedup();
     assert_eq!(names.len() + single_words(), count, "a name is used twice");
     for row in DEFINITIONS.iter() {
-        if let super::Kind::Choice(words) = row.kind {
+        if let super::SettingKind::Choice(words) = row.kind {
             assert!(words.iter().all(|word| setting(row.name).check(word).is_ok()), "{}", row.name);
         }
-        assert!(row.doc.ends_with('.'), "{}: the doc line is a sentence", row.name);
+        assert!(row.doc.ends_with('.'), "{}: the description ends with a sentence", row.name);
     }
 }
 
@@ -373,7 +376,7 @@ fn single_words() -> usize {
 }
 
 #[test]
-fn what_settings_point_at_is_read_before_anything_starts() {
+fn references_of_settings_are_checked_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let not_pem = dir.path().join("ca.pem");
     std::fs::write(&not_pem, "nothing").unwrap();
@@ -409,24 +412,24 @@ fn the_reference_is_the_golden_one() {
         std::fs::write(path, &text).unwrap();
     }
     let golden = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(golden == text, "the reference changed; look at it and run with UPDATE_GOLDEN=1\n{text}");
+    assert!(golden == text, "the reference changed; review it and run with UPDATE_GOLDEN=1\n{text}");
 }
 
 proptest! {
     #[test]
-    fn no_text_whatever_stops_a_setting_from_being_judged(text in ".{0,64}") {
+    fn checking_any_text_never_panics(text in ".{0,64}") {
         for setting in SETTINGS {
             let _ = setting.check(&text);
         }
     }
 
     #[test]
-    fn no_log_filter_whatever_stops_the_check(text in "[a-z0-9=,:/\\[\\]{}\" .*+(?-]{0,40}") {
+    fn checking_any_log_filter_never_panics(text in "[a-z0-9=,:/\\[\\]{}\" .*+(?-]{0,40}") {
         let _ = setting("LOG_LEVEL").check(&text);
     }
 
     #[test]
-    fn sizes_and_durations_survive_their_text(bytes in 65_536_u64..(1 << 28), seconds in 60_u64..2_592_000) {
+    fn formatted_sizes_and_durations_parse_to_their_value(bytes in 65_536_u64..(1 << 28), seconds in 60_u64..2_592_000) {
         prop_assert!(setting("MAX_BODY_BYTES").check(&super::values::size_text(bytes)).is_ok());
         let text = super::duration_text(Duration::from_secs(seconds));
         let settings = load(&[("CLEANUP_TIMEOUT", &text)], &[], None);
@@ -438,7 +441,7 @@ proptest! {
 }
 
 #[test]
-fn lists_of_the_registry_become_what_it_understands() {
+fn registry_lists_parse_to_registry_types() {
     let variables = [
         ("REGISTRY_QUOTAS", "os-images/**=2GiB"),
         ("REGISTRY_RETENTION", "nightly/**:* newest=5 younger=14d"),
@@ -455,14 +458,14 @@ fn lists_of_the_registry_become_what_it_understands() {
     assert_eq!(sparse, ["mirror/**", "tools/thin"]);
     let nothing = load(&[], &[], None).unwrap();
     assert!(nothing.registry_quotas.is_empty() && nothing.registry_retention.is_empty());
-    assert!(nothing.registry_sparse_images.is_empty(), "an image is there with all it refers to");
+    assert!(nothing.registry_sparse_images.is_empty(), "by default an image needs all its blobs");
     assert!(
         !nothing.registry_anonymous_read && !nothing.registry_anonymous_write && !nothing.registry_read_only
     );
 }
 
 #[test]
-fn every_rule_that_is_none_is_told_by_its_line() {
+fn each_malformed_access_rule_is_reported_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("access");
     std::fs::write(&path, "# who\n\nos/** user:ann read # one\nos/** ann read\n** anonymous fly\n").unwrap();

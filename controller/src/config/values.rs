@@ -1,5 +1,5 @@
-//! From a setting's text to its value. A refusal says what to give instead and never repeats the text: whoever shows
-//! it knows whether the text is secret.
+//! Parsing of the values of settings. An error states the valid form and never repeats the text, because this module does
+//! not know whether the text is secret.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,25 +15,25 @@ use url::{Host, Url};
 use crate::auth::{JOB_USERNAME, password_hash_usable};
 use secrets::SecretSource;
 
-use super::definition::Kind;
+use super::definition::SettingKind;
 
-/// The longest a step may be given.
+/// The maximum time limit of a step.
 const MAX_STEP_TIME: Duration = Duration::from_secs(30 * 86_400);
-/// No value is longer, except secrets, which have their own bound.
+/// The maximum length of a value; secrets have another limit.
 pub(super) const MAX_VALUE_BYTES: usize = 4096;
 const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
 
-/// Why a text cannot be a value, and what to give instead.
+/// The text is not a valid value; the message states the valid form.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub(super) struct Unusable(String);
+pub(super) struct InvalidValue(String);
 
-impl Unusable {
+impl InvalidValue {
     pub(super) fn give(what: impl Into<String>) -> Self {
         Self(format!("give {}", what.into()))
     }
 
-    fn outside(kind: Kind) -> Self {
+    fn outside(kind: SettingKind) -> Self {
         Self::give(format!("a {kind}"))
     }
 }
@@ -41,55 +41,56 @@ impl Unusable {
 /// Whether task images are written to files.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TaskIsoMode {
-    /// Computed when read.
+    /// Task images are only computed when they are read.
     Computed,
-    /// Also written to `TASK_ISO_DIR`.
+    /// Task images are also written to `TASK_ISO_DIR`.
     File,
 }
 
-/// How logs are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogFormat {
-    /// Text on a terminal, JSON elsewhere.
+    /// Text on a terminal, JSON otherwise.
     Auto,
-    /// For people.
+    /// Readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// A word that names none of the choices.
+/// The text is not one of the choices of the setting.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("not one of the choices")]
-pub struct UnknownWord;
+pub struct UnknownChoice;
 
 impl FromStr for TaskIsoMode {
-    type Err = UnknownWord;
+    type Err = UnknownChoice;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownChoice> {
         match word {
             "computed" => Ok(Self::Computed),
             "file" => Ok(Self::File),
-            _ => Err(UnknownWord),
+            _ => Err(UnknownChoice),
         }
     }
 }
 
 impl FromStr for LogFormat {
-    type Err = UnknownWord;
+    type Err = UnknownChoice;
 
-    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+    fn from_str(word: &str) -> Result<Self, UnknownChoice> {
         match word {
             "auto" => Ok(Self::Auto),
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            _ => Err(UnknownWord),
+            _ => Err(UnknownChoice),
         }
     }
 }
 
-pub(super) fn address(_: Kind, text: &str) -> Result<SocketAddr, Unusable> {
-    let refusal = || Unusable::give("an IP address and a port, such as 192.0.2.1:8080, [::1]:8080 or :8080");
+pub(super) fn address(_: SettingKind, text: &str) -> Result<SocketAddr, InvalidValue> {
+    let refusal =
+        || InvalidValue::give("an IP address and a port, such as 192.0.2.1:8080, [::1]:8080 or :8080");
     match text.strip_prefix(':') {
         Some(port) => {
             let port = port.parse().map_err(|_| refusal())?;
@@ -99,55 +100,56 @@ pub(super) fn address(_: Kind, text: &str) -> Result<SocketAddr, Unusable> {
     }
 }
 
-pub(super) fn switch(_: Kind, text: &str) -> Result<bool, Unusable> {
+pub(super) fn switch(_: SettingKind, text: &str) -> Result<bool, InvalidValue> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(Unusable::give("true, false, 1 or 0")),
+        _ => Err(InvalidValue::give("true, false, 1 or 0")),
     }
 }
 
-/// The numbers themselves are whole words of digits: no sign, no spaces.
+/// Parses a number of digits only, without sign and spaces.
 pub(super) fn digits(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-fn within_count(kind: Kind, text: &str) -> Result<u64, Unusable> {
-    let Kind::Count { min, max } = kind else { return Err(Unusable::outside(kind)) };
+fn within_count(kind: SettingKind, text: &str) -> Result<u64, InvalidValue> {
+    let SettingKind::Count { min, max } = kind else { return Err(InvalidValue::outside(kind)) };
     digits(text)
         .filter(|number| (min..=max).contains(number))
-        .ok_or_else(|| Unusable::give(format!("a whole number from {min} to {max}")))
+        .ok_or_else(|| InvalidValue::give(format!("a whole number from {min} to {max}")))
 }
 
-pub(super) fn count(kind: Kind, text: &str) -> Result<usize, Unusable> {
-    usize::try_from(within_count(kind, text)?).map_err(|_| Unusable::outside(kind))
+pub(super) fn count(kind: SettingKind, text: &str) -> Result<usize, InvalidValue> {
+    usize::try_from(within_count(kind, text)?).map_err(|_| InvalidValue::outside(kind))
 }
 
-pub(super) fn small_count(kind: Kind, text: &str) -> Result<u32, Unusable> {
-    u32::try_from(within_count(kind, text)?).map_err(|_| Unusable::outside(kind))
+pub(super) fn small_count(kind: SettingKind, text: &str) -> Result<u32, InvalidValue> {
+    u32::try_from(within_count(kind, text)?).map_err(|_| InvalidValue::outside(kind))
 }
 
-pub(super) fn duration(kind: Kind, text: &str) -> Result<Duration, Unusable> {
-    let Kind::Duration { min, max } = kind else { return Err(Unusable::outside(kind)) };
-    length(text).filter(|length| (min..=max).contains(length)).ok_or_else(|| {
-        Unusable::give(format!(
-            "a time with its unit, such as 30s, 10m or 4h, from {} to {}",
+pub(super) fn duration(kind: SettingKind, text: &str) -> Result<Duration, InvalidValue> {
+    let SettingKind::Duration { min, max } = kind else { return Err(InvalidValue::outside(kind)) };
+    parse_duration(text).filter(|length| (min..=max).contains(length)).ok_or_else(|| {
+        InvalidValue::give(format!(
+            "a duration with its unit, such as 30s, 10m or 4h, from {} to {}",
             duration_text(min),
             duration_text(max)
         ))
     })
 }
 
-/// `STEP=TIME,STEP=TIME`. Which steps there are is not known here.
-pub(super) fn step_times(_: Kind, text: &str) -> Result<Vec<(String, Duration)>, Unusable> {
+/// Parses `STEP=TIME,STEP=TIME`. The names of the steps are not checked here.
+pub(super) fn step_times(_: SettingKind, text: &str) -> Result<Vec<(String, Duration)>, InvalidValue> {
     let refusal = || {
-        Unusable::give(
-            "STEP=TIME with commas between them, such as webhook.wait=90m,redfish.mount.task=5m; from 1s to 30d",
+        InvalidValue::give(
+            "entries STEP=TIME separated by commas, such as webhook.wait=90m,redfish.mount.task=5m; from 1s to 30d",
         )
     };
     let one = |part: &str| {
         let (step, time) = part.trim().split_once('=')?;
-        let time = length(time).filter(|time| (Duration::from_secs(1)..=MAX_STEP_TIME).contains(time))?;
+        let time =
+            parse_duration(time).filter(|time| (Duration::from_secs(1)..=MAX_STEP_TIME).contains(time))?;
         (!step.is_empty()).then(|| (step.to_owned(), time))
     };
     if text.len() > MAX_VALUE_BYTES {
@@ -156,15 +158,15 @@ pub(super) fn step_times(_: Kind, text: &str) -> Result<Vec<(String, Duration)>,
     text.split(',').map(one).collect::<Option<Vec<_>>>().ok_or_else(refusal)
 }
 
-/// A length of time with its unit: what `jiff` reads as a friendly or ISO 8601 duration, and whole days.
-pub(super) fn length(text: &str) -> Option<Duration> {
+/// Parses a duration with its unit: whole days, or a friendly or ISO 8601 duration of `jiff`.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     if let Some(days) = text.strip_suffix('d').and_then(digits) {
         return days.checked_mul(86_400).map(Duration::from_secs);
     }
     text.parse::<SignedDuration>().ok().and_then(|length| Duration::try_from(length).ok())
 }
 
-/// A duration in the largest unit that divides it.
+/// Formats a duration in the largest unit that divides it.
 pub fn duration_text(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if duration.subsec_nanos() != 0 {
@@ -176,8 +178,8 @@ pub fn duration_text(duration: Duration) -> String {
         .map_or_else(|| format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
-pub(super) fn size(kind: Kind, text: &str) -> Result<u64, Unusable> {
-    let Kind::Size { min, max } = kind else { return Err(Unusable::outside(kind)) };
+pub(super) fn size(kind: SettingKind, text: &str) -> Result<u64, InvalidValue> {
+    let SettingKind::Size { min, max } = kind else { return Err(InvalidValue::outside(kind)) };
     let (number, shift) = UNITS
         .into_iter()
         .find_map(|(unit, shift)| text.strip_suffix(unit).map(|number| (number.trim_end(), shift)))
@@ -186,7 +188,7 @@ pub(super) fn size(kind: Kind, text: &str) -> Result<u64, Unusable> {
         .and_then(|number| number.checked_mul(1 << shift))
         .filter(|bytes| (min..=max).contains(bytes))
         .ok_or_else(|| {
-            Unusable::give(format!(
+            InvalidValue::give(format!(
                 "bytes, or a number with KiB, MiB, GiB or TiB, from {} to {}",
                 size_text(min),
                 size_text(max)
@@ -194,21 +196,21 @@ pub(super) fn size(kind: Kind, text: &str) -> Result<u64, Unusable> {
         })
 }
 
-/// A size, as bytes in digits, or a percentage of the disk as it is.
-pub(super) fn reserve(_: Kind, text: &str) -> Result<String, Unusable> {
-    let refusal = || Unusable::give("a size such as 1GiB, or 0% to 99% of the disk");
+/// Parses a size, returned as bytes in digits, or a percentage of the disk, returned unchanged.
+pub(super) fn reserve(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
+    let refusal = || InvalidValue::give("a size such as 1GiB, or 0% to 99% of the disk");
     match text.strip_suffix('%') {
         Some(number) => digits(number).filter(|part| *part < 100).map(|part| format!("{part}%")),
-        None => size(Kind::Size { min: 0, max: u64::MAX }, text).ok().map(|bytes| bytes.to_string()),
+        None => size(SettingKind::Size { min: 0, max: u64::MAX }, text).ok().map(|bytes| bytes.to_string()),
     }
     .ok_or_else(refusal)
 }
 
-pub(super) fn memory(kind: Kind, text: &str) -> Result<usize, Unusable> {
-    usize::try_from(size(kind, text)?).map_err(|_| Unusable::outside(kind))
+pub(super) fn memory(kind: SettingKind, text: &str) -> Result<usize, InvalidValue> {
+    usize::try_from(size(kind, text)?).map_err(|_| InvalidValue::outside(kind))
 }
 
-/// A size in the largest unit that divides it.
+/// Formats a size in the largest unit that divides it.
 pub(super) fn size_text(bytes: u64) -> String {
     UNITS
         .into_iter()
@@ -216,20 +218,20 @@ pub(super) fn size_text(bytes: u64) -> String {
         .map_or_else(|| format!("{bytes}B"), |(unit, shift)| format!("{}{unit}", bytes >> shift))
 }
 
-pub(super) fn path(_: Kind, text: &str) -> Result<PathBuf, Unusable> {
+pub(super) fn path(_: SettingKind, text: &str) -> Result<PathBuf, InvalidValue> {
     let fits = !text.is_empty() && text.len() <= MAX_VALUE_BYTES && !text.contains('\0');
-    fits.then(|| PathBuf::from(text)).ok_or_else(|| Unusable::give("a path"))
+    fits.then(|| PathBuf::from(text)).ok_or_else(|| InvalidValue::give("a path"))
 }
 
-pub(super) fn choice<T: FromStr>(kind: Kind, text: &str) -> Result<T, Unusable> {
-    let Kind::Choice(words) = kind else { return Err(Unusable::outside(kind)) };
-    text.parse().map_err(|_| Unusable::give(format!("one of {}", words.join(", "))))
+pub(super) fn choice<T: FromStr>(kind: SettingKind, text: &str) -> Result<T, InvalidValue> {
+    let SettingKind::Choice(words) = kind else { return Err(InvalidValue::outside(kind)) };
+    text.parse().map_err(|_| InvalidValue::give(format!("one of {}", words.join(", "))))
 }
 
-/// `scheme://host[:port]`, kept without a slash at its end: media URLs are built by appending to it, and some BMCs
-/// refuse paths that are long or deep (lock L1).
-pub(super) fn base_url(_: Kind, text: &str) -> Result<String, Unusable> {
-    let refusal = || Unusable::give("http://HOST[:PORT] or https://HOST[:PORT] and nothing after it");
+/// Parses `scheme://host[:port]` and removes a final slash: media URLs are built by appending a path, and some BMCs refuse
+/// long or deep paths (decision D1).
+pub(super) fn base_url(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
+    let refusal = || InvalidValue::give("http://HOST[:PORT] or https://HOST[:PORT] and nothing after it");
     if text.len() > MAX_VALUE_BYTES {
         return Err(refusal());
     }
@@ -247,13 +249,15 @@ pub(super) fn base_url(_: Kind, text: &str) -> Result<String, Unusable> {
         None => false,
     };
     if !reachable {
-        return Err(Unusable::give("the host or address others reach us under, not the one we listen on"));
+        return Err(InvalidValue::give(
+            "the host or address at which clients reach the controller, not the listen address",
+        ));
     }
     if bare { Ok(url.origin().ascii_serialization()) } else { Err(refusal()) }
 }
 
-pub(super) fn image_url(_: Kind, text: &str) -> Result<String, Unusable> {
-    let refusal = || Unusable::give("an absolute path, or a file:, http: or https: URL");
+pub(super) fn image_url(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
+    let refusal = || InvalidValue::give("an absolute path, or a file:, http: or https: URL");
     if text.len() > MAX_VALUE_BYTES || text.contains('\0') {
         return Err(refusal());
     }
@@ -269,33 +273,33 @@ pub(super) fn image_url(_: Kind, text: &str) -> Result<String, Unusable> {
     readable.then(|| text.to_owned()).ok_or_else(refusal)
 }
 
-pub(super) fn user_name(_: Kind, text: &str) -> Result<String, Unusable> {
+pub(super) fn user_name(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
     let fits = (1..=256).contains(&text.len())
         && text != JOB_USERNAME
         && !text.chars().any(|character| character == ':' || character.is_control());
     fits.then(|| text.to_owned()).ok_or_else(|| {
-        Unusable::give(format!("a name without colons and control characters, other than {JOB_USERNAME}"))
+        InvalidValue::give(format!("a name without colons and control characters, other than {JOB_USERNAME}"))
     })
 }
 
-pub(super) fn password_hash(_: Kind, text: &str) -> Result<String, Unusable> {
-    password_hash_usable(text).map_err(|error| Unusable(error.to_string()))?;
+pub(super) fn password_hash(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
+    password_hash_usable(text).map_err(|error| InvalidValue(error.to_string()))?;
     Ok(text.to_owned())
 }
 
-pub(super) fn secret(_: Kind, text: &str) -> Result<SecretSource, Unusable> {
-    text.parse::<SecretSource>().map_err(|error| Unusable(error.to_string()))
+pub(super) fn secret(_: SettingKind, text: &str) -> Result<SecretSource, InvalidValue> {
+    text.parse::<SecretSource>().map_err(|error| InvalidValue(error.to_string()))
 }
 
-/// A filter of `tracing`, more strictly than it reads one: its parser panics on some text beyond ASCII, counts wrongly
-/// after a space, and takes a mistyped level (`warning`) for the name of a part, which would silence everything else.
-pub(super) fn log_filter(_: Kind, text: &str) -> Result<String, Unusable> {
+/// Parses a filter of `tracing` more strictly than `tracing` does: its parser panics on some non-ASCII text, miscounts after
+/// a space, and reads a mistyped level (`warning`) as the name of a module, which would silence all other modules.
+pub(super) fn log_filter(_: SettingKind, text: &str) -> Result<String, InvalidValue> {
     let plain =
         text.bytes().all(|byte| byte.is_ascii_graphic()) && (1..=MAX_VALUE_BYTES).contains(&text.len());
     let levels = text.split(',').all(|part| part.contains(['=', '[']) || part.parse::<LevelFilter>().is_ok());
     (plain && levels && EnvFilter::try_new(text).is_ok()).then(|| text.to_owned()).ok_or_else(|| {
-        Unusable::give(
-            "error, warn, info, debug or trace, or parts with levels, such as info,shoal::engine=debug",
+        InvalidValue::give(
+            "error, warn, info, debug or trace, or modules with levels, such as info,engine=debug",
         )
     })
 }

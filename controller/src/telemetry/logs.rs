@@ -1,4 +1,4 @@
-//! Where log lines go and how they look.
+//! Destination and format of log lines.
 
 use std::io::IsTerminal;
 
@@ -6,21 +6,24 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::LogFormat;
 
-/// Why logging could not be set up.
+/// Why logging cannot be initialised.
 #[derive(Debug, thiserror::Error)]
 pub enum LogsError {
-    /// The filter is not one.
-    #[error("LOG_LEVEL {filter:?} is not understood; write a level (info) or a list (info,shoal=debug)")]
+    /// The log filter is malformed.
+    #[error("LOG_LEVEL {filter:?} is malformed; give a level (info) or a list (info,engine=debug)")]
     Filter {
-        /// What was given.
+        /// The filter.
         filter: String,
-        /// Why it is not one.
+        /// The error of the parser.
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
 }
 
-/// Sends log lines to standard error. Only the first call of a process has an effect.
+/// Writes log lines to standard error. Only the first call in a process has an effect.
+///
+/// # Errors
+/// [`LogsError`] when the filter is malformed.
 pub fn init(filter: &str, format: LogFormat) -> Result<(), LogsError> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|source| LogsError::Filter { filter: filter.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! The numbers an operator scrapes, under the names of the contract.
+//! The metrics of a controller, under the names of docs/seeds.md S000-93 to S000-97.
 
 use std::fmt;
 use std::time::Duration;
@@ -64,12 +64,12 @@ pub struct Metrics {
     webhook_latency: Histogram,
     http_requests: Family<Route, Counter>,
     webhook_deliveries: Family<Delivery, Counter>,
-    images: Images,
+    registry_metrics: RegistryMetrics,
 }
 
-/// What is counted of the registry, and how it stands when somebody looks.
+/// The counters of the registry, and its gauges at the time of a scrape.
 #[derive(Default)]
-struct Images {
+struct RegistryMetrics {
     pushes: Family<Content, Counter>,
     deletes: Family<Content, Counter>,
     denials: Family<Denial, Counter>,
@@ -83,51 +83,56 @@ struct Images {
     quarantined: Gauge,
 }
 
-/// How the registry stands at one time.
+/// The gauges of the registry at one time.
 #[derive(Clone, Debug, Default)]
-pub struct ImagesGauges {
-    /// Free bytes of its disk.
+pub struct RegistryGauges {
+    /// Free bytes of the registry's disk.
     pub free_bytes: u64,
-    /// Whether it refuses changes.
+    /// Whether the registry refuses changes.
     pub read_only: bool,
-    /// Images kept for somebody.
+    /// The number of pinned images.
     pub pins: usize,
-    /// Contents that the last complete pass put aside.
+    /// The number of contents that the last complete scrub moved to quarantine.
     pub quarantined: usize,
-    /// Quotas: repositories, limit, used.
+    /// Quotas: repository pattern, limit in bytes, used bytes.
     pub quotas: Vec<(String, u64, u64)>,
 }
 
-impl Images {
+impl RegistryMetrics {
     fn register(&self, registry: &mut Registry) {
         let (pushes, deletes, denials) = (self.pushes.clone(), self.deletes.clone(), self.denials.clone());
-        registry.register("registry_pushes", "What was pushed to the registry", pushes);
-        registry.register("registry_deletes", "What was deleted from the registry", deletes);
-        registry.register("registry_denials", "Requests to the registry that were denied", denials);
+        registry.register("registry_pushes", "Pushes to the registry", pushes);
+        registry.register("registry_deletes", "Deletions from the registry", deletes);
+        registry.register("registry_denials", "Denied requests to the registry", denials);
         let bytes = Unit::Bytes;
         registry.register_with_unit(
             "registry_upload",
-            "Blobs and manifests pushed",
+            "Bytes of pushed blobs and manifests",
             bytes.clone(),
             self.uploaded.clone(),
         );
-        let lost = "Events of the registry that are in the log only";
+        let lost = "Registry events that could not be stored and are only in the log";
         registry.register("registry_audit_lost", lost, self.audit_lost.clone());
-        let free = "Free space of the registry's disk";
+        let free = "Free space on the disk of the registry";
         registry.register_with_unit("registry_free", free, bytes.clone(), self.free.clone());
         let read_only = "Whether the registry refuses pushes and deletes";
         registry.register("registry_read_only", read_only, self.read_only.clone());
-        registry.register("registry_pins", "Images kept for somebody", self.pins.clone());
-        let quarantined = "Rotten contents the last complete verification put aside";
+        registry.register("registry_pins", "RegistryMetrics that are pinned by jobs", self.pins.clone());
+        let quarantined = "Corrupted contents that the last complete scrub moved to quarantine";
         registry.register("registry_quarantined", quarantined, self.quarantined.clone());
         let (limit, used) = (self.quota_limit.clone(), self.quota_used.clone());
         registry.register_with_unit(
             "registry_quota_limit",
-            "How much repositories may hold",
+            "Quota of the repositories that match a pattern",
             bytes.clone(),
             limit,
         );
-        registry.register_with_unit("registry_quota_used", "How much they hold", bytes, used);
+        registry.register_with_unit(
+            "registry_quota_used",
+            "Used bytes of the repositories that match a pattern",
+            bytes,
+            used,
+        );
     }
 }
 
@@ -143,34 +148,34 @@ impl Default for Metrics {
         let quick = || Histogram::new(exponential_buckets(0.001, 2.0, 18));
         let mut registry = Registry::default();
         let jobs = Family::default();
-        registry.register("job_total", "Jobs in the database by their public state", Family::clone(&jobs));
+        registry.register("job_total", "Jobs in the database by public state", Family::clone(&jobs));
         let job_duration = Family::<Outcome, Histogram>::new_with_constructor(minutes);
         registry.register_with_unit(
             "job_duration",
-            "From accepting a job to the end of its cleanup",
+            "Time from the acceptance of a job to the end of its cleanup",
             Unit::Seconds,
             job_duration.clone(),
         );
         let redfish_request_duration = Family::<Operation, Histogram>::new_with_constructor(quick);
         registry.register_with_unit(
             "redfish_request_duration",
-            "One HTTP request to a BMC",
+            "Duration of one HTTP request to a BMC",
             Unit::Seconds,
             redfish_request_duration.clone(),
         );
         let iso_build_duration = quick();
         registry.register_with_unit(
             "iso_build_duration",
-            "Planning and hashing one task image",
+            "Time to plan and hash one task image",
             Unit::Seconds,
             iso_build_duration.clone(),
         );
         let iso_size = Histogram::new(exponential_buckets(1024.0 * 1024.0, 2.0, 8));
-        registry.register_with_unit("iso_size", "Length of a task image", Unit::Bytes, iso_size.clone());
+        registry.register_with_unit("iso_size", "Size of a task image", Unit::Bytes, iso_size.clone());
         let webhook_latency = minutes();
         registry.register_with_unit(
             "webhook_latency",
-            "From powering a machine on to its report",
+            "Time from the power-on of a machine to its installation report",
             Unit::Seconds,
             webhook_latency.clone(),
         );
@@ -183,13 +188,13 @@ impl Default for Metrics {
         let webhook_deliveries = Family::default();
         registry.register(
             "webhook_deliveries",
-            "Tries to deliver an event to an outgoing webhook, and events given up",
+            "Attempts to deliver an event to a webhook by result; dead counts new dead letters",
             Family::clone(&webhook_deliveries),
         );
-        let images = Images::default();
-        images.register(&mut registry);
+        let registry_metrics = RegistryMetrics::default();
+        registry_metrics.register(&mut registry);
         Self {
-            images,
+            registry_metrics,
             registry,
             jobs,
             job_duration,
@@ -204,12 +209,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Sets how many jobs are in a public state.
+    /// Sets the number of jobs in a public state.
     pub fn set_jobs(&self, status: &'static str, jobs: u64) {
         self.jobs.get_or_create(&Status { status }).set(i64::try_from(jobs).unwrap_or(i64::MAX));
     }
 
-    /// Events went out, were not taken, or were given up.
+    /// Counts events that a webhook accepted, attempts that failed, and new dead letters.
     pub fn events_sent(&self, delivered: u64, failed: u64, dead: u64) {
         for (result, number) in [("delivered", delivered), ("failed", failed), ("dead", dead)] {
             if number > 0 {
@@ -218,69 +223,72 @@ impl Metrics {
         }
     }
 
-    /// A job is over.
+    /// Counts the end of a job and its duration.
     pub fn job_ended(&self, outcome: &'static str, duration: Duration) {
         self.job_duration.get_or_create(&Outcome { outcome }).observe(duration.as_secs_f64());
     }
 
-    /// A request to a BMC was answered or not.
+    /// Counts a request to a BMC, with or without a response.
     pub fn redfish_request(&self, op: &'static str, duration: Duration) {
         self.redfish_request_duration.get_or_create(&Operation { op }).observe(duration.as_secs_f64());
     }
 
-    /// A task image was planned.
+    /// Counts a task image that was planned and hashed.
     pub fn iso_built(&self, duration: Duration, size: u64) {
         self.iso_build_duration.observe(duration.as_secs_f64());
-        // A histogram counts in floating point; image lengths are far below where that loses a byte.
+        // A histogram uses floating point, which is exact for sizes below 2^53 bytes.
         self.iso_size.observe(size as f64);
     }
 
-    /// A machine has reported.
+    /// Counts an installation report and the time since power-on.
     pub fn reported(&self, after: Duration) {
         self.webhook_latency.observe(after.as_secs_f64());
     }
 
-    /// A request was answered. `route` is the pattern, never the path.
+    /// Counts a request to the API. `route` is the pattern of the route, never the path.
     pub fn http_request(&self, route: &str, code: u16) {
         self.http_requests.get_or_create(&Route { route: route.to_owned(), code }).inc();
     }
 
-    /// Something was pushed to the registry; `bytes` of it were uploaded.
+    /// Counts a push to the registry and its uploaded bytes.
     pub fn registry_pushed(&self, kind: &'static str, bytes: u64) {
-        self.images.pushes.get_or_create(&Content { kind }).inc();
-        self.images.uploaded.inc_by(bytes);
+        self.registry_metrics.pushes.get_or_create(&Content { kind }).inc();
+        self.registry_metrics.uploaded.inc_by(bytes);
     }
 
-    /// Something was deleted from the registry.
+    /// Counts a deletion from the registry.
     pub fn registry_deleted(&self, kind: &'static str) {
-        self.images.deletes.get_or_create(&Content { kind }).inc();
+        self.registry_metrics.deletes.get_or_create(&Content { kind }).inc();
     }
 
-    /// A request to the registry was denied.
+    /// Counts a denied request to the registry.
     pub fn registry_denied(&self, action: &'static str, reason: &'static str) {
-        self.images.denials.get_or_create(&Denial { action, reason }).inc();
+        self.registry_metrics.denials.get_or_create(&Denial { action, reason }).inc();
     }
 
-    /// An event of the registry could not be kept.
+    /// Counts a registry event that could not be stored.
     pub fn registry_audit_lost(&self) {
-        self.images.audit_lost.inc();
+        self.registry_metrics.audit_lost.inc();
     }
 
-    /// How the registry stands now.
-    pub fn set_images(&self, now: &ImagesGauges) {
+    /// Sets the gauges of the registry.
+    pub fn set_registry(&self, now: &RegistryGauges) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        self.images.free.set(number(now.free_bytes));
-        self.images.read_only.set(i64::from(now.read_only));
-        self.images.pins.set(number(now.pins as u64));
-        self.images.quarantined.set(number(now.quarantined as u64));
+        self.registry_metrics.free.set(number(now.free_bytes));
+        self.registry_metrics.read_only.set(i64::from(now.read_only));
+        self.registry_metrics.pins.set(number(now.pins as u64));
+        self.registry_metrics.quarantined.set(number(now.quarantined as u64));
         for (repositories, limit, used) in &now.quotas {
             let label = Limit { repositories: repositories.clone() };
-            self.images.quota_limit.get_or_create(&label).set(number(*limit));
-            self.images.quota_used.get_or_create(&label).set(number(*used));
+            self.registry_metrics.quota_limit.get_or_create(&label).set(number(*limit));
+            self.registry_metrics.quota_used.get_or_create(&label).set(number(*used));
         }
     }
 
     /// All metrics in the OpenMetrics text format.
+    ///
+    /// # Errors
+    /// Never in practice: writing to a `String` does not fail.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -293,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_of_the_contract_are_scraped() {
+    fn the_documented_metric_names_are_scraped() {
         let metrics = Metrics::default();
         metrics.set_jobs("queued", 3);
         metrics.job_ended("succeeded", Duration::from_secs(60));
@@ -304,9 +312,9 @@ mod tests {
         metrics.registry_pushed("blob", 12);
         metrics.registry_deleted("tag");
         metrics.registry_denied("pull", "forbidden");
-        metrics.set_images(&ImagesGauges {
+        metrics.set_registry(&RegistryGauges {
             quotas: vec![("os/**".to_owned(), 9, 4)],
-            ..ImagesGauges::default()
+            ..RegistryGauges::default()
         });
         let text = metrics.encode().unwrap();
         for line in [

@@ -1,9 +1,9 @@
-//! What one round delivers of one job, in order, until something is not taken.
+//! One batch: events of one job, delivered in order until a delivery fails.
 //!
 //! ```text
-//!  events of the job:  a  b  c  d          taken    -> the next one
-//!                         ^ not taken      refused  -> late from b on; c and d wait behind it
-//!                                          refused for a day -> b is dead, c is tried once
+//!  events of the job:  a  b  c  d          accepted          -> the next event
+//!                         ^ fails          failed            -> retry stream from b; c and d wait
+//!                                          failed for a day  -> b is a dead letter, c is tried once
 //! ```
 
 use std::time::Duration;
@@ -12,136 +12,139 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::backoff;
-use super::delivery::{Post, body};
+use super::delivery::{WebhookSender, body};
 use engine::model::mutant::{self, Mutant};
 use engine::model::{Clock, DeadLetter, NewEvent, OutgoingEvent, RetryStream, Time, Webhook};
 use engine::store::WebhookProgress;
 
-/// For so long one job may hold up the round of its webhook.
-const ROUND: Duration = Duration::from_secs(30);
+/// How long one job may delay the other jobs of its webhook.
+const BATCH_TIME: Duration = Duration::from_secs(30);
 
-/// The events of one job that are to be delivered now.
-pub(super) struct Stream {
-    /// The job, empty for events of none, with what is known of its failures. New ones have none.
-    pub(super) late: RetryStream,
-    /// Its events from there on, in order.
+/// The events of one job that are delivered now.
+pub(super) struct DeliveryBatch {
+    /// The retry stream of the job, with its failures; new jobs have none. The stream name is empty for events without job.
+    pub(super) retry: RetryStream,
+    /// The events from the position of the stream, in order.
     pub(super) events: Vec<OutgoingEvent>,
-    /// Where to go on after these, when there are more.
+    /// The position after these events, when there are more.
     pub(super) more_from: Option<i64>,
 }
 
-impl Stream {
-    /// A job without failures.
-    pub(super) fn fresh(stream: String, now: Time) -> Self {
-        let late =
+impl DeliveryBatch {
+    /// A batch of a job without failures.
+    pub(super) fn without_failures(stream: String, now: Time) -> Self {
+        let retry =
             RetryStream { stream, seq: 0, attempts: 0, since: now, next_at: now, error: String::new() };
-        Self { late, events: Vec::new(), more_from: None }
+        Self { retry, events: Vec::new(), more_from: None }
     }
 }
 
-/// What a round of one job came to.
+/// The result of one batch.
 #[derive(Debug, Default)]
-pub(super) struct Round {
+pub(super) struct BatchResult {
     pub(super) delivered: u64,
     pub(super) failed: u64,
     pub(super) dead: Vec<DeadLetter>,
-    pub(super) late: Option<RetryStream>,
-    /// The job as it was before.
-    pub(super) was: Option<RetryStream>,
+    pub(super) retry: Option<RetryStream>,
+    /// The retry stream before the batch.
+    pub(super) before: Option<RetryStream>,
     pub(super) error: Option<String>,
-    /// Whether a failure was an answer.
-    pub(super) answered: bool,
+    /// Whether the receiver sent an HTTP response to a failed delivery.
+    pub(super) responded: bool,
 }
 
-impl Round {
-    /// Delivers what can be delivered of a job.
-    pub(super) async fn deliver(stream: Stream, post: &Post<'_>, clock: &dyn Clock) -> Self {
-        let Stream { mut late, events, more_from } = stream;
-        let mut round = Self { was: Some(late.clone()), ..Self::default() };
+impl BatchResult {
+    /// Delivers the events of a batch until one fails.
+    pub(super) async fn deliver(batch: DeliveryBatch, sender: &WebhookSender<'_>, clock: &dyn Clock) -> Self {
+        let DeliveryBatch { mut retry, events, more_from } = batch;
+        let mut result = Self { before: Some(retry.clone()), ..Self::default() };
         let began = Instant::now();
-        let wanted = |out: &&OutgoingEvent| post.webhook.filter.wants(&out.event.kind, &out.labels);
-        for out in events.iter().filter(wanted) {
+        let matching = |out: &&OutgoingEvent| sender.webhook.filter.wants(&out.event.kind, &out.labels);
+        for out in events.iter().filter(matching) {
             let event = &out.event;
             let now = clock.now();
-            if began.elapsed() > ROUND {
-                round.late = Some(RetryStream { seq: event.seq, attempts: 0, next_at: now, ..late });
-                return round;
+            if began.elapsed() > BATCH_TIME {
+                result.retry = Some(RetryStream { seq: event.seq, attempts: 0, next_at: now, ..retry });
+                return result;
             }
-            let text = body(post.webhook.id, event);
-            match post.send(event.seq, &event.kind, &text, now).await {
+            let text = body(sender.webhook.id, event);
+            match sender.send(event.seq, &event.kind, &text, now).await {
                 Ok(()) => {
-                    round.delivered += 1;
-                    (late.attempts, late.since) = (0, clock.now());
+                    result.delivered += 1;
+                    (retry.attempts, retry.since) = (0, clock.now());
                 }
-                Err(refused) => {
+                Err(error) => {
                     let now = clock.now();
-                    round.failed += 1;
-                    round.answered |= refused.answered;
-                    round.error = Some(refused.why.clone());
-                    let attempts = late.attempts.saturating_add(1);
-                    if backoff::over(late.since, now)
-                        || post.webhook.failing_since.is_some_and(|since| backoff::over(since, now))
+                    result.failed += 1;
+                    result.responded |= error.responded;
+                    result.error = Some(error.why.clone());
+                    let attempts = retry.attempts.saturating_add(1);
+                    if backoff::is_expired(retry.since, now)
+                        || sender.webhook.failing_since.is_some_and(|since| backoff::is_expired(since, now))
                     {
-                        round.dead.push(DeadLetter {
+                        result.dead.push(DeadLetter {
                             seq: event.seq,
-                            stream: late.stream.clone(),
+                            stream: retry.stream.clone(),
                             kind: event.kind.clone(),
                             body: text,
                             attempts,
-                            since: late.since,
-                            died_at: now,
-                            error: refused.why,
-                            again: false,
+                            since: retry.since,
+                            given_up_at: now,
+                            error: error.why,
+                            redeliver: false,
                         });
-                        late.attempts = 0;
+                        retry.attempts = 0;
                         continue;
                     }
-                    let pause = backoff::pause(&post.webhook.id.delivery(event.seq), attempts);
-                    round.late = Some(RetryStream {
+                    let pause = backoff::pause(&sender.webhook.id.delivery(event.seq), attempts);
+                    result.retry = Some(RetryStream {
                         seq: event.seq,
                         attempts,
                         next_at: now.plus(pause),
-                        error: refused.why,
-                        ..late
+                        error: error.why,
+                        ..retry
                     });
-                    return round;
+                    return result;
                 }
             }
         }
-        round.late = more_from.map(|seq| RetryStream { seq, attempts: 0, next_at: clock.now(), ..late });
-        round
+        result.retry = more_from.map(|seq| RetryStream { seq, attempts: 0, next_at: clock.now(), ..retry });
+        result
     }
 }
 
-/// Puts rounds together to what is written down.
-pub(super) fn sum(webhook: &Webhook, rounds: Vec<Round>, now: Time) -> WebhookProgress {
+/// Combines the results of all batches to the progress that is stored.
+pub(super) fn progress_of(webhook: &Webhook, results: Vec<BatchResult>, now: Time) -> WebhookProgress {
     let mut progress = WebhookProgress::default();
-    let (mut failed, mut answered) = (0, false);
-    for round in rounds {
-        progress.delivered += round.delivered;
-        failed += round.failed;
-        answered |= round.answered;
-        progress.error = round.error.or(progress.error);
-        match round.late {
-            Some(late) if !mutant::active(Mutant::ForgetsLate) => progress.late.push(late),
-            _ => progress.caught_up.extend(round.was),
+    let (mut failed, mut responded) = (0, false);
+    for result in results {
+        progress.delivered += result.delivered;
+        failed += result.failed;
+        responded |= result.responded;
+        progress.error = result.error.or(progress.error);
+        match result.retry {
+            Some(retry) if !mutant::active(Mutant::ForgetsLate) => progress.retrying.push(retry),
+            _ => progress.caught_up.extend(result.before),
         }
-        progress.dead.extend(round.dead);
+        progress.dead.extend(result.dead);
     }
-    let silent = progress.delivered == 0 && failed > 0 && !answered;
-    if silent && webhook.failing_since.is_some_and(|since| backoff::over(since, now)) {
+    let silent = progress.delivered == 0 && failed > 0 && !responded;
+    if silent && webhook.failing_since.is_some_and(|since| backoff::is_expired(since, now)) {
         return disabled(webhook, &progress);
     }
-    progress.events =
-        progress.dead.iter().map(|dead| (dead.stream.parse().ok(), told(webhook, dead))).collect();
+    progress.events = progress
+        .dead
+        .iter()
+        .map(|dead| (dead.stream.parse().ok(), dead_letter_event(webhook, dead)))
+        .collect();
     progress
 }
 
-/// Nobody has answered for a day: nothing is given up, the webhook stands still until an operator lets it go on.
+/// Without any response for a day no event is given up; the webhook is disabled until an operator enables it.
 fn disabled(webhook: &Webhook, seen: &WebhookProgress) -> WebhookProgress {
     let why = seen.error.clone().unwrap_or_default();
     let reason = format!(
-        "nobody has answered at {} for 24 hours ({why}); events wait, no longer than JOB_RETENTION_DAYS keeps them",
+        "{} sent no response for 24 hours ({why}); events are kept up to JOB_RETENTION_DAYS; enable the webhook when the receiver works",
         webhook.origin()
     );
     let event = NewEvent::error("webhook.disabled", format!("webhook {} is disabled: {reason}", webhook.id))
@@ -154,9 +157,9 @@ fn disabled(webhook: &Webhook, seen: &WebhookProgress) -> WebhookProgress {
     }
 }
 
-fn told(webhook: &Webhook, dead: &DeadLetter) -> NewEvent {
+fn dead_letter_event(webhook: &Webhook, dead: &DeadLetter) -> NewEvent {
     let message = format!(
-        "event {} ({}) was given up for webhook {} at {} after {} tries since {}: {}",
+        "event {} ({}) became a dead letter of webhook {} at {} after {} attempts since {}: {}; request another delivery with `shoal webhook redeliver`",
         dead.seq,
         dead.kind,
         webhook.id,

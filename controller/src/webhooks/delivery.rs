@@ -1,14 +1,14 @@
-//! One delivery: the body, its signature, the request and what counts as taken.
+//! One delivery: body, signature, request. A 2xx response is acceptance.
 //!
 //! ```text
 //!  POST URL                                      body: {"delivery_id", "webhook_id", "event": {…}}
-//!  X-Shoal-Delivery: WEBHOOK-SEQ                 the same in every try
+//!  X-Shoal-Delivery: WEBHOOK-SEQ                 equal in every attempt
 //!  X-Shoal-Event: job.created
 //!  X-Shoal-Signature: t=UNIX,v1=HEX              HMAC-SHA256 over "UNIX.BODY" with the webhook's secret
 //! ```
 //!
-//! A receiver recomputes the tag over the bytes it got, compares in constant time, refuses what is older than a few
-//! minutes, and knows a repeated delivery by its id.
+//! A receiver recomputes the tag over the received bytes, compares in constant time, refuses a delivery older than a few
+//! minutes, and detects a repeated delivery by its id.
 
 use std::time::Duration;
 
@@ -21,42 +21,43 @@ use serde_json::json;
 use engine::model::{Event, JsonText, Time, Webhook, WebhookId, error_chain};
 use secrets::hmac_sha256;
 
-/// How long one delivery may take, answer included.
+/// How long one delivery may take, including the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest body; of a longer one the facts for machines are left out.
+/// The longest body in bytes; a longer body is sent without `data`.
 const MAX_BODY: usize = 256 << 10;
-/// How much of an answer is read, to keep its connection.
-const MAX_ANSWER: usize = 16 << 10;
-/// The longest error that is written down.
+/// How many bytes of a response are read to keep the connection usable.
+const MAX_RESPONSE: usize = 16 << 10;
+/// The longest stored error, in characters.
 const MAX_ERROR: usize = 300;
 
-/// A delivery as it goes out.
+/// The parts of a request to a receiver.
 #[derive(Clone, Copy)]
-pub struct Delivery<'a> {
-    /// Where to; worth a secret.
+pub struct WebhookDelivery<'a> {
+    /// The URL of the receiver; it may contain a secret.
     pub url: &'a str,
-    /// `X-Shoal-Delivery`.
+    /// The delivery id, header `X-Shoal-Delivery`.
     pub id: &'a str,
-    /// `X-Shoal-Event`.
+    /// The event type, header `X-Shoal-Event`.
     pub kind: &'a str,
-    /// `X-Shoal-Signature`.
+    /// The signature, header `X-Shoal-Signature`.
     pub signature: &'a str,
-    /// The body that is signed.
+    /// The signed body.
     pub body: &'a str,
 }
 
-/// Takes deliveries to their receivers. Passed in, so that a simulation can be the network (lock L10).
+/// Sends deliveries to receivers. A parameter of the dispatcher, so that the simulation can replace the network
+/// (decision D10).
 #[async_trait]
-pub trait Carrier: Send + Sync {
-    /// The status of the answer; or why there is none, without the URL.
+pub trait WebhookTransport: Send + Sync {
+    /// Sends a delivery and returns the HTTP status of the response.
     ///
     /// # Errors
-    /// When nobody answered.
-    async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String>;
+    /// When there is no response; the text does not contain the URL.
+    async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String>;
 }
 
-/// Carries over HTTP. It follows no redirect: what is signed for one place is not sent to another.
+/// Sends over HTTP. It follows no redirect: a delivery signed for one receiver is not sent to another.
 pub(super) struct HttpWebhookTransport(Client);
 
 impl HttpWebhookTransport {
@@ -74,8 +75,8 @@ impl HttpWebhookTransport {
 }
 
 #[async_trait]
-impl Carrier for HttpWebhookTransport {
-    async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String> {
+impl WebhookTransport for HttpWebhookTransport {
+    async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
         let lost = |error: reqwest::Error| error_chain(&error.without_url()).to_string();
         let kind = HeaderValue::from_str(delivery.kind).unwrap_or(HeaderValue::from_static("other"));
         let request = self
@@ -92,7 +93,7 @@ impl Carrier for HttpWebhookTransport {
         let mut read = 0;
         while let Ok(Some(chunk)) = response.chunk().await {
             read += chunk.len();
-            if read > MAX_ANSWER {
+            if read > MAX_RESPONSE {
                 break;
             }
         }
@@ -100,35 +101,44 @@ impl Carrier for HttpWebhookTransport {
     }
 }
 
-/// Why a delivery was not taken.
+/// The reason why a delivery failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
-    /// One sentence, without the URL.
+pub(super) struct DeliveryError {
+    /// The reason in one sentence, without the URL.
     pub(super) why: String,
-    /// Whether anybody answered.
-    pub(super) answered: bool,
+    /// Whether there was an HTTP response.
+    pub(super) responded: bool,
 }
 
-/// A webhook with its secret opened.
-pub(super) struct Post<'a> {
-    pub(super) carrier: &'a dyn Carrier,
+/// Signs and sends the deliveries of one webhook.
+pub(super) struct WebhookSender<'a> {
+    pub(super) transport: &'a dyn WebhookTransport,
     pub(super) webhook: &'a Webhook,
     pub(super) secret: &'a SecretString,
 }
 
-impl Post<'_> {
+impl WebhookSender<'_> {
     /// Sends a body once.
-    pub(super) async fn send(&self, seq: i64, kind: &str, body: &str, now: Time) -> Result<(), Refused> {
+    pub(super) async fn send(
+        &self,
+        seq: i64,
+        kind: &str,
+        body: &str,
+        now: Time,
+    ) -> Result<(), DeliveryError> {
         let id = self.webhook.id.delivery(seq);
         let signature = signature(self.secret, now.unix_seconds(), body);
-        let delivery = Delivery { url: &self.webhook.url, id: &id, kind, signature: &signature, body };
-        match self.carrier.carry(delivery).await {
+        let delivery = WebhookDelivery { url: &self.webhook.url, id: &id, kind, signature: &signature, body };
+        match self.transport.send(delivery).await {
             Ok(200..=299) => Ok(()),
             Ok(status) => {
                 let more = if (300..=399).contains(&status) { "; redirects are not followed" } else { "" };
-                Err(Refused { why: format!("it answered {status}{more}"), answered: true })
+                Err(DeliveryError {
+                    why: format!("the receiver responded with {status}{more}"),
+                    responded: true,
+                })
             }
-            Err(why) => Err(Refused { why: cut(&why), answered: false }),
+            Err(why) => Err(DeliveryError { why: cut(&why), responded: false }),
         }
     }
 }
@@ -139,7 +149,7 @@ fn signature(secret: &SecretString, at: i64, body: &str) -> String {
     format!("t={at},v1={}", hex::encode(tag))
 }
 
-/// What is posted of an event: the same bytes in every try.
+/// The body of an event: equal bytes in every attempt.
 pub(super) fn body(webhook: WebhookId, event: &Event) -> String {
     let whole = |event: &Event| {
         let delivery = webhook.delivery(event.seq);
@@ -149,7 +159,7 @@ pub(super) fn body(webhook: WebhookId, event: &Event) -> String {
     if text.len() <= MAX_BODY {
         return text;
     }
-    let data = json!({ "omitted": "too long for a delivery; ask the controller" });
+    let data = json!({ "omitted": "too long for a delivery; read the event from the controller" });
     let message = event.message.chars().take(MAX_BODY / 8).collect();
     whole(&Event { data: Some(JsonText::from(&data)), message, ..event.clone() })
 }
@@ -161,7 +171,7 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::model::Level;
+    use engine::model::EventLevel;
 
     #[test]
     fn the_signature_is_the_documented_one() {
@@ -174,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_bounded_and_the_same_every_time() {
+    fn a_body_is_bounded_and_deterministic() {
         let id = WebhookId::new();
         let mut event = Event {
             seq: 7,
@@ -182,7 +192,7 @@ mod tests {
             run: None,
             server: None,
             kind: "job.created".to_owned(),
-            level: Level::Info,
+            level: EventLevel::Info,
             step: None,
             attempt: None,
             actor: "engine".to_owned(),

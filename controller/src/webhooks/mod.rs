@@ -1,27 +1,28 @@
-//! Outgoing webhooks: events posted to others as JSON, signed, at least once, in order for each job, again until they are
-//! taken or given up.
+//! Outgoing webhooks: events are posted as signed JSON, at least once, in order for each job, until the receiver accepts
+//! them or the retry time ends.
 //!
 //! ```text
-//!  events (the log) ──cursor──> courier of webhook A ──POST──> somebody's receiver
-//!                  └──cursor──> courier of webhook B           (a slow A costs B nothing)
+//!  events (the log) ──cursor──> dispatcher of webhook A ──POST──> receiver
+//!                  └──cursor──> dispatcher of webhook B           (a slow A does not delay B)
 //!
-//!  taken            the cursor goes on
-//!  refused, silent  the job is late: tried again after 1 s, 2 s, … 15 min; other jobs go on
-//!  for 24 hours     the event is dead: kept with its body, told by an event, until an operator raises it;
-//!                   when nobody has answered all the while the webhook is disabled instead and nothing is given up
+//!  2xx              the cursor advances
+//!  other, silent    the job gets a retry stream: next attempt after 1 s, 2 s, … 15 min; other jobs continue
+//!  for 24 hours     the event becomes a dead letter: stored with its body, reported by an event, until an operator requests
+//!                   redelivery; without any response in 24 hours the webhook is disabled instead and no event is given up
 //! ```
 //!
-//! Invariants: every webhook has a courier of its own; what is under way, read, late and kept is bounded for each; an event
-//! that tells of a webhook is sent to nobody. No secret and no URL beyond its origin is in a log, an event or an answer.
+//! Invariants: every webhook has its own dispatcher; deliveries in flight, page, retry streams and dead letters are bounded
+//! for each; an event about a webhook is not delivered to any webhook. No secret and no URL beyond its origin is in a log, an
+//! event or a response.
 //!
-//! DESIGN sections 4 and 9.
+//! See docs/operating.md.
 
 mod backoff;
 mod batch;
 mod delivery;
 mod dispatcher;
 
-pub use delivery::{Carrier, Delivery};
+pub use delivery::{WebhookDelivery, WebhookTransport};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,19 +36,19 @@ use engine::model::{Clock, WebhookId, error_chain};
 use engine::store::Store;
 use secrets::Resolver;
 
-/// How often is looked for webhooks that were made, enabled or removed.
-const LOOK: Duration = Duration::from_secs(1);
+/// The interval of checks for created, enabled or deleted webhooks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The couriers of all webhooks.
+/// Runs one dispatcher per enabled webhook.
 pub struct WebhookDispatcher {
-    tools: dispatcher::Tools,
+    context: dispatcher::DispatcherContext,
 }
 
 impl WebhookDispatcher {
-    /// Couriers over a store. `tls` says whom they believe.
+    /// Creates a dispatcher that sends over HTTP. `tls` defines the accepted certificates.
     ///
     /// # Errors
-    /// When no HTTP client can be made of `tls`.
+    /// When `tls` cannot be used by the HTTP client.
     pub fn new(
         store: Store,
         clock: Arc<dyn Clock>,
@@ -55,47 +56,48 @@ impl WebhookDispatcher {
         metrics: Arc<Metrics>,
         tls: rustls::ClientConfig,
     ) -> reqwest::Result<Self> {
-        let carrier = Arc::new(delivery::HttpWebhookTransport::new(tls)?);
-        Ok(Self::over(store, clock, resolver, metrics, carrier))
+        let transport = Arc::new(delivery::HttpWebhookTransport::new(tls)?);
+        Ok(Self::with_transport(store, clock, resolver, metrics, transport))
     }
 
-    /// The same over another network than HTTP.
-    pub fn over(
+    /// Creates a dispatcher with another transport than HTTP, for the simulation.
+    pub fn with_transport(
         store: Store,
         clock: Arc<dyn Clock>,
         resolver: Arc<Resolver>,
         metrics: Arc<Metrics>,
-        carrier: Arc<dyn Carrier>,
+        transport: Arc<dyn WebhookTransport>,
     ) -> Self {
-        Self { tools: dispatcher::Tools { store, clock, resolver, metrics, carrier } }
+        Self { context: dispatcher::DispatcherContext { store, clock, resolver, metrics, transport } }
     }
 
-    /// Keeps a courier for every enabled webhook until `stop`. What is under way then is sent again after the next start.
+    /// Runs a dispatcher for every enabled webhook until `stop`. A delivery in flight at `stop` is sent again after the next
+    /// start.
     pub async fn run(self, stop: CancellationToken) {
-        let mut couriers: BTreeMap<WebhookId, JoinHandle<()>> = BTreeMap::new();
+        let mut dispatchers: BTreeMap<WebhookId, JoinHandle<()>> = BTreeMap::new();
         loop {
-            couriers.retain(|_, courier| !courier.is_finished());
-            match self.tools.store.webhooks().await {
+            dispatchers.retain(|_, dispatcher| !dispatcher.is_finished());
+            match self.context.store.webhooks().await {
                 Ok(webhooks) => {
                     for webhook in webhooks.into_iter().filter(|webhook| webhook.disabled.is_none()) {
-                        couriers.entry(webhook.id).or_insert_with(|| {
-                            tokio::spawn(dispatcher::run(self.tools.clone(), webhook.id, stop.clone()))
+                        dispatchers.entry(webhook.id).or_insert_with(|| {
+                            tokio::spawn(dispatcher::run(self.context.clone(), webhook.id, stop.clone()))
                         });
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error_chain(&error), "webhooks cannot be read; trying again")
+                    tracing::warn!(error = %error_chain(&error), "the webhooks cannot be read; trying again")
                 }
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
-        for courier in couriers.into_values() {
-            // It ends by the same token; one that panicked has said so.
-            let _ended = courier.await;
+        for dispatcher in dispatchers.into_values() {
+            // It ends by `stop`; a panic is already in the log.
+            let _ended = dispatcher.await;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A batch: many jobs ordered in one call, of which only so many work at once.
+//! A batch: jobs that one request creates together, of which a limited number runs at a time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ impl BatchId {
         Self(Uuid::now_v7())
     }
 
-    /// What its jobs stand in line for.
+    /// The resource whose permits limit how many jobs of the batch run at a time.
     pub fn resource(self) -> String {
         format!("batch/{self}")
     }
@@ -44,21 +44,21 @@ impl FromStr for BatchId {
     }
 }
 
-/// A batch as it was ordered.
+/// A batch as it was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Its id.
+    /// The id.
     pub id: BatchId,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
-    /// SHA-256 of the request, to tell a replay from another request under the same key.
+    /// SHA-256 of the request. It tells a repetition from another request with the same key.
     pub request_sha256: String,
-    /// Rows that were ordered, the refused ones included.
+    /// The number of requested jobs, including the refused ones.
     pub total: u32,
-    /// How many of its jobs may work at once; no limit of its own when `None`.
+    /// How many jobs of the batch run at a time; `None` for no limit.
     pub max_parallel: Option<u32>,
-    /// Who ordered it.
+    /// The user that created the batch.
     pub created_by: String,
-    /// When.
+    /// When the batch was created.
     pub created_at: Time,
 }

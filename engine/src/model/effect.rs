@@ -1,6 +1,6 @@
-//! Typed results of steps that belong into tables of their own, written in the transaction of the change that caused them.
+//! Effects: typed database writes that belong to a step's result and are committed with it.
 //!
-//! The engine carries them without looking inside; the store knows one statement for each.
+//! The engine passes them on without reading them; the store executes one statement for each.
 
 use serde_json::Value;
 
@@ -8,13 +8,13 @@ use super::batch::BatchId;
 use super::ids::{RunId, Serial};
 use super::time::Time;
 
-/// The image a grant lets somebody read.
+/// The image that a grant allows to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Artifact {
-    /// The per-job image with recipe and job document.
+    /// The task image of the job, with recipe and job document.
     Task,
-    /// What the machine boots from.
+    /// The boot image of the job.
     Boot,
 }
 
@@ -33,132 +33,132 @@ impl Artifact {
     }
 }
 
-/// The right to read one image (lock L2).
+/// The right of one job to read one image (decision D2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// SHA-256 of the token in hex; the token itself is never stored.
     pub token_hash: String,
-    /// The job it belongs to.
+    /// The job to which the grant belongs.
     pub run: RunId,
-    /// Which image.
+    /// The image.
     pub artifact: Artifact,
-    /// The frozen inputs of a task image, sealed; `None` for boot media.
-    pub frozen: Option<String>,
+    /// The recorded inputs from which the image is rebuilt, sealed; `None` for an unchanged maintenance image.
+    pub inputs: Option<String>,
     /// SHA-256 of the image in hex.
     pub sha256: String,
-    /// Length of the image in bytes.
+    /// The length of the image in bytes.
     pub size: u64,
-    /// When it was issued.
+    /// When the grant was issued.
     pub created_at: Time,
 }
 
 /// What was read through a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrantReads {
-    /// The first range read.
+    /// When the first range was read.
     pub first_read_at: Option<Time>,
-    /// The first read inside the boot image.
+    /// When a range inside the El Torito image was first read.
     pub boot_read_at: Option<Time>,
-    /// The last range read.
+    /// When the last range was read.
     pub last_read_at: Option<Time>,
-    /// Bytes handed over.
+    /// The number of bytes sent.
     pub bytes: u64,
 }
 
-/// The row of seed 000's `jobs` table as it is first written.
+/// The row of the `jobs` table (docs/seeds.md S000-41) as it is first written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewJob {
-    /// The server's serial.
+    /// The serial number of the server.
     pub server: Serial,
     /// The recipe, byte for byte as submitted.
     pub recipe_json: String,
-    /// The `$id` of the schema it was validated against.
+    /// The `$id` of the schema against which the recipe was validated.
     pub recipe_schema_id: String,
-    /// SHA-256 of the canonical request, to tell a replay from another request under the same key.
+    /// SHA-256 of the canonical request. It tells a repetition from another request with the same key.
     pub request_sha256: String,
     /// The caller's idempotency key.
     pub idempotency_key: Option<String>,
-    /// Where the maintenance ISO comes from.
+    /// The source of the maintenance image.
     pub maintenance_iso_url: String,
     /// SHA-256 of the job's own report token.
     pub webhook_token_hash: String,
-    /// Operator's labels.
+    /// The operator's labels.
     pub labels: Value,
-    /// The ended job it tries again.
+    /// The ended job that this job repeats.
     pub retry_of: Option<RunId>,
-    /// The batch it was ordered with.
+    /// The batch to which the job belongs.
     pub batch: Option<BatchId>,
 }
 
-/// The signal that tells a run that it has its place of a resource; its key is the resource.
-pub const TURN: &str = "turn";
+/// The signal that gives a run its permit; the key is the resource.
+pub const PERMIT: &str = "permit";
 
-/// The name of a resource that is taken and given back in the middle of a run.
-pub fn turn(name: &str) -> String {
-    format!("turn/{name}")
+/// The resource of a permit that a step requests and that is released during the run.
+pub fn permit_resource(name: &str) -> String {
+    format!("permit/{name}")
 }
 
-/// A write that belongs to a step's result.
+/// A database write that belongs to a step's result.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// The job's row.
+    /// The row of the job.
     JobCreated(Box<NewJob>),
-    /// The digest (and, when kept as a file, the path) of the job's image.
+    /// The digest of the task image, and the path of its copy.
     TaskImage {
         /// SHA-256 in hex.
         sha256: String,
-        /// Where it was also written.
+        /// The path of the copy, if one was written.
         path: Option<String>,
     },
-    /// A grant was issued.
+    /// A media grant was issued.
     GrantIssued(Box<Grant>),
-    /// The job's maintenance OS may pull from this repository.
+    /// The maintenance OS of the job may pull from a repository.
     PullGrantIssued {
         /// SHA-256 of the pull password in hex.
         token_hash: String,
-        /// The repository it may pull from.
+        /// The repository.
         repository: String,
     },
-    /// All grants of the run end: its media and its pull.
+    /// All media grants and the pull grant of the run end.
     GrantsEnded,
-    /// What was seen of a server (never changes its revision).
+    /// What was observed of a server; the revision of the server stays.
     ServerObserved {
-        /// Which one.
+        /// The serial number of the server.
         serial: Serial,
-        /// Capabilities as observed.
+        /// The observed capabilities.
         observed: Value,
     },
-    /// What the BMC of a server has taught, with the firmware version (never changes its revision).
+    /// The learned behaviour of a server's BMC, with the firmware version; the revision of the server stays.
     ServerLearned {
-        /// Which server.
+        /// The serial number of the server.
         serial: Serial,
-        /// The facts.
+        /// The learned facts.
         learned: Value,
     },
-    /// The certificate a BMC showed at the first contact; kept unless one is registered already.
+    /// The certificate of a BMC at the first contact; stored unless one is registered already.
     ServerPinned {
-        /// Which server.
+        /// The serial number of the server.
         serial: Serial,
         /// SHA-256 of the certificate in hex.
         fingerprint: String,
     },
-    /// The run's family asks for a place of a resource that only so many may use at once, or stands in line for it.
+    /// The run tree requests a permit, or stays in the queue for it.
     PermitRequested {
-        /// The resource; see [`turn`].
+        /// The resource; see [`permit_resource`].
         resource: String,
-        /// How many families may have a place.
-        places: u32,
+        /// How many run trees may have a permit at the same time.
+        capacity: u32,
     },
-    /// The family gives its place back.
+    /// The run tree gives its permit back.
     PermitReleased {
         /// The resource.
         resource: String,
     },
-    /// What could not be undone on a server, or that nothing is left to undo.
+    /// The pending cleanup of a server.
     CleanupPending {
-        /// Which one.
+        /// The serial number of the server.
         serial: Serial,
-        /// What remains; `None` when all is clean.
-        debt: Option<Value>,
+        /// The cleanup that remains; `None` when nothing remains.
+        pending: Option<Value>,
     },
 }

@@ -1,6 +1,6 @@
 //! An error with its causes on one line: `commit a transaction: database is locked`.
 //!
-//! Invariant: each error's own text names only its own operation, so that nothing is said twice.
+//! Invariant: the text of each error names only its own operation, so that no text appears twice.
 
 use std::error::Error;
 use std::fmt;
@@ -31,7 +31,7 @@ mod tests {
     struct Outer(#[source] std::fmt::Error);
 
     #[test]
-    fn every_cause_is_told_once_and_in_order() {
+    fn every_cause_is_shown_once_and_in_order() {
         let error = Outer(std::fmt::Error);
         assert_eq!(error_chain(&error).to_string(), format!("outer: {}", std::fmt::Error));
     }

@@ -1,4 +1,4 @@
-//! Events: the one log in which every job tells its story.
+//! Events: the one log of what happened to jobs, servers and the controller.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,19 +7,19 @@ use super::ids::{RunId, Serial};
 use super::json_text::JsonText;
 use super::time::Time;
 
-/// How much an event matters.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// The story as it should go.
+pub enum EventLevel {
+    /// A normal step of the work.
     Info,
-    /// Something an operator may want to know.
+    /// A fact that an operator should know.
     Warn,
-    /// Something failed.
+    /// A failure.
     Error,
 }
 
-impl Level {
+impl EventLevel {
     /// The level's name in the database and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -30,22 +30,22 @@ impl Level {
     }
 }
 
-/// An event to be written; the store gives it its number and, with the change it explains, one transaction.
+/// An event to be written. The store writes it in the transaction of the change that it explains, and gives it its number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NewEvent {
-    /// A dotted name from a closed set per room, for machines.
+    /// The type of the event: a dotted name from a closed set, for programs.
     pub kind: String,
-    /// How much it matters.
-    pub level: Level,
-    /// The step it belongs to.
+    /// The severity.
+    pub level: EventLevel,
+    /// The step to which the event belongs.
     pub step: Option<String>,
-    /// Which try of the step, beginning with 1.
+    /// The attempt of the step, beginning with 1.
     pub attempt: Option<u32>,
-    /// Who caused it: `engine`, a user's name, `maintenance-os`.
+    /// What caused the event: `engine`, a user's name, `maintenance-os`.
     pub actor: String,
-    /// One sentence for people, without secrets.
+    /// One sentence for operators, without secrets.
     pub message: String,
-    /// Facts for machines.
+    /// Facts for programs.
     pub data: Option<Value>,
 }
 
@@ -54,7 +54,7 @@ impl NewEvent {
     pub fn info(kind: &str, message: impl Into<String>) -> Self {
         Self {
             kind: kind.to_owned(),
-            level: Level::Info,
+            level: EventLevel::Info,
             step: None,
             attempt: None,
             actor: "engine".to_owned(),
@@ -65,29 +65,29 @@ impl NewEvent {
 
     /// A `warn` event of the engine.
     pub fn warn(kind: &str, message: impl Into<String>) -> Self {
-        Self { level: Level::Warn, ..Self::info(kind, message) }
+        Self { level: EventLevel::Warn, ..Self::info(kind, message) }
     }
 
     /// An `error` event of the engine.
     pub fn error(kind: &str, message: impl Into<String>) -> Self {
-        Self { level: Level::Error, ..Self::info(kind, message) }
+        Self { level: EventLevel::Error, ..Self::info(kind, message) }
     }
 
-    /// The same event with facts for machines.
+    /// Sets the facts for programs.
     #[must_use]
     pub fn with(mut self, data: Value) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// The same event caused by somebody else.
+    /// Sets the actor.
     #[must_use]
     pub fn by(mut self, actor: &str) -> Self {
         actor.clone_into(&mut self.actor);
         self
     }
 
-    /// The same event belonging to a step and a try of it.
+    /// Sets the step and the attempt, unless the event has a step already.
     #[must_use]
     pub fn of_step(mut self, step: &str, attempt: u32) -> Self {
         if self.step.is_none() {
@@ -98,34 +98,34 @@ impl NewEvent {
     }
 }
 
-/// An event as it was written.
+/// A stored event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// Its place in the one log; grows, never reused.
+    /// The position in the log; it grows and is never reused.
     pub seq: i64,
-    /// When it was written.
+    /// When the event was written.
     pub time: Time,
-    /// The run it belongs to.
+    /// The run to which the event belongs.
     #[serde(rename = "job_id", skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// The server it belongs to.
+    /// The server to which the event belongs.
     #[serde(rename = "server_serial", skip_serializing_if = "Option::is_none")]
     pub server: Option<Serial>,
-    /// See [`NewEvent::kind`].
+    /// The type of the event; see [`NewEvent::kind`].
     #[serde(rename = "type")]
     pub kind: String,
-    /// How much it matters.
-    pub level: Level,
-    /// The step it belongs to.
+    /// The severity.
+    pub level: EventLevel,
+    /// The step to which the event belongs.
     pub step: Option<String>,
-    /// Which try of the step.
+    /// The attempt of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Who caused it.
+    /// What caused the event.
     pub actor: String,
-    /// One sentence for people.
+    /// One sentence for operators.
     pub message: String,
-    /// Facts for machines.
+    /// Facts for programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<JsonText>,
 }

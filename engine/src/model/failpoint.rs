@@ -1,37 +1,35 @@
-//! The points between the durable effects of this program, named for whoever watches: a test that wants to know what a
-//! death right there would leave.
+//! Failpoints: named points between two durable effects. A test stops the process at one of them to see what a crash leaves.
 //!
 //! ```text
-//!   statements -> "commit" -> COMMIT -> "committed" -> answers
+//!   statements -> "commit" -> COMMIT -> "committed" -> response
 //!   write -> "write FILE" -> fsync -> "synced FILE" -> rename -> "renamed FILE" -> fsync of the folder -> "kept FILE"
 //! ```
 //!
-//! One witness for the process, because a process dies as a whole. Nobody watches unless a program says so at its start;
-//! then a point costs one load.
+//! The process has one hook, because a crash ends the whole process. Without a hook a failpoint costs one atomic load.
 
 use std::sync::OnceLock;
 
-static WITNESS: OnceLock<FailpointHook> = OnceLock::new();
+static HOOK: OnceLock<FailpointHook> = OnceLock::new();
 
-/// Hears of every point the program passes, on the thread that passes it, which goes on when the witness returns.
+/// Called with the name of every failpoint that the program reaches, on the thread that reaches it.
 pub type FailpointHook = Box<dyn Fn(&str) + Send + Sync>;
 
-/// Lets a witness watch this process from now on; `false` when there is one already.
-pub fn install(witness: FailpointHook) -> bool {
-    WITNESS.set(witness).is_ok()
+/// Installs the hook of this process; `false` when one is installed already.
+pub fn install(hook: FailpointHook) -> bool {
+    HOOK.set(hook).is_ok()
 }
 
-/// A point is passed.
+/// Calls the hook with the name of a failpoint.
 pub fn hit(point: &str) {
-    if let Some(witness) = WITNESS.get() {
-        witness(point);
+    if let Some(hook) = HOOK.get() {
+        hook(point);
     }
 }
 
-/// The same for a file, of which only the kind is told: the end of its name.
+/// Calls the hook with the name of a failpoint and the extension of a file.
 pub fn hit_file(point: &str, name: &str) {
-    if let Some(witness) = WITNESS.get() {
+    if let Some(hook) = HOOK.get() {
         let kind = name.rsplit_once('.').map_or("file", |(_, extension)| extension);
-        witness(&format!("{point} {kind}"));
+        hook(&format!("{point} {kind}"));
     }
 }

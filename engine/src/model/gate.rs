@@ -1,51 +1,51 @@
-//! Gates: why a run may not begin yet. Never part of its state (DESIGN section 1).
+//! Gates: why a run may not start yet. A gate is no part of the state of a run (docs/glossary.md).
 //!
 //! ```text
 //!  drain        the whole controller     an operator closes and opens it; durable
 //!  maintenance  one server               an operator closes and opens it; durable
-//!  pressure     the whole controller     disk, registry: seen by the controller itself, gone when it is
+//!  pressure     the whole controller     disk, registry: measured by the controller, ends with the shortage
 //! ```
 //!
-//! Invariant: a gate keeps from *beginning* only. What has begun goes on to its end, what is to end is ended: a machine half
-//! way through must not be left there because somebody closed a gate.
+//! Invariant: a gate prevents only the *start* of a run. A run that has started continues to its end, and a cancel takes effect:
+//! a closed gate must not leave a machine half installed.
 
 use serde::{Deserialize, Serialize};
 
 use super::ids::Serial;
 use super::time::Time;
 
-/// An operator's word that nothing is to begin.
+/// The instruction by which an operator closed a gate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Closed {
-    /// Since when.
+pub struct GateClosure {
+    /// When the gate was closed.
     pub since: Time,
-    /// Who said so.
+    /// The operator that closed the gate.
     pub by: String,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
 }
 
-/// What the controller itself cannot do more of right now.
+/// A shortage of the controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pressure {
     /// What is short: `disk`, `registry`.
     pub name: String,
-    /// Since when.
+    /// When the shortage began.
     pub since: Time,
-    /// What was seen.
+    /// What was measured.
     pub detail: String,
-    /// What a person can do.
+    /// What an operator can do.
     pub next_action: String,
 }
 
-/// Why a run may not begin yet.
+/// A closed gate: why a run may not start yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// The controller is drained.
-    Drain(Closed),
-    /// Its server is in maintenance.
-    Maintenance(Serial, Closed),
-    /// The controller itself is short of something.
+    Drain(GateClosure),
+    /// The server of the run is in maintenance.
+    Maintenance(Serial, GateClosure),
+    /// The controller is short of a resource.
     Pressure(Pressure),
 }
 
@@ -59,7 +59,7 @@ impl Gate {
         }
     }
 
-    /// Since when it is closed.
+    /// When the gate was closed.
     pub fn since(&self) -> Time {
         match self {
             Self::Drain(closed) | Self::Maintenance(_, closed) => closed.since,

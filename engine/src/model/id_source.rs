@@ -1,7 +1,8 @@
-//! Where randomness comes from: ids and jitter. Keys and nonces are not made here; nobody may ever repeat those.
+//! The source of ids and jitter. Keys and nonces come from elsewhere, because they must never repeat.
 //!
-//! Invariant: nothing below `app` asks the system for jitter or for an id that is kept; a [`Chance`] is handed in, so that a
-//! simulation can play the same game twice (lock L10). A dry run's placeholder ids are nobody's.
+//! Invariant: only the controller's start asks the operating system for ids that are stored and for jitter. Every other module
+//! receives an [`IdSource`], so that a simulation can be repeated (decision D10). The placeholder ids of a dry run are not
+//! stored.
 
 use std::sync::Arc;
 
@@ -9,25 +10,25 @@ use uuid::Uuid;
 
 use super::time::Time;
 
-/// Where ids and jitter come from.
-pub trait Chance: Send + Sync + 'static {
+/// The source of new ids and of jitter.
+pub trait IdSource: Send + Sync + 'static {
     /// A new, time-ordered id (UUID version 7).
-    fn id(&self, now: Time) -> Uuid;
-    /// A number in `0.0..1.0`.
-    fn fraction(&self) -> f64;
+    fn new_id(&self, now: Time) -> Uuid;
+    /// A random number in `0.0..1.0`.
+    fn jitter(&self) -> f64;
 }
 
-/// The system's randomness.
+/// Ids and jitter from the random numbers of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemIdSource;
 
-impl Chance for SystemIdSource {
-    fn id(&self, _now: Time) -> Uuid {
+impl IdSource for SystemIdSource {
+    fn new_id(&self, now: Time) -> Uuid {
         Uuid::now_v7()
     }
 
-    /// A broken source only costs the jitter.
-    fn fraction(&self) -> f64 {
+    /// Returns `1.0` when the operating system fails: the delay then has no jitter.
+    fn jitter(&self) -> f64 {
         let mut bytes = [0_u8; 4];
         match getrandom::fill(&mut bytes) {
             Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
@@ -36,7 +37,7 @@ impl Chance for SystemIdSource {
     }
 }
 
-/// The system's randomness, as it is handed around.
-pub fn system_id_source() -> Arc<dyn Chance> {
+/// A shared [`SystemIdSource`].
+pub fn system_id_source() -> Arc<dyn IdSource> {
     Arc::new(SystemIdSource)
 }

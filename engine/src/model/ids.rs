@@ -1,7 +1,7 @@
 //! Identifiers: a run's id and a server's serial number.
 //!
-//! Invariant: a [`Serial`] that exists is safe in a URL path, a file name, a log line and an XML or shell comment, because
-//! its alphabet holds nothing that any of them could misread.
+//! Invariant: every [`Serial`] is safe in a URL path, a file name, a log line and an XML or shell comment, because its alphabet
+//! has no character with a meaning there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The id of a run of the engine; for kind `provision` it is the public job id.
+/// The id of a run; for the workflow `provision` it is the public job id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RunId(pub Uuid);
@@ -45,7 +45,7 @@ impl FromStr for RunId {
 #[serde(try_from = "String", into = "String")]
 pub struct Serial(String);
 
-/// Why a text is not a serial number.
+/// The error of a text that is not a serial number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a serial number has 1 to 64 characters of A-Z a-z 0-9 . _ : + - and begins with a letter or a digit"
@@ -56,7 +56,7 @@ impl Serial {
     /// The longest serial number accepted, in characters.
     pub const MAX: usize = 64;
 
-    /// The text itself.
+    /// The serial number as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_serial_never_holds_what_a_path_or_a_log_could_misread() {
+    fn a_serial_has_no_character_with_a_meaning_in_a_path_or_a_log() {
         for good in ["XF-12345ABC", "7", "a.b_c:d+e-f"] {
             assert!(good.parse::<Serial>().is_ok(), "{good}");
         }

@@ -1,4 +1,4 @@
-//! A job as seed 000 shows it: the public view of a `provision` run.
+//! A job as the API shows it (docs/seeds.md S000-8): the public view of a `provision` run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,19 +8,19 @@ use super::ids::{RunId, Serial};
 use super::run::{Outcome, Run};
 use super::transition::Phase;
 
-/// Seed 000's five states.
+/// The five public states of a job (docs/seeds.md S000-23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {
-    /// Not yet picked.
+    /// No worker has claimed the run yet.
     Queued,
     /// From the first claim to a known outcome.
     Provisioning,
-    /// The maintenance OS reported success; cleanup is under way.
+    /// The installation succeeded; the cleanup is in progress.
     Succeeded,
-    /// It failed or was cancelled; cleanup is under way.
+    /// The job failed or was cancelled; the cleanup is in progress.
     Failed,
-    /// Cleanup is over; see the outcome.
+    /// The cleanup has ended; see the outcome.
     Complete,
 }
 
@@ -45,7 +45,7 @@ impl JobStatus {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// The projection of the engine's phase and outcome (DESIGN section 5).
+    /// The public state that follows from the phase and the outcome of the run (docs/architecture.md).
     pub fn of(phase: Phase, outcome: Option<Outcome>) -> Self {
         match (phase, outcome) {
             (Phase::Queued, _) => Self::Queued,
@@ -57,34 +57,34 @@ impl JobStatus {
     }
 }
 
-/// A job's row joined with its run.
+/// The row of a job, joined with its run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// The run behind it.
+    /// The run of the job.
     pub run: Run,
-    /// The server's serial.
+    /// The serial number of the server.
     pub server: Serial,
     /// The public state.
     pub status: JobStatus,
-    /// The step or unit that failed.
+    /// The step that failed, or the unit that the installation report named.
     pub failed_step: Option<String>,
     /// The `$id` of the recipe's schema.
     pub recipe_schema_id: String,
     /// SHA-256 of the task image, once it is known.
     pub task_iso_sha256: Option<String>,
-    /// Where the task image was also written.
+    /// The path of the copy of the task image, if one was written.
     pub task_iso_path: Option<String>,
-    /// Where the maintenance ISO comes from.
+    /// The source of the maintenance image.
     pub maintenance_iso_url: String,
     /// SHA-256 of the job's own report token.
     pub webhook_token_hash: String,
-    /// Operator's labels.
+    /// The operator's labels.
     pub labels: Value,
-    /// The ended job it tries again.
+    /// The ended job that this job repeats.
     pub retry_of: Option<RunId>,
-    /// The batch it was ordered with.
+    /// The batch to which the job belongs.
     pub batch: Option<BatchId>,
-    /// The cleanup steps that gave up.
+    /// The cleanup steps that failed.
     pub cleanup_remaining: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_phase_and_outcome_has_the_public_state_of_the_design() {
+    fn every_phase_and_outcome_has_its_public_state() {
         assert_eq!(JobStatus::of(Phase::Queued, None), JobStatus::Queued);
         for phase in [Phase::Running, Phase::Waiting, Phase::Held] {
             assert_eq!(JobStatus::of(phase, None), JobStatus::Provisioning);

@@ -1,4 +1,4 @@
-//! JSON that is kept as it was written, and read only by who needs what is in it: most of it is only passed on.
+//! JSON that keeps its text. Most of it is only passed on, so that it is parsed only where its content is needed.
 
 use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
@@ -10,12 +10,18 @@ use serde_json::value::RawValue;
 pub struct JsonText(Box<RawValue>);
 
 impl JsonText {
-    /// The text, once it has been seen to be JSON.
+    /// The text, when it is valid JSON.
+    ///
+    /// # Errors
+    /// When the text is not valid JSON.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text).map(Self)
     }
 
     /// A value as text.
+    ///
+    /// # Errors
+    /// When the value cannot be serialized as JSON.
     pub fn of<T: Serialize>(value: &T) -> Result<Self, serde_json::Error> {
         serde_json::value::to_raw_value(value).map(Self)
     }
@@ -25,12 +31,15 @@ impl JsonText {
         self.0.get()
     }
 
-    /// What it says; nothing (`null`) when it is nested more deeply than is read.
+    /// The content; `null` when it is nested more deeply than the parser accepts.
     pub fn value(&self) -> Value {
         self.read().unwrap_or_default()
     }
 
-    /// What it says as a type.
+    /// The content as a type.
+    ///
+    /// # Errors
+    /// When the content does not match the type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(self.as_str())
     }
@@ -38,7 +47,7 @@ impl JsonText {
 
 impl From<&Value> for JsonText {
     fn from(value: &Value) -> Self {
-        // Every value has a text: its keys are texts, and its numbers are finite.
+        // This cannot fail: the keys of a value are strings, and its numbers are finite.
         Self::of(value).unwrap_or_else(|_| Self(Box::default()))
     }
 }
@@ -62,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_passed_on_is_what_was_written() {
+    fn the_text_is_passed_on_unchanged() {
         let text = JsonText::parse(r#"{"b":1.50,"a":[1, 2]}"#).unwrap();
         assert_eq!(serde_json::to_string(&[&text]).unwrap(), r#"[{"b":1.50,"a":[1, 2]}]"#);
         assert_eq!(json!([text]), json!([{ "a": [1, 2], "b": 1.5 }]));
@@ -71,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_refused() {
         for text in ["", "{", "{} {}", "nothing"] {
             assert!(JsonText::parse(text).is_err(), "{text}");
         }

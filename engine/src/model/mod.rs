@@ -1,4 +1,4 @@
-//! Pure data and pure rules: what a run, a job, a server, an event and a recipe are. No I/O, no async, no database.
+//! Pure data and pure rules: runs, jobs, servers, events, gates and webhooks. No I/O, no async code, no database.
 
 pub mod batch;
 pub mod effect;
@@ -21,18 +21,18 @@ pub mod transition;
 pub mod webhook;
 
 pub use batch::{Batch, BatchId};
-pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob, TURN, turn};
+pub use effect::{Artifact, Effect, Grant, GrantReads, NewJob, PERMIT, permit_resource};
 pub use error_chain::error_chain;
-pub use event::{Event, Level, NewEvent};
-pub use fairness::{Fairness, Head, rank};
-pub use gate::{Closed, Gate, Pressure};
-pub use id_source::{Chance, SystemIdSource, system_id_source};
+pub use event::{Event, EventLevel, NewEvent};
+pub use fairness::{Fairness, QueueHead, rank};
+pub use gate::{Gate, GateClosure, Pressure};
+pub use id_source::{IdSource, SystemIdSource, system_id_source};
 pub use ids::{RunId, Serial};
 pub use job::{Job, JobStatus};
 pub use json_text::JsonText;
 pub use run::{
-    Change, Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Plan, Position, Run, Signal,
-    Snapshot, Stage, StepInstance, StepPhase, StepRecord, StepSummary, Wait,
+    Failure, Hold, Lease, LockRequest, NewRun, OnConflict, Outcome, Position, Run, RunChange, RunPlan,
+    Signal, Snapshot, Stage, StepInstance, StepPhase, StepRecord, StepSummary, Wait,
 };
 pub use server::{Server, TlsMode};
 pub use steady_clock::SteadyClock;

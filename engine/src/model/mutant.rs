@@ -1,22 +1,22 @@
-//! Deliberate defects, in test builds only: a simulation that would not notice them proves nothing.
+//! Deliberate defects, in test builds only: a simulation that does not find them proves nothing.
 //!
-//! In every other build [`active`] is a constant `false`, and nothing of a defect is left in the program. One thread plays one
+//! In every other build [`active`] is the constant `false`, and the program contains no code of a defect. One thread runs one
 //! world, so a defect belongs to a thread.
 
-/// A defect somebody could have made.
+/// A plausible programming defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     /// A worker that lost its lease still writes.
     IgnoresEpoch,
-    /// A power-on that was interrupted is done again by a restart.
+    /// An interrupted power-on is repeated as a restart.
     RestartsAfterCrash,
-    /// The lock of a server is kept when its job is over.
+    /// The lock of a server is not released when its job ends.
     KeepsLock,
     /// A report is acknowledged and not stored.
     LosesReport,
-    /// An event that a receiver did not take is not sent again.
+    /// An event that a receiver did not accept is not sent again.
     ForgetsLate,
-    /// A run that waits has no time at which it is looked at.
+    /// A waiting run has no time at which it is due.
     NeverLooksAgain,
 }
 
@@ -25,19 +25,19 @@ thread_local! {
     static ACTIVE: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this thread's program has that defect.
+/// Whether the defect is active in this thread.
 #[cfg(any(test, feature = "mutants"))]
 pub fn active(mutant: Mutant) -> bool {
     ACTIVE.get() == Some(mutant)
 }
 
-/// Whether this program has that defect: never.
+/// Whether the defect is active: never, in this build.
 #[cfg(not(any(test, feature = "mutants")))]
 pub const fn active(_mutant: Mutant) -> bool {
     false
 }
 
-/// Does something in a program with that defect.
+/// Runs a function while the defect is active in this thread.
 #[cfg(any(test, feature = "mutants"))]
 pub fn with<T>(mutant: Mutant, work: impl FnOnce() -> T) -> T {
     ACTIVE.set(Some(mutant));

@@ -1,14 +1,14 @@
 //! A run: one durable execution of a workflow, as pure data.
 //!
 //! ```text
-//!  Run (hot row)  --plan-->  StepInstance*      what is to be made true, in order, then the finish list
+//!  Run (hot row)  --plan-->  StepInstance*      the steps in order, then the finish list
 //!       |          --log--->  StepRecord*        intent -> done | failed | skipped | undone | stuck, one row per instance
 //!       |          <--------  Signal*            durable messages, unique per (run, name, key)
-//!       +-- Wait | Hold | Failure                why it does nothing, who must decide, what went wrong
+//!       +-- Wait | Hold | Failure                why the run does nothing, what an operator must decide, what failed
 //! ```
 //!
-//! Invariants: a run that is waiting has a [`Wait`] with a deadline or a poll time; a held one has a [`Hold`]; an ended one
-//! has an [`Outcome`]. A [`Change`] carries the whole new row, so that a commit is one value that could also travel.
+//! Invariants: a waiting run has a [`Wait`] with a deadline or a poll time; a held run has a [`Hold`]; an ended run has an
+//! [`Outcome`]. A [`RunChange`] contains the whole new row, so that a commit is one serializable value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use super::json_text::JsonText;
 use super::time::Time;
 use super::transition::Phase;
 
-/// How a run ended; never lost (lock L11).
+/// How a run ended; never lost (decision D11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Everything in the plan is true.
+    /// Every step of the plan reached its goal.
     Succeeded,
-    /// Something went wrong; see the failure.
+    /// A step failed; see the failure.
     Failed,
-    /// An operator ended it.
+    /// An operator cancelled the run.
     Cancelled,
 }
 
@@ -52,29 +52,29 @@ impl Outcome {
     }
 }
 
-/// A typed reason why a run does nothing right now (lock L6).
+/// The typed reason why a run does nothing now (decision D6).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Wait {
-    /// The reason, a name from the kind's closed list.
+    /// The name of the reason, from the closed list of the workflow.
     pub reason: String,
     /// The step that waits.
     pub step: String,
-    /// Since when.
+    /// When the wait began.
     pub since: Time,
-    /// When waiting turns into a failure (or whatever the step declares).
+    /// When the wait becomes a failure, or what the step declares instead.
     pub deadline: Time,
-    /// Signals that end it.
+    /// The signals that end the wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<String>,
-    /// When to look again without a signal.
+    /// When the step is called again without a signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poll_at: Option<Time>,
-    /// What is known, in a sentence.
+    /// What the step knows, in one sentence.
     pub detail: String,
 }
 
 impl Wait {
-    /// When the run is due again if no signal comes.
+    /// When the run is due if no signal arrives.
     pub fn due(&self) -> Time {
         self.poll_at.map_or(self.deadline, |poll| poll.min(self.deadline))
     }
@@ -83,89 +83,89 @@ impl Wait {
 /// A run stopped until an operator decides.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hold {
-    /// Why, a name from a closed list.
+    /// The class of the hold, a name from a closed list.
     pub class: String,
-    /// Since when.
+    /// When the hold began.
     pub since: Time,
-    /// When to remind of it.
+    /// When the next reminder is due.
     pub remind_at: Time,
-    /// The verbs that end it.
+    /// The verbs that end the hold.
     pub verbs: Vec<String>,
-    /// What must be decided, in a sentence.
+    /// What the operator must decide, in one sentence.
     pub detail: String,
 }
 
-/// What went wrong: said once, where it happens.
+/// Why a run did not succeed. It is made where the fault is found and not changed later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
-    /// A class from the kind's closed list, for filters and statistics.
+    /// The class, from the closed list of the workflow, for filters and statistics.
     pub class: String,
-    /// The step that failed: one of ours, or the unit an installer named.
+    /// The step that failed: a step of the workflow, or the unit that the installation report named.
     pub step: String,
-    /// One sentence.
+    /// The cause in one sentence.
     pub summary: String,
-    /// What was seen.
+    /// Facts about the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<Value>,
-    /// What a person should do next.
+    pub detail: Option<Value>,
+    /// What an operator should do next.
     pub next_action: String,
 }
 
-/// One stage of a run's plan.
+/// One step in the plan of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepInstance {
-    /// The step's name in its kind's table.
+    /// The name of the step in its workflow.
     pub name: String,
-    /// Tells instances of one step apart; empty for the only one.
+    /// Tells instances of one step apart; empty for a single instance.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The queue whose workers carry it out.
+    /// The queue whose workers execute the step.
     pub queue: String,
 }
 
-/// What a run is going to do, fixed when it is made and extended by its own steps only.
+/// The step instances of a run, fixed when the run is created. Only its own steps extend the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    /// Towards the goal.
+pub struct RunPlan {
+    /// The steps towards the goal.
     pub forward: Vec<StepInstance>,
-    /// After every ending.
+    /// The steps that run at every end.
     pub finish: Vec<StepInstance>,
 }
 
-/// Which list of the plan an instance stands in.
+/// The list of the plan to which a step instance belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// [`Plan::forward`].
+    /// [`RunPlan::forward`].
     Forward,
-    /// [`Plan::finish`].
+    /// [`RunPlan::finish`].
     Finish,
 }
 
-/// A place in the plan.
+/// A position in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// Which list.
+    /// The list of the plan.
     pub stage: Stage,
     /// Index in that list.
     pub index: u32,
 }
 
-/// How far a step instance got.
+/// The state of a step instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepPhase {
-    /// About to act; after a crash it may or may not have acted.
+    /// The step is about to act; after a crash it may or may not have acted.
     Intent,
-    /// Its goal holds.
+    /// The goal of the step is reached.
     Done,
-    /// Gave up.
+    /// The step failed.
     Failed,
-    /// Nothing to do.
+    /// There was nothing to do.
     Skipped,
-    /// Done, then undone.
+    /// The step was done and then undone.
     Undone,
-    /// Undoing it was given up; it may still be in effect.
+    /// The undo of the step failed; the step may still be in effect.
     Stuck,
 }
 
@@ -190,54 +190,54 @@ impl StepPhase {
     }
 }
 
-/// The log entry of one step instance.
+/// The durable record of one step instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
-    /// Where it stands in the plan.
+    /// The position in the plan.
     pub at: Position,
-    /// The step's name.
+    /// The name of the step.
     pub name: String,
-    /// The instance's key.
+    /// The key of the instance.
     pub key: String,
-    /// Tries so far.
+    /// The number of the current attempt.
     pub attempt: u32,
-    /// The lease epoch that wrote it last.
+    /// The lease epoch under which the record was last written.
     pub epoch: i64,
-    /// How far it got.
+    /// The state of the instance.
     pub phase: StepPhase,
-    /// What it left for later steps and for a person asking.
-    pub evidence: Value,
-    /// When its first intent was written.
+    /// What the step recorded for later steps and for operators.
+    pub output: Value,
+    /// When the first intent was written.
     pub started_at: Time,
-    /// When it ended.
+    /// When the step ended.
     pub ended_at: Option<Time>,
 }
 
-/// A step as a job's page tells of it.
+/// A step as the API shows it in a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepSummary {
-    /// The step's name.
+    /// The name of the step.
     pub name: String,
-    /// How far it got.
+    /// The state of the step.
     pub phase: StepPhase,
-    /// Tries so far.
+    /// The number of the current attempt.
     pub attempt: u32,
-    /// When its first intent was written.
+    /// When the first intent was written.
     pub started_at: Time,
-    /// When it ended.
+    /// When the step ended.
     pub ended_at: Option<Time>,
-    /// What it left.
-    pub evidence: JsonText,
+    /// The output of the step.
+    pub output: JsonText,
 }
 
 /// A durable message to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
-    /// What kind of message.
+    /// The name of the signal.
     pub name: String,
-    /// Makes it unique among its kind; a second one with the same key is a duplicate.
+    /// The key: a second signal with this name and key is a duplicate.
     pub key: String,
-    /// Its content.
+    /// The content.
     pub payload: Value,
     /// When it was stored.
     pub received_at: Time,
@@ -245,90 +245,91 @@ pub struct Signal {
     pub consumed: bool,
 }
 
-/// The fencing token of a worker's claim (lock L7).
+/// The time-limited right of one worker to change a run (decision D7). The fencing token is [`Run::epoch`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Who holds it.
+    /// The engine that holds the lease; see `EngineConfig::owner`.
     pub owner: String,
-    /// When it may be taken by another.
+    /// When the lease ends. After that and a grace period another worker may take the run over.
     pub expires_at: Time,
 }
 
-/// The hot row of a run.
+/// The row of a run that changes with every step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its id.
+    /// The id.
     pub id: RunId,
-    /// The workflow's name.
-    pub kind: String,
+    /// The name of the workflow.
+    pub workflow: String,
     /// The version of the workflow that made the plan.
-    pub kind_version: u32,
-    /// The server it works on.
+    pub workflow_version: u32,
+    /// The server that the run works on.
     pub server: Option<Serial>,
-    /// The run that started it.
+    /// The run that requested this one.
     pub parent: Option<RunId>,
-    /// The first run of its family; holds the locks.
+    /// The root of the run tree; it holds the locks.
     pub root: RunId,
-    /// Where it is.
+    /// The phase.
     pub phase: Phase,
-    /// How it ended or will end.
+    /// How the run ended, or will end after undo and the finish list.
     pub outcome: Option<Outcome>,
-    /// The step it is at.
+    /// The current step.
     pub step: Option<String>,
-    /// Why it waits.
+    /// Why the run waits.
     pub wait: Option<Wait>,
-    /// Why it is held.
+    /// Why the run is held.
     pub hold: Option<Hold>,
-    /// What went wrong.
+    /// Why the run did not succeed.
     pub failure: Option<Failure>,
-    /// The queue its next step belongs to.
+    /// The queue of the next step.
     pub queue: String,
-    /// Larger goes first.
+    /// The priority; higher runs start first.
     pub priority: i32,
-    /// When it is due; for a leased run, when another may take over.
+    /// When the run is due. For a run with a lease: when another worker may take it over.
     pub next_run_at: Option<Time>,
-    /// When it must have an outcome.
+    /// When the run must have an outcome.
     pub deadline_at: Time,
-    /// When it last got further.
+    /// When a step last reported.
     pub progress_at: Time,
-    /// Who works on it.
+    /// The lease of the worker that executes the run.
     pub lease: Option<Lease>,
-    /// Grows at every claim.
+    /// The fencing token: it grows with every claim.
     pub epoch: i64,
-    /// When an operator asked for its end.
+    /// When an operator requested a cancel.
     pub cancel_requested_at: Option<Time>,
-    /// Who made it.
+    /// The user that created the run.
     pub created_by: String,
-    /// Grows at every change.
+    /// Grows with every change.
     pub revision: i64,
-    /// When it was made.
+    /// When the run was created.
     pub created_at: Time,
-    /// When it last changed.
+    /// When the row last changed.
     pub updated_at: Time,
 }
 
-/// Everything a worker needs to go on with a run. Copied with every decision: what hardly changes is shared.
+/// Everything that a worker needs to continue a run, from one read. Every decision copies it; therefore the parts that rarely
+/// change are shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// The row as just claimed or as just read.
+    /// The row.
     pub run: Run,
-    /// What it was asked for; it never changes.
+    /// The input; it never changes.
     pub input: Arc<Value>,
-    /// What it is going to do.
-    pub plan: Arc<Plan>,
-    /// What it did.
+    /// The plan.
+    pub plan: Arc<RunPlan>,
+    /// The step records.
     pub steps: Vec<StepRecord>,
-    /// What it was told.
+    /// The signals that the run has received.
     pub signals: Vec<Signal>,
 }
 
 impl Snapshot {
-    /// A run as it would be the moment it is made.
+    /// The snapshot of a run that is created at `now`.
     pub fn new(new: &NewRun, now: Time) -> Self {
         let run = Run {
             id: new.id,
-            kind: new.kind.clone(),
-            kind_version: new.kind_version,
+            workflow: new.workflow.clone(),
+            workflow_version: new.workflow_version,
             server: new.server.clone(),
             parent: new.parent.map(|(parent, _)| parent),
             root: new.parent.map_or(new.id, |(_, root)| root),
@@ -360,38 +361,38 @@ impl Snapshot {
         self.steps.iter().find(|record| record.at == at)
     }
 
-    /// The signals not yet acted on.
+    /// The signals that are not consumed yet.
     pub fn pending(&self) -> impl Iterator<Item = &Signal> {
         self.signals.iter().filter(|signal| !signal.consumed)
     }
 
-    /// Whether any step has announced an effect on the outside world or the evidence of one.
-    pub fn evidence<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a StepRecord> {
+    /// The records of all instances of a step.
+    pub fn records_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a StepRecord> {
         self.steps.iter().filter(move |record| record.name == name)
     }
 }
 
-/// All that one commit writes, in one transaction.
+/// Everything that one commit writes, in one transaction.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct RunChange {
     /// The whole new row; the store checks epoch and revision of the old one and counts the revision up.
     pub run: Run,
     /// Step records written or replaced.
     pub steps: Vec<StepRecord>,
     /// The plan, when it was extended.
-    pub plan: Option<Plan>,
-    /// What to tell.
+    pub plan: Option<RunPlan>,
+    /// The events to log.
     pub events: Vec<NewEvent>,
-    /// Typed results of steps for the tables of their own.
+    /// The database writes that belong to the results of steps.
     pub effects: Vec<Effect>,
-    /// Runs to start.
+    /// The child runs to create.
     pub children: Vec<NewRun>,
-    /// Signals acted on, as (name, key).
+    /// The signals that were acted on, as (name, key).
     pub consumed: Vec<(String, String)>,
 }
 
-impl Change {
-    /// A change that only replaces the row.
+impl RunChange {
+    /// A change that replaces only the row.
     pub fn of(run: Run) -> Self {
         Self {
             run,
@@ -405,78 +406,79 @@ impl Change {
     }
 }
 
-/// A resource a run works on alone (lock L13), such as `server/XF-1`, or with a few others, such as `batch/ID`.
+/// A lock or permit that a run needs from its start to its end (decision D13): of one run tree, such as `server/XF-1`, or of a
+/// limited number of run trees, such as `batch/ID`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockRequest {
-    /// What is locked.
+    /// The resource.
     pub resource: String,
-    /// How many families may hold it at once; the same number with every request for it.
-    pub places: u32,
-    /// What a second one meets.
+    /// How many run trees may hold the resource; every request for it must name the same number.
+    pub capacity: u32,
+    /// What happens when the resource is not free.
     pub on_conflict: OnConflict,
 }
 
-/// What a run meets whose lock is held by another family.
+/// What happens to a run when another run tree holds its resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnConflict {
-    /// Creating it is refused, naming the holder.
+    /// The run is not created; the refusal names the holder.
     Refuse,
-    /// It waits, by priority and then age.
+    /// The run waits in the queue of the resource, by priority and then age.
     Wait,
 }
 
-/// A run to be made.
+/// A run to be created.
 #[derive(Clone, Debug)]
 pub struct NewRun {
-    /// Its id.
+    /// The id.
     pub id: RunId,
-    /// The workflow's name.
-    pub kind: String,
-    /// The workflow's version.
-    pub kind_version: u32,
-    /// The server it works on.
+    /// The name of the workflow.
+    pub workflow: String,
+    /// The version of the workflow that made the plan.
+    pub workflow_version: u32,
+    /// The server that the run works on.
     pub server: Option<Serial>,
-    /// The run that starts it, and the first run of that family.
+    /// The run that requests this one, and the root of its run tree.
     pub parent: Option<(RunId, RunId)>,
-    /// Larger goes first.
+    /// The priority; higher runs start first.
     pub priority: i32,
-    /// When it must have an outcome.
+    /// When the run must have an outcome.
     pub deadline_at: Time,
-    /// Who makes it.
+    /// The user that creates the run.
     pub created_by: String,
-    /// When.
+    /// The time of the creation.
     pub created_at: Time,
-    /// What it is asked for.
+    /// The input.
     pub input: Value,
-    /// What it is going to do.
-    pub plan: Plan,
-    /// What it needs a place of while it lives.
+    /// The plan.
+    pub plan: RunPlan,
+    /// The locks and permits that the run needs from its start to its end.
     pub locks: Vec<LockRequest>,
-    /// Rows of its own tables.
+    /// The database writes that belong to the creation.
     pub effects: Vec<Effect>,
-    /// What to tell.
+    /// The events to log.
     pub events: Vec<NewEvent>,
 }
 
-/// A moment in a step's life as people read it: `redfish.mount.task (try 2)`.
+/// A step and its attempt as text: `redfish.mount.task (attempt 2)`.
 pub struct StepLabel<'a>(pub &'a str, pub u32);
 
 impl fmt::Display for StepLabel<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             0 | 1 => f.write_str(self.0),
-            attempt => write!(f, "{} (try {attempt})", self.0),
+            attempt => write!(f, "{} (attempt {attempt})", self.0),
         }
     }
 }
 
-/// Full-jitter exponential back-off: between half and all of `base * 2^(attempt-1)`, at most `cap`.
+/// Exponential backoff with jitter: between half and all of `base * 2^(attempt-1)`, at most `cap`.
 ///
-/// `chance` is a random number in `0.0..1.0`, passed in so that the rule stays pure.
-pub fn backoff(base: Duration, cap: Duration, attempt: u32, chance: f64) -> Duration {
+/// `jitter` is a random number in `0.0..1.0`. It is an argument so that the function is pure.
+pub fn backoff(base: Duration, cap: Duration, attempt: u32, jitter: f64) -> Duration {
     let doubled = base.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1).min(20)));
-    doubled.min(cap).mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
+    doubled.min(cap).mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
 }
 
 #[cfg(test)]
@@ -484,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn back_off_grows_and_stays_between_half_and_all() {
+    fn backoff_grows_and_stays_between_half_and_all() {
         let base = Duration::from_millis(500);
         let cap = Duration::from_secs(8);
         for attempt in 1..40 {

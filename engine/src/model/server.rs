@@ -1,4 +1,4 @@
-//! A server as registered: the map from a serial number to a BMC.
+//! A registered server: the map from a serial number to a BMC.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::gate::Closed;
+use super::gate::GateClosure;
 use super::ids::Serial;
 use super::time::Time;
 
-/// How far the BMC's certificate is trusted.
+/// How the certificate of a BMC is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsMode {
-    /// Any certificate; its fingerprint is not looked at.
+    /// Every certificate is accepted; its fingerprint is not compared.
     Insecure,
-    /// Exactly the certificate with the registered fingerprint.
+    /// Only the certificate with the registered fingerprint is accepted.
     Pinned,
-    /// A chain to one of the public roots or the configured CA.
+    /// A chain to one of the public roots or the configured CA is required.
     #[default]
     Verify,
 }
@@ -42,53 +42,53 @@ impl TlsMode {
 /// A registered server. The password is a credential reference (`sealed:`, `env:`, `file:`) and is never shown.
 #[derive(Clone, PartialEq)]
 pub struct Server {
-    /// Its id, which survives a change of serial.
+    /// The id; a change of the serial number keeps it.
     pub id: Uuid,
-    /// Its serial number.
+    /// The serial number.
     pub serial: Serial,
     /// The BMC's base URL, as given or completed with `https://`.
     pub bmc_address: String,
     /// The BMC's user.
     pub bmc_username: String,
-    /// Reference to the BMC's password.
+    /// The credential reference of the BMC's password.
     pub bmc_password: String,
-    /// The vendor hint of seed 000.
+    /// The vendor, as the operator named it (docs/seeds.md S000-40).
     pub vendor: Option<String>,
-    /// The profile its BMC is spoken to by; found out when absent.
+    /// The profile of the BMC; `None` to detect it.
     pub bmc_profile: Option<String>,
-    /// Flags of the profile that the operator has set.
+    /// The flags of the profile that the operator has set.
     pub quirks: Option<Map<String, Value>>,
-    /// Operator's labels.
+    /// The operator's labels.
     pub labels: BTreeMap<String, String>,
-    /// How far the BMC's certificate is trusted.
+    /// How the certificate of the BMC is verified.
     pub tls: TlsMode,
     /// SHA-256 of the BMC's certificate in hex, for [`TlsMode::Pinned`].
     pub tls_fingerprint: Option<String>,
-    /// Whether a BMC that shows no serial at all may still be driven (lock L3a).
+    /// Whether a BMC that shows no serial number may still be used (decision D3a).
     pub allow_unverified_serial: bool,
-    /// The base URL this BMC fetches media from, when it is not the default.
+    /// The base URL from which this BMC fetches media, when it is not the default.
     pub media_base_url: Option<String>,
-    /// Counts changes by operators.
+    /// Grows with every change by an operator.
     pub revision: i64,
-    /// When it was registered.
+    /// When the server was registered.
     pub created_at: Time,
-    /// When an operator last changed it.
+    /// When an operator last changed the server.
     pub updated_at: Time,
-    /// When its BMC last answered.
+    /// When the BMC last responded.
     pub last_seen: Option<Time>,
-    /// What was last observed of it.
+    /// What was last observed of the server.
     pub observed: Option<Value>,
-    /// What its BMC has taught, with the firmware version it is true of.
+    /// The learned behaviour of the BMC, with the firmware version to which it applies.
     pub learned: Option<Value>,
-    /// What an earlier job could not clean up on it.
-    pub debt: Option<Value>,
-    /// Why no job may begin on it.
-    pub maintenance: Option<Closed>,
+    /// The cleanup that an earlier job could not do.
+    pub pending_cleanup: Option<Value>,
+    /// The operator's instruction that no job starts on this server.
+    pub maintenance: Option<GateClosure>,
 }
 
 impl Server {
-    /// A server as it is before anybody says more of it than its serial. Without a CA of its own, a BMC's certificate is
-    /// trusted as it is first met, and only that one from then on.
+    /// A server with a serial number and the defaults. A BMC without a CA is pinned: its first certificate is trusted, and later
+    /// only that certificate.
     pub fn unknown(serial: Serial, now: Time) -> Self {
         Self {
             id: Uuid::now_v7(),
@@ -110,7 +110,7 @@ impl Server {
             last_seen: None,
             observed: None,
             learned: None,
-            debt: None,
+            pending_cleanup: None,
             maintenance: None,
         }
     }

@@ -1,18 +1,18 @@
-//! A wall clock that cannot be made to jump.
+//! A wall clock without jumps.
 //!
 //! ```text
-//!   wall    ----------+                     somebody sets the clock an hour forward
+//!   wall    ----------+                     the system clock is set an hour forward
 //!                     +------------------
 //!   steady  -----------.-'--'--'--'--'-     follows by a tenth of the time that passes, until both agree
 //! ```
 //!
-//! Leases, waits and deadlines are points in time on disk. A controller whose clock is set an hour forward would find every
-//! lease expired while its holder works, and every report overdue; set backward, it would sleep for an hour. With this clock
-//! both only make time pass a tenth faster or slower for a while, which every lease bears: its holder counts by
-//! [`Clock::elapsed`], and the grace before another may take it is longer than a tenth of it.
+//! Leases, waits and deadlines are stored as wall times. When the clock is set an hour forward, a controller without this clock
+//! would find every lease expired and every report overdue; when the clock is set backward, it would sleep for an hour. With
+//! this clock time only passes a tenth faster or slower for a while. Every lease allows for that: its holder measures with
+//! [`Clock::elapsed`], and the grace before a takeover is longer than a tenth of the lease.
 //!
-//! Invariants: never runs backward; as long as nobody sets the clock it is the wall clock to the millisecond. After a restart
-//! of the program it is the wall clock at once.
+//! Invariants: the clock never runs backward. As long as the system clock is not set, both agree to the millisecond. After a
+//! restart of the program both agree at once.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,10 +23,10 @@ use super::time::{Clock, Time};
 
 /// The part of passing time by which the wall clock is followed: 1/10.
 const FOLLOW: i32 = 10;
-/// A difference from which on it is said that somebody has set the clock.
+/// The difference above which the system clock counts as set, and a warning is logged.
 const SET: SignedDuration = SignedDuration::from_secs(5);
 
-/// A clock that follows another without its jumps.
+/// A clock that follows another clock without its jumps.
 #[derive(Debug)]
 pub struct SteadyClock<C> {
     source: C,
@@ -41,7 +41,7 @@ struct Reading {
 }
 
 impl<C: Clock> SteadyClock<C> {
-    /// Begins at what the wall clock shows now.
+    /// A clock that starts at the current wall time.
     pub fn new(source: C) -> Self {
         let last = Reading { steady: source.now().timestamp(), elapsed: source.elapsed(), behind: false };
         Self { source, last: Mutex::new(last) }
@@ -61,7 +61,7 @@ impl<C: Clock> Clock for SteadyClock<C> {
         let steady = expected.saturating_add(off.clamp(-most, most)).unwrap_or(Timestamp::MAX);
         let behind = off.abs() > SET;
         if behind != last.behind {
-            tell(off, behind);
+            log_change(off, behind);
         }
         *last = Reading { steady, elapsed, behind };
         Time::from_timestamp(steady)
@@ -72,15 +72,15 @@ impl<C: Clock> Clock for SteadyClock<C> {
     }
 }
 
-fn tell(off: SignedDuration, behind: bool) {
+fn log_change(off: SignedDuration, behind: bool) {
     if behind {
         let seconds = off.as_secs();
         tracing::warn!(
             seconds,
-            "the system's clock was set; leases and deadlines follow it slowly, ten seconds for each second"
+            "the system clock was set; leases and deadlines follow it slowly, ten seconds for each second of difference"
         );
     } else {
-        tracing::info!("the system's clock is followed again to the second");
+        tracing::info!("leases and deadlines follow the system clock to the second again");
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// A wall clock that can be set, and time that only passes.
+    /// A wall clock that can be set, with elapsed time that only grows.
     #[derive(Debug)]
     struct Settable(Mutex<(Timestamp, Duration)>);
 
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_nobody_sets_is_followed_to_the_millisecond() {
+    fn a_clock_that_is_not_set_is_followed_to_the_millisecond() {
         let (wall, steady) = both();
         for step in 1..2_000_u64 {
             wall.pass(Duration::from_micros(step * 37));
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_either_way_is_followed_by_a_tenth_of_the_time_and_then_reached() {
+    fn a_jump_of_an_hour_is_followed_by_a_tenth_of_the_time_and_then_reached() {
         for sign in [1, -1] {
             let (wall, steady) = both();
             let before = steady.now();
             wall.set(SignedDuration::from_hours(sign));
-            assert_eq!(steady.now(), before, "setting it changes nothing at once");
+            assert_eq!(steady.now(), before, "a jump changes nothing at once");
             wall.pass(Duration::from_secs(60));
             let passed = steady.now().timestamp().duration_since(before.timestamp());
             assert_eq!(passed, SignedDuration::from_secs(60 + 6 * sign));
@@ -149,13 +149,13 @@ mod tests {
                 wall.pass(Duration::from_secs(60));
                 steady.now();
             }
-            assert_eq!(steady.now(), wall.now(), "it agrees again");
+            assert_eq!(steady.now(), wall.now(), "both agree again");
         }
     }
 
     proptest! {
         #[test]
-        fn whatever_happens_to_the_wall_clock_time_passes_at_nearly_its_own_pace(
+        fn time_passes_within_a_tenth_of_its_rate_whatever_the_wall_clock_does(
             steps in proptest::collection::vec((1_u64..100_000, -7_200_000_i64..7_200_000), 1..50),
         ) {
             let (wall, steady) = both();

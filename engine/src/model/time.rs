@@ -1,10 +1,11 @@
-//! Time as the whole system writes it, and the clock it is read from.
+//! Time as the whole system writes it, and the clock from which it is read.
 //!
 //! ```text
 //! 2026-11-20T07:49:08.123Z      RFC 3339, UTC, always milliseconds: 24 bytes, so that text order is time order
 //! ```
 //!
-//! Invariant: nothing below `app` reads the system's clock directly; a [`Clock`] is handed in, so that a test can own time.
+//! Invariant: only the controller's start creates a clock of the system. Every other module receives a [`Clock`], so that a test
+//! controls time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub struct Time(Timestamp);
 
 impl Time {
-    /// Takes a timestamp, cutting it to whole milliseconds.
+    /// The time of a timestamp, truncated to whole milliseconds.
     pub fn from_timestamp(stamp: Timestamp) -> Self {
         let whole = Timestamp::from_millisecond(stamp.as_millisecond()).unwrap_or(Timestamp::UNIX_EPOCH);
         Self(whole)
@@ -31,7 +32,7 @@ impl Time {
         self.0
     }
 
-    /// Whole seconds since 1970, as ISO images and signatures want them.
+    /// Whole seconds since 1970, as ISO images and signatures use them.
     pub fn unix_seconds(self) -> i64 {
         self.0.as_second()
     }
@@ -48,14 +49,14 @@ impl Time {
         Self(self.0.saturating_add(by).unwrap_or(Timestamp::MAX))
     }
 
-    /// This time less a duration; stops at the beginning of the calendar.
+    /// This time minus a duration; saturates at the beginning of the calendar.
     #[must_use]
     pub fn minus(self, by: Duration) -> Self {
         let by = SignedDuration::try_from(by).unwrap_or(SignedDuration::MAX);
         Self(self.0.saturating_sub(by).unwrap_or(Timestamp::MIN))
     }
 
-    /// How long ago `earlier` was; zero when it lies in the future (a clock that jumped back never yields a negative wait).
+    /// The duration since `earlier`; zero when `earlier` is later, so that a clock that was set back gives no negative wait.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::try_from(self.0.duration_since(earlier.0)).unwrap_or(Duration::ZERO)
     }
@@ -67,7 +68,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// Why a text is not a time of ours.
+/// The error of a text that is not an RFC 3339 timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an RFC 3339 timestamp: {0:?}")]
 pub struct InvalidTime(String);
@@ -94,16 +95,16 @@ impl From<Time> for String {
     }
 }
 
-/// Where time comes from.
+/// The source of wall time and of elapsed time.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall clock.
+    /// The current wall time.
     fn now(&self) -> Time;
-    /// Time since an arbitrary start that never jumps and also counts while the machine is suspended: a lease is measured
-    /// with it, so that a controller which slept through its lease knows (lock L7).
+    /// The time since an arbitrary start. It never jumps and also counts while the machine is suspended. Leases are measured
+    /// with it, so that a suspended controller finds its leases expired (decision D7).
     fn elapsed(&self) -> Duration;
 }
 
-/// The machine's own clocks.
+/// The clocks of the operating system.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
@@ -122,7 +123,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when it is told to.
+/// A clock that moves only by [`ManualClock::advance`].
 #[derive(Debug)]
 pub struct ManualClock {
     start: Time,
@@ -130,7 +131,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock standing at `start`.
+    /// A clock that shows `start`.
     pub fn new(start: Time) -> Self {
         Self { start, elapsed: Mutex::new(Duration::ZERO) }
     }
@@ -152,7 +153,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Rounds a duration to whole seconds for people.
+/// A duration as text, rounded to whole seconds.
 pub fn whole_seconds(duration: Duration) -> String {
     let signed = SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
     format!("{:#}", signed.round(Unit::Second).unwrap_or(signed))
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_survives_its_text() {
+    fn a_time_is_unchanged_by_writing_and_reading() {
         let a: Time = "1999-12-31T23:59:59.9999+01:00".parse().unwrap();
         assert_eq!(a.to_string().parse::<Time>().unwrap(), a);
     }

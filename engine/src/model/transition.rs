@@ -1,4 +1,4 @@
-//! The transition table of a run: pure, total, and the only place that says what may follow what.
+//! The transition table of a run: pure, total, and the only definition of which phase may follow which.
 //!
 //! ```text
 //!            claim              park
@@ -9,31 +9,31 @@
 //!    |                  | resume -> waiting (due at once)
 //!    |   conclude       | conclude (success, failure, cancel, deadline)
 //!    +------------------+------> [unwinding] ----> finishing ----> ended
-//!                               only kinds that undo
+//!                               only workflows that undo
 //! ```
 //!
-//! Invariants: `ended` has no way out; nothing enters `running` but by a claim; a hold is left by a verb only.
-//! `golden/transitions.txt` holds the whole table; the test below regenerates it from this function.
+//! Invariants: no transition leaves `ended`; only a claim leads to `running`; only a verb ends a hold.
+//! `golden/transitions.txt` contains the whole table; the test below generates it from this function.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run is; the same phases for every kind (DESIGN section 5).
+/// The position of a run in its state machine; every workflow has these phases (docs/architecture.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// Created, never claimed.
+    /// The run was created and never claimed.
     Queued,
-    /// A worker holds its lease and works on a step.
+    /// A worker has the lease and executes a step.
     Running,
-    /// Parked with a typed wait; costs nothing.
+    /// The run is parked with a typed wait; it uses no worker.
     Waiting,
-    /// Stopped until an operator decides.
+    /// The run is stopped until an operator decides.
     Held,
-    /// Undoing, in reverse, what its steps did.
+    /// The finished steps are undone in reverse order.
     Unwinding,
-    /// Doing the `finish` list.
+    /// The steps of the finish list run.
     Finishing,
-    /// Over for good.
+    /// The run has ended.
     Ended,
 }
 
@@ -67,26 +67,26 @@ impl Phase {
         Self::ALL.into_iter().find(|phase| phase.as_str() == name)
     }
 
-    /// Whether the plan (not yet the finish list) is being worked on.
+    /// Whether the run is in its forward stage: not in undo, the finish list, or ended.
     pub fn is_forward(self) -> bool {
         matches!(self, Self::Queued | Self::Running | Self::Waiting | Self::Held)
     }
 }
 
-/// What can happen to a run.
+/// What moves a run from one phase to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// A worker takes the lease (also from a dead owner).
+    /// A worker takes the lease, also from an owner that lost it.
     Claim,
-    /// The worker gives the lease back and leaves a wait.
+    /// The worker gives the lease back and records a wait.
     Park,
-    /// A step or an operator stops the run until somebody decides.
+    /// A step or an operator stops the run until an operator decides.
     Hold,
-    /// An operator lets a held run go on.
+    /// An operator continues a held run.
     Resume,
-    /// The outcome is known; the kind has nothing to undo.
+    /// The outcome is known and there is nothing to undo.
     Conclude,
-    /// The outcome is known; the kind undoes first.
+    /// The outcome is known and the workflow undoes its steps first.
     Unwind,
     /// The finish list is done or given up.
     End,
@@ -98,17 +98,20 @@ impl Trigger {
         [Self::Claim, Self::Park, Self::Hold, Self::Resume, Self::Conclude, Self::Unwind, Self::End];
 }
 
-/// A trigger that has no meaning in a phase.
+/// The error of a trigger that the table does not allow in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{trigger:?} is not possible while {}", phase.as_str())]
 pub struct Illegal {
-    /// Where the run was.
+    /// The phase of the run.
     pub phase: Phase,
-    /// What should have happened.
+    /// The trigger that is not allowed.
     pub trigger: Trigger,
 }
 
 /// The phase after `trigger` in `phase`.
+///
+/// # Errors
+/// When the table does not allow `trigger` in `phase`.
 pub fn transition(phase: Phase, trigger: Trigger) -> Result<Phase, Illegal> {
     use Phase as P;
     use Trigger as T;
@@ -169,7 +172,7 @@ mod tests {
                 next += 1;
             }
             assert!(reached.contains(&Phase::Ended), "{start:?} never ends");
-            assert!(start != Phase::Ended || reached.len() == 1, "ended has a way out");
+            assert!(start != Phase::Ended || reached.len() == 1, "a transition leaves ended");
         }
     }
 

@@ -1,10 +1,10 @@
-//! An outgoing webhook: who is told of events, and how far that got.
+//! Webhooks: outgoing HTTP subscriptions to events, and the position of each in the log.
 //!
 //! ```text
-//!  events  1  2  3  4  5  6  7  8  9
-//!                      ^cursor: everything up to here is delivered, of no interest, late or dead
-//!  late    (job A, from 2)             one row for each job that waits; its later events wait behind it
-//!  dead    3                           given up, with its body, until an operator has it sent again
+//!  events        1  2  3  4  5  6  7  8  9
+//!                            ^cursor: every event up to here is delivered, not wanted, in a retry stream or a dead letter
+//!  retry stream  (job A, from 2)       one row for each job that waits for another attempt; its later events wait behind it
+//!  dead letter   3                     given up, with its body, until an operator redelivers it
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,12 +28,12 @@ impl WebhookId {
         Self(Uuid::now_v7())
     }
 
-    /// What its secret is sealed for.
+    /// The context under which the secret of the webhook is sealed.
     pub fn secret_context(self) -> String {
         format!("webhook/{self}")
     }
 
-    /// The id of the delivery of one event: the same however often it is tried.
+    /// The id of the delivery of one event; every attempt has this id.
     pub fn delivery(self, seq: i64) -> String {
         format!("{}-{seq}", self.0.simple())
     }
@@ -58,20 +58,21 @@ impl FromStr for WebhookId {
     }
 }
 
-/// Which events a webhook gets.
+/// The rule that selects the events of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookFilter {
-    /// Types, whole or as `prefix.*`; empty for all.
+    /// Event types, complete or as `prefix.*`; empty for all types.
     pub types: Vec<String>,
-    /// Labels a job must carry; events of no job have none.
+    /// Labels that a job must have; events without a job have no labels.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Events about webhooks: sent to nobody, or two webhooks that fail would feed each other for ever.
+/// The prefix of events about webhooks. They are not delivered: two failing webhooks would cause events for each other without
+/// end.
 pub const ABOUT_WEBHOOKS: &str = "webhook.";
 
 impl WebhookFilter {
-    /// Whether an event of a job with these labels is wanted.
+    /// Whether the filter selects an event of this type, of a job with these labels.
     pub fn wants(&self, kind: &str, labels: &BTreeMap<String, String>) -> bool {
         let typed = self.types.is_empty()
             || self.types.iter().any(|wanted| match wanted.strip_suffix('*') {
@@ -87,32 +88,32 @@ impl WebhookFilter {
 /// An outgoing webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// Its id.
+    /// The id.
     pub id: WebhookId,
-    /// Where events are posted to.
+    /// The URL to which events are sent.
     pub url: String,
-    /// Reference to the secret that signs them.
+    /// The credential reference of the secret that signs the deliveries.
     pub secret: String,
-    /// Which events.
+    /// The selected events.
     pub filter: WebhookFilter,
-    /// Who made it.
+    /// The user that created the webhook.
     pub created_by: String,
-    /// When.
+    /// When the webhook was created.
     pub created_at: Time,
-    /// Why nothing is sent, if so.
+    /// Why the webhook is disabled; `None` when it is enabled.
     pub disabled: Option<String>,
-    /// How far the log was worked through.
+    /// The position in the log up to which every event was handled.
     pub cursor: i64,
-    /// Events delivered so far.
+    /// The number of delivered events.
     pub delivered: u64,
-    /// The first failure since the last success.
+    /// The time of the first failure since the last success.
     pub failing_since: Option<Time>,
-    /// What the last failure was.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
 impl Webhook {
-    /// Where it is, without anything that could be a secret.
+    /// Scheme and host of the URL, without the parts that could contain a secret.
     pub fn origin(&self) -> String {
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("", &self.url));
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -120,60 +121,60 @@ impl Webhook {
     }
 }
 
-/// An event with what decides whether it is wanted.
+/// An event with the labels by which filters select it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutgoingEvent {
     /// The event.
     pub event: Event,
-    /// The labels of its job.
+    /// The labels of the event's job.
     pub labels: BTreeMap<String, String>,
 }
 
 impl OutgoingEvent {
-    /// What its order is kept in: its job; one stream for all events of none.
+    /// The stream within which deliveries keep their order: one for each job, and one for all events without a job.
     pub fn stream(&self) -> String {
         self.event.run.map(|run| run.to_string()).unwrap_or_default()
     }
 }
 
-/// A job whose next event could not be delivered yet.
+/// The events of one job that wait for another delivery attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryStream {
-    /// The job; empty for events of none.
+    /// The job; empty for events without one.
     pub stream: String,
-    /// The event to go on with.
+    /// The position of the next event in the log.
     pub seq: i64,
-    /// How often that was tried.
+    /// The number of failed attempts for that event.
     pub attempts: u32,
-    /// The first failure.
+    /// The time of the first failure.
     pub since: Time,
-    /// When it is tried again.
+    /// When the next attempt is due.
     pub next_at: Time,
-    /// What the last failure was.
+    /// The last error.
     pub error: String,
 }
 
-/// An event that was given up.
+/// An event whose delivery was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// Its place in the log.
+    /// The position in the log.
     pub seq: i64,
-    /// Its job; empty for none.
+    /// The job; empty for an event without one.
     pub stream: String,
-    /// Its type.
+    /// The type of the event.
     pub kind: String,
-    /// What was posted.
+    /// The body of the delivery.
     pub body: String,
-    /// How often it was tried.
+    /// The number of failed attempts.
     pub attempts: u32,
-    /// The first failure.
+    /// The time of the first failure.
     pub since: Time,
     /// When it was given up.
-    pub died_at: Time,
-    /// What the last failure was.
+    pub given_up_at: Time,
+    /// The last error.
     pub error: String,
-    /// Whether it is about to be tried once more.
-    pub again: bool,
+    /// Whether an operator requested another attempt that is not made yet.
+    pub redeliver: bool,
 }
 
 #[cfg(test)]
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_takes_whole_types_prefixes_and_labels() {
+    fn a_filter_selects_by_type_prefix_and_labels() {
         let none = BTreeMap::new();
         let site = BTreeMap::from([("site".to_owned(), "bern".to_owned()), ("x".to_owned(), "y".to_owned())]);
         assert!(filter(&[], &[]).wants("job.created", &none));
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn events_about_webhooks_are_sent_to_nobody() {
+    fn events_about_webhooks_are_not_delivered() {
         for types in [&[][..], &["webhook.*"][..], &["*"][..]] {
             assert!(!filter(types, &[]).wants("webhook.dead-letter", &BTreeMap::new()));
         }

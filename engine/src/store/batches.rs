@@ -1,4 +1,4 @@
-//! Batches: what was ordered in one call, how far it got.
+//! Batches: jobs that one request created together, and their progress.
 
 use rusqlite::params;
 
@@ -7,30 +7,30 @@ use super::rows::{Columns, all, execute, first};
 use super::{Created, Store, StoreError};
 use crate::model::{Batch, BatchId, JobStatus, NewRun, Outcome, RunId};
 
-/// What became of the order of a batch.
+/// The result of creating a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreatedBatch {
-    /// It exists now.
+    /// The batch was created.
     New,
-    /// The same key and request made this one earlier; its rows can be handed in again, none is made twice.
+    /// An earlier request with this key and content created this batch. Its jobs can be submitted again; none is created twice.
     Replay(Batch),
-    /// The key belongs to another request.
+    /// The key belongs to a request with other content.
     KeyReused(BatchId),
 }
 
-/// How many jobs of a batch are where.
+/// The number of jobs of a batch with one public state and outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchCount {
     /// The public state.
     pub status: JobStatus,
-    /// The outcome, once it is known.
+    /// The outcome, if it is known.
     pub outcome: Option<Outcome>,
-    /// How many.
+    /// The number of jobs.
     pub jobs: u64,
 }
 
 impl Store {
-    /// Writes down a batch, durable when this answers; its rows follow in chunks.
+    /// Creates a batch without its jobs, which follow in chunks. The batch is durable when this returns.
     pub async fn create_batch(&self, batch: Batch) -> Result<CreatedBatch, StoreError> {
         const OPERATION: &str = "create a batch";
         self.writer
@@ -72,7 +72,7 @@ impl Store {
             .await
     }
 
-    /// Makes many runs in one transaction; each is made or refused for itself. All of it is durable when this answers.
+    /// Creates runs in one transaction. Each run is created or refused on its own. All are durable when this returns.
     pub async fn create_many(&self, runs: Vec<NewRun>) -> Result<Vec<Created>, StoreError> {
         self.writer
             .write("create runs", move |connection| {
@@ -81,7 +81,7 @@ impl Store {
             .await
     }
 
-    /// One batch.
+    /// The batch with this id.
     pub async fn batch(&self, id: BatchId) -> Result<Option<Batch>, StoreError> {
         const OPERATION: &str = "read a batch";
         self.read(OPERATION, move |connection| {
@@ -96,7 +96,7 @@ impl Store {
         .await
     }
 
-    /// The newest batches.
+    /// The newest batches, the newest first.
     pub async fn batches(&self, limit: u32) -> Result<Vec<Batch>, StoreError> {
         const OPERATION: &str = "list batches";
         self.read(OPERATION, move |connection| {
@@ -111,7 +111,7 @@ impl Store {
         .await
     }
 
-    /// The batch ordered under an idempotency key.
+    /// The batch that a request with this idempotency key created.
     pub async fn batch_of_key(&self, key: &str) -> Result<Option<Batch>, StoreError> {
         const OPERATION: &str = "find a batch by its key";
         let key = key.to_owned();
@@ -122,7 +122,7 @@ impl Store {
         .await
     }
 
-    /// How many jobs of a batch are where.
+    /// The jobs of a batch, counted by public state and outcome.
     pub async fn batch_counts(&self, id: BatchId) -> Result<Vec<BatchCount>, StoreError> {
         const OPERATION: &str = "count the jobs of a batch";
         self.read(OPERATION, move |connection| {
@@ -147,7 +147,7 @@ impl Store {
         .await
     }
 
-    /// The jobs of a batch that are not over; only those that never began when `queued_only`.
+    /// The jobs of a batch that have not ended. `queued_only`: only jobs that have not started.
     pub async fn open_jobs_of_batch(&self, id: BatchId, queued_only: bool) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find the open jobs of a batch";
         self.read(OPERATION, move |connection| {

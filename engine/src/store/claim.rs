@@ -1,16 +1,16 @@
-//! Claiming due runs under a lease with an epoch, and taking over from a dead predecessor.
+//! Claims of due runs under a lease with an epoch, and takeover from a dead controller instance.
 //!
 //! ```text
-//!  lane 0  asked to end        by priority, then due time          lane 2  not begun: overdue (only to fail), then
-//!  lane 1  begun               by priority, then due time                  batches in turn, by priority and age
+//!  lane 0  cancel requested    by priority, then due time          lane 2  not started: overdue (only to fail), then
+//!  lane 1  started             by priority, then due time                  batches alternate, by priority and age
 //!
 //!  next_run_at <= now  --claim-->  owner, epoch + 1, expiry; next_run_at = expiry + grace
 //! ```
-//! A leased run is due again only when its lease has run out plus the grace in which the old owner's last request may still
-//! arrive at a BMC, so stealing needs no second mechanism.
+//! A leased run is due again when its lease has expired and the grace has passed in which the last request of the old owner
+//! may still arrive at a BMC. So a takeover needs no second mechanism.
 //!
-//! Invariants: what has begun goes before what has not; a gate keeps back lane 2 only; who may not begin yet sleeps until
-//! its deadline and costs a claim nothing; a row that cannot be read is held with an explanation and keeps nobody else.
+//! Invariants: started runs are claimed before unstarted ones; a gate holds back lane 2 only; a run that may not start yet is
+//! due at its deadline and costs a claim nothing; a row that cannot be read is held with an explanation and blocks no other.
 
 use std::time::Duration;
 
@@ -19,49 +19,49 @@ use rusqlite::{Connection, params};
 use super::commit::{project, write_row};
 use super::rows::{self, all, execute, find_row, first, snapshot};
 use super::{Store, StoreError, gates, locks, unreadable};
-use crate::model::{Fairness, Head, Lease, NewEvent, Run, Snapshot, Time, Trigger, transition};
+use crate::model::{Fairness, Lease, NewEvent, QueueHead, Run, Snapshot, Time, Trigger, transition};
 
 pub(super) const OPERATION: &str = "claim runs";
-/// Batches looked at in one claim. Whoever is beyond has its turn when others are through.
+/// Batches that one claim considers. Further batches are considered when these have no queued run left.
 const BATCHES: usize = 256;
-/// Rows looked at in one claim beyond those claimed: each of them is put to sleep, so the next claim does not meet it again.
+/// Gated rows that one claim reads beyond the claimed ones. Each becomes due at its deadline, so the next claim skips it.
 const GATED: usize = 64;
 
-/// A row that has not begun, is due, and does not sleep before a gate. These words are those of `idx_runs_fresh`.
-const FRESH: &str = "phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at";
-/// A row that has not begun. These words are those of `idx_runs_overdue`.
-const NOT_BEGUN: &str = "phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL";
+/// A run that has not started and is not behind a gate. This text is the condition of `idx_runs_unstarted`.
+const UNSTARTED: &str = "phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at < deadline_at";
+/// A run that has not started. This text is the condition of `idx_runs_overdue`.
+const NOT_STARTED: &str = "phase IN ('queued', 'waiting') AND lease_epoch = 0 AND next_run_at IS NOT NULL";
 
-/// A run as its new owner got it.
+/// A run as its new owner receives it.
 #[derive(Clone, Debug)]
 pub struct Claimed {
-    /// The run, leased to the claimer.
+    /// The run, leased to the new owner.
     pub snapshot: Snapshot,
-    /// Who held an unexpired or expired lease before, if anybody did.
+    /// The owner of the previous lease, expired or not; `None` when the run had no lease.
     pub previous_owner: Option<String>,
 }
 
 /// Which runs may be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lanes {
-    /// Only those that were asked to end.
-    Ending,
-    /// Only those that have begun; of the others only what is overdue.
-    Begun,
-    /// All of them.
+    /// Runs with a cancel request.
+    Cancelled,
+    /// Started runs, and unstarted ones only past their deadline.
+    Started,
+    /// All runs.
     All,
 }
 
-/// How much of a predecessor's work may be taken at start.
+/// Which leases a controller may take over when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOver {
-    /// The file lock was gained: the predecessor is dead, everything is due at once.
+    /// All leases: this process holds the file lock, so the previous controller is dead.
     Everything,
-    /// Another controller may live: only what has expired.
+    /// Expired leases only: another controller may be alive.
     ExpiredOnly,
 }
 
-/// Who claims, and for how long.
+/// The owner, time and duration of one claim.
 pub(super) struct Claimer {
     pub(super) owner: String,
     pub(super) now: Time,
@@ -70,7 +70,7 @@ pub(super) struct Claimer {
 }
 
 impl Store {
-    /// Claims up to `limit` due runs of the given queues for `owner`.
+    /// Claims up to `limit` due runs of these queues for `owner`, in all lanes.
     pub async fn claim(
         &self,
         owner: &str,
@@ -83,8 +83,8 @@ impl Store {
         self.claim_lanes(Lanes::All, owner, queues, limit, now, ttl, grace).await
     }
 
-    /// The same for some lanes only.
-    #[expect(clippy::too_many_arguments, reason = "the circumstances of one claim, named")]
+    /// Claims up to `limit` due runs of these queues and lanes for `owner`.
+    #[expect(clippy::too_many_arguments, reason = "the parameters of one claim, each with a name")]
     pub async fn claim_lanes(
         &self,
         lanes: Lanes,
@@ -97,17 +97,17 @@ impl Store {
     ) -> Result<Vec<Claimed>, StoreError> {
         let claimer = Claimer { owner: owner.to_owned(), now, ttl, grace };
         let queues = queues.to_vec();
-        let turns = std::sync::Arc::clone(&self.turns);
+        let fairness = std::sync::Arc::clone(&self.fairness);
         self.writer
             .write(OPERATION, move |connection| {
-                let mut turns = turns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                claimer.claim(connection, &queues, lanes, limit, &mut turns)
+                let mut fairness = fairness.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                claimer.claim(connection, &queues, lanes, limit, &mut fairness)
             })
             .await
     }
 
-    /// Makes the leases of a dead predecessor due at once, and after them every parked run, so that each looks around once
-    /// after a start; answers how many there were.
+    /// Makes leased runs of a dead controller due now, and after them every waiting run, so that each checks its wait once
+    /// after a start. Returns the number of runs.
     pub async fn take_over(&self, scope: TakeOver, now: Time) -> Result<usize, StoreError> {
         if scope == TakeOver::ExpiredOnly {
             return Ok(0);
@@ -125,37 +125,37 @@ impl Store {
             .await
     }
 
-    /// When the next run of these queues is due.
+    /// The time at which the next run of these queues is due, in all lanes.
     pub async fn next_due(&self, queues: &[String]) -> Result<Option<Time>, StoreError> {
         self.next_due_of(Lanes::All, queues).await
     }
 
-    /// The same for some lanes only.
+    /// The time at which the next run of these queues and lanes is due.
     pub async fn next_due_of(&self, lanes: Lanes, queues: &[String]) -> Result<Option<Time>, StoreError> {
         const OPERATION: &str = "find the next due run";
         let queues = queues.to_vec();
         self.read(OPERATION, move |connection| {
-            let fresh = lanes == Lanes::All && gates::drained(connection)?.is_none();
+            let unstarted = lanes == Lanes::All && gates::drained(connection)?.is_none();
             let mut next: Vec<Time> = Vec::new();
             for queue in &queues {
-                for (lane, priority) in places(connection, queue, lanes)? {
-                    next.extend(one(
+                for (lane, priority) in levels(connection, queue, lanes)? {
+                    next.extend(due_time(
                         connection,
                         "SELECT min(next_run_at) AS due FROM runs
                          WHERE queue = ?1 AND lane = ?2 AND priority = ?3 AND next_run_at IS NOT NULL AND lane < 2",
                         params![queue, lane, priority],
                     )?);
                 }
-                if lanes == Lanes::Ending {
+                if lanes == Lanes::Cancelled {
                     continue;
                 }
-                let overdue = format!("SELECT min(deadline_at) AS due FROM runs WHERE queue = ?1 AND {NOT_BEGUN}");
-                next.extend(one(connection, &overdue, &[queue])?);
-                if fresh {
+                let overdue = format!("SELECT min(deadline_at) AS due FROM runs WHERE queue = ?1 AND {NOT_STARTED}");
+                next.extend(due_time(connection, &overdue, &[queue])?);
+                if unstarted {
                     let waits = format!(
-                        "SELECT next_run_at AS due FROM runs WHERE queue = ?1 AND {FRESH} ORDER BY batch, rank LIMIT 1"
+                        "SELECT next_run_at AS due FROM runs WHERE queue = ?1 AND {UNSTARTED} ORDER BY batch, rank LIMIT 1"
                     );
-                    next.extend(one(connection, &waits, &[queue])?);
+                    next.extend(due_time(connection, &waits, &[queue])?);
                 }
             }
             Ok(next.into_iter().min())
@@ -164,7 +164,7 @@ impl Store {
     }
 }
 
-fn one(
+fn due_time(
     connection: &Connection,
     sql: &str,
     parameters: &[&dyn rusqlite::ToSql],
@@ -173,11 +173,11 @@ fn one(
     first(connection, OPERATION, sql, parameters, |columns| columns.time_opt("due")).map(Option::flatten)
 }
 
-/// The lanes of what has begun and the priorities in use there, in the order they are served. Few, and each found by one
-/// step in the index.
-fn places(connection: &Connection, queue: &str, lanes: Lanes) -> Result<Vec<(i64, i64)>, StoreError> {
+/// The lanes of started runs with the priorities in use, in the order of service. They are few, and each is found with one
+/// index lookup.
+fn levels(connection: &Connection, queue: &str, lanes: Lanes) -> Result<Vec<(i64, i64)>, StoreError> {
     let mut found = Vec::new();
-    for lane in if lanes == Lanes::Ending { 0..1 } else { 0..2 } {
+    for lane in if lanes == Lanes::Cancelled { 0..1 } else { 0..2 } {
         let mut below = i64::MAX;
         while let Some(priority) = first(
             connection,
@@ -196,7 +196,7 @@ fn places(connection: &Connection, queue: &str, lanes: Lanes) -> Result<Vec<(i64
     Ok(found)
 }
 
-/// The ids of a query, as they stand in the database.
+/// The ids of a query as text, because an id may be unreadable.
 fn ids(
     connection: &Connection,
     sql: &str,
@@ -205,41 +205,45 @@ fn ids(
     all(connection, OPERATION, sql, parameters, |columns| columns.get::<String>("id"))
 }
 
-fn left(limit: usize, claimed: &[Claimed]) -> i64 {
+fn remaining(limit: usize, claimed: &[Claimed]) -> i64 {
     i64::try_from(limit.saturating_sub(claimed.len())).unwrap_or(i64::MAX)
 }
 
-/// The first in line of a batch, and which run that is.
-fn head(
+/// The head of a batch's queue, and the id of that run.
+fn queue_head(
     connection: &Connection,
     queue: &str,
     which: &str,
     batch: &str,
     now: Time,
-) -> Result<Option<(Head, String)>, StoreError> {
+) -> Result<Option<(QueueHead, String)>, StoreError> {
     first(
         connection,
         OPERATION,
         &format!(
-            "SELECT id, batch, rank, priority FROM runs WHERE queue = ?1 AND batch {which} ?2 AND {FRESH}
+            "SELECT id, batch, rank, priority FROM runs WHERE queue = ?1 AND batch {which} ?2 AND {UNSTARTED}
                  AND next_run_at <= ?3 ORDER BY batch, rank, id LIMIT 1"
         ),
         params![queue, batch, now.to_string()],
         |columns| {
             let (batch, rank, priority) =
                 (columns.get("batch")?, columns.get("rank")?, columns.get("priority")?);
-            Ok((Head { batch, rank, priority }, columns.get("id")?))
+            Ok((QueueHead { batch, rank, priority }, columns.get("id")?))
         },
     )
 }
 
-/// The first in line of each batch that has anybody in line.
-fn heads(connection: &Connection, queue: &str, now: Time) -> Result<(Vec<Head>, Vec<String>), StoreError> {
-    let (mut heads, mut firsts): (Vec<Head>, Vec<String>) = (Vec::new(), Vec::new());
-    let mut next = head(connection, queue, ">=", "", now)?;
+/// The queue head of each batch with a queued run.
+fn queue_heads(
+    connection: &Connection,
+    queue: &str,
+    now: Time,
+) -> Result<(Vec<QueueHead>, Vec<String>), StoreError> {
+    let (mut heads, mut firsts): (Vec<QueueHead>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut next = queue_head(connection, queue, ">=", "", now)?;
     while let Some((found, id)) = next {
         next = match heads.len() + 1 < BATCHES {
-            true => head(connection, queue, ">", &found.batch, now)?,
+            true => queue_head(connection, queue, ">", &found.batch, now)?,
             false => None,
         };
         heads.push(found);
@@ -249,31 +253,31 @@ fn heads(connection: &Connection, queue: &str, now: Time) -> Result<(Vec<Head>, 
 }
 
 impl Claimer {
-    /// Claims inside the writer's transaction.
+    /// Claims in the writer's transaction.
     pub(super) fn claim(
         &self,
         connection: &Connection,
         queues: &[String],
         lanes: Lanes,
         limit: usize,
-        turns: &mut Fairness,
+        fairness: &mut Fairness,
     ) -> Result<Vec<Claimed>, StoreError> {
         let drained = gates::drained(connection)?.is_some();
         let mut claimed = Vec::new();
         for queue in queues {
-            self.begun(connection, queue, lanes, limit, &mut claimed)?;
-            if lanes == Lanes::Ending {
+            self.started(connection, queue, lanes, limit, &mut claimed)?;
+            if lanes == Lanes::Cancelled {
                 continue;
             }
             self.overdue(connection, queue, limit, &mut claimed)?;
             if lanes == Lanes::All && !drained {
-                self.fresh(connection, queue, limit, turns, &mut claimed)?;
+                self.unstarted(connection, queue, limit, fairness, &mut claimed)?;
             }
         }
         Ok(claimed)
     }
 
-    fn begun(
+    fn started(
         &self,
         connection: &Connection,
         queue: &str,
@@ -281,7 +285,7 @@ impl Claimer {
         limit: usize,
         claimed: &mut Vec<Claimed>,
     ) -> Result<(), StoreError> {
-        for (lane, priority) in places(connection, queue, lanes)? {
+        for (lane, priority) in levels(connection, queue, lanes)? {
             if claimed.len() >= limit {
                 break;
             }
@@ -289,14 +293,14 @@ impl Claimer {
                 connection,
                 "SELECT id FROM runs WHERE queue = ?1 AND lane = ?2 AND priority = ?3 AND next_run_at <= ?4 AND lane < 2
                  ORDER BY next_run_at LIMIT ?5",
-                params![queue, lane, priority, self.now.to_string(), left(limit, claimed)],
+                params![queue, lane, priority, self.now.to_string(), remaining(limit, claimed)],
             )?;
-            self.each(connection, &due, claimed)?;
+            self.claim_each(connection, &due, claimed)?;
         }
         Ok(())
     }
 
-    /// What has not begun and never will: claimed only to fail.
+    /// Claims unstarted runs past their deadline. They are claimed only to fail.
     fn overdue(
         &self,
         connection: &Connection,
@@ -307,40 +311,40 @@ impl Claimer {
         let due = ids(
             connection,
             &format!(
-                "SELECT id FROM runs WHERE queue = ?1 AND deadline_at <= ?2 AND {NOT_BEGUN} ORDER BY deadline_at LIMIT ?3"
+                "SELECT id FROM runs WHERE queue = ?1 AND deadline_at <= ?2 AND {NOT_STARTED} ORDER BY deadline_at LIMIT ?3"
             ),
-            params![queue, self.now.to_string(), left(limit, claimed)],
+            params![queue, self.now.to_string(), remaining(limit, claimed)],
         )?;
-        self.each(connection, &due, claimed)
+        self.claim_each(connection, &due, claimed)
     }
 
-    fn fresh(
+    fn unstarted(
         &self,
         connection: &Connection,
         queue: &str,
         limit: usize,
-        turns: &mut Fairness,
+        fairness: &mut Fairness,
         claimed: &mut Vec<Claimed>,
     ) -> Result<(), StoreError> {
         if claimed.len() >= limit {
             return Ok(());
         }
-        let (mut heads, mut firsts) = heads(connection, queue, self.now)?;
-        let mut looks = GATED + limit - claimed.len();
+        let (mut heads, mut firsts) = queue_heads(connection, queue, self.now)?;
+        let mut reads = GATED + limit - claimed.len();
         while claimed.len() < limit
-            && looks > 0
-            && let Some(next) = turns.next(&heads)
-            && let (Some(place), Some(id)) = (heads.get_mut(next), firsts.get_mut(next))
+            && reads > 0
+            && let Some(next) = fairness.next(&heads)
+            && let (Some(head), Some(id)) = (heads.get_mut(next), firsts.get_mut(next))
         {
-            looks -= 1;
-            if let Some(one) = self.one(connection, id)? {
-                turns.served(&place.batch, self.now);
-                claimed.push(one);
+            reads -= 1;
+            if let Some(run) = self.claim_run(connection, id)? {
+                fairness.served(&head.batch, self.now);
+                claimed.push(run);
             }
-            match head(connection, queue, "=", &place.batch, self.now)? {
-                // Still the same one: it could not be put to sleep, and is not tried again in this round.
+            match queue_head(connection, queue, "=", &head.batch, self.now)? {
+                // The run is still the head: its due time could not be changed. This claim does not read it again.
                 Some((_, same)) if same == *id => break,
-                Some((head, first)) => (*place, *id) = (head, first),
+                Some((next_head, first)) => (*head, *id) = (next_head, first),
                 None => {
                     heads.swap_remove(next);
                     firsts.swap_remove(next);
@@ -350,23 +354,24 @@ impl Claimer {
         Ok(())
     }
 
-    fn each(
+    fn claim_each(
         &self,
         connection: &Connection,
         due: &[String],
         claimed: &mut Vec<Claimed>,
     ) -> Result<(), StoreError> {
         for id in due {
-            claimed.extend(self.one(connection, id)?);
+            claimed.extend(self.claim_run(connection, id)?);
         }
         Ok(())
     }
 
-    /// Claims one run; `None` when it may not begin, has changed, or cannot be read (it is held then, with the reason).
-    fn one(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
-        match self.try_one(connection, id) {
+    /// Claims one run. `None` when it may not start yet, has changed, or cannot be read; an unreadable run is held.
+    fn claim_run(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
+        match self.try_claim(connection, id) {
             Err(error) if error.is_corrupt() => {
-                tracing::error!(run = id, error = %crate::model::error_chain(&error), "a run cannot be read and is held");
+                let error_text = crate::model::error_chain(&error);
+                tracing::error!(run = id, error = %error_text, "a run is unreadable; it is held until an operator decides");
                 unreadable::hold(connection, id, &error, self.now)?;
                 Ok(None)
             }
@@ -374,11 +379,11 @@ impl Claimer {
         }
     }
 
-    fn try_one(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
+    fn try_claim(&self, connection: &Connection, id: &str) -> Result<Option<Claimed>, StoreError> {
         let Some(old) = find_row(connection, OPERATION, id)? else { return Ok(None) };
         let before = snapshot(connection, OPERATION, old)?;
         let old = &before.run;
-        if gates::keeps(connection, old, self.now)? {
+        if gates::blocks_start(connection, old, self.now)? {
             locks::sleep_until_deadline(connection, old.id, old.deadline_at)?;
             return Ok(None);
         }

@@ -1,8 +1,8 @@
-//! Committing a change of a run: the whole new row, step records, plan, events, effects and children in one transaction.
+//! Commits of a change of a run: the new row, step records, plan, events, effects and children in one transaction.
 //!
-//! Guard: the row still has the epoch and the revision the change was computed from. A higher epoch means the worker lost
-//! its lease and must stop ([`Committed::Lost`]); a higher revision means something arrived meanwhile and the change must be
-//! computed again from what is there now ([`Committed::Moved`]).
+//! Guard: the row still has the epoch and the revision that the change was computed from. A higher epoch means that the
+//! worker lost its lease and must stop ([`Committed::Lost`]). A higher revision means that the row has changed, for example
+//! by a signal, and the change must be computed again from the new row ([`Committed::Moved`]).
 
 use std::sync::Arc;
 
@@ -10,38 +10,38 @@ use rusqlite::{Connection, params};
 
 use super::create::{Created, create};
 use super::locks;
-use super::rows::{Moment, append_events, execute, find_run, snapshot, to_json};
+use super::rows::{ReadSnapshot, append_events, execute, find_run, snapshot, to_json};
 use super::{Store, StoreError};
 use crate::model::mutant::{self, Mutant};
 use crate::model::{
-    Change, Effect, JobStatus, NewRun, Outcome, Phase, Run, RunId, Snapshot, Stage, StepRecord, Time,
+    Effect, JobStatus, NewRun, Outcome, Phase, Run, RunChange, RunId, Snapshot, Stage, StepRecord, Time,
 };
 
 const OPERATION: &str = "commit a change of a run";
 
-/// What became of a change.
+/// The result of a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Committed {
-    /// Written.
+    /// Written; the row after the change.
     Applied(Box<Run>),
-    /// The run has moved since; compute the change again from this.
+    /// The run has changed since; nothing was written. The change must be computed again from this snapshot.
     Moved(Box<Snapshot>),
-    /// The lease is another's now, or the run is gone; nothing may be done any more.
+    /// Another owner has the lease, or the run is deleted; nothing was written. The worker must stop.
     Lost,
-    /// A child could not be made because another family holds its lock; nothing was written.
+    /// A child was refused because another run tree holds its lock; nothing was written.
     ChildRefused {
-        /// Who holds it.
+        /// The root of the run tree that holds the lock.
         holder: RunId,
     },
-    /// A child could not be made because its server is not registered; nothing was written.
+    /// A child was refused because its server is not registered; nothing was written.
     ChildUnknownServer,
 }
 
 impl Store {
-    /// Writes a change computed from the row with this epoch and revision.
+    /// Writes a change that was computed from the row with this epoch and revision.
     pub async fn commit(
         &self,
-        change: impl Into<Arc<Change>>,
+        change: impl Into<Arc<RunChange>>,
         (epoch, revision): (i64, i64),
         now: Time,
     ) -> Result<Committed, StoreError> {
@@ -51,7 +51,7 @@ impl Store {
             .await
     }
 
-    /// Extends a lease and writes down how far a step got, without ending it. `false`: the lease is lost.
+    /// Extends a lease and writes a checkpoint of a running step. `false`: the lease is lost.
     pub async fn progress(&self, run: Run, record: StepRecord, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "write the progress of a step";
         self.writer
@@ -87,21 +87,22 @@ impl Store {
             .await
     }
 
-    /// Everything about a run; `None` when there is none.
+    /// The snapshot of a run; `None` when there is no such run.
     pub async fn snapshot(&self, id: RunId) -> Result<Option<Snapshot>, StoreError> {
         const OPERATION: &str = "read a run";
         self.read(OPERATION, move |connection| {
-            let _moment = Moment::begin(connection, OPERATION)?;
+            let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
             find_run(connection, OPERATION, id)?.map(|run| snapshot(connection, OPERATION, run)).transpose()
         })
         .await
     }
 
-    /// Many runs of one moment, in the order asked for; `None` for one that is not there or cannot be read.
+    /// The snapshots of runs, from one read transaction and in the order of `ids`. `None` for a run that does not exist or
+    /// cannot be read.
     pub async fn snapshots(&self, ids: Vec<RunId>) -> Result<Vec<Option<Snapshot>>, StoreError> {
         const OPERATION: &str = "read some runs";
         self.read(OPERATION, move |connection| {
-            let _moment = Moment::begin(connection, OPERATION)?;
+            let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
             let read = |id: &RunId| -> Result<Option<Snapshot>, StoreError> {
                 find_run(connection, OPERATION, *id)?
                     .map(|run| snapshot(connection, OPERATION, run))
@@ -118,10 +119,10 @@ impl Store {
     }
 }
 
-/// Writes a change inside the writer's transaction.
+/// Writes a change in the writer's transaction.
 pub(super) fn commit(
     connection: &Connection,
-    change: &Change,
+    change: &RunChange,
     expected: (i64, i64),
     now: Time,
 ) -> Result<Committed, StoreError> {
@@ -171,7 +172,7 @@ pub(super) fn commit(
         }
     }
     if run.phase == Phase::Ended {
-        // Also when the step that ends them gave up: no right outlives its run.
+        // Needed when the step that ends them has failed: no grant outlives its run.
         super::grants::end(connection, id, now)?;
         locks::release(connection, run.root, now)?;
         super::signals::signal_parent(connection, &run, now)?;
@@ -179,8 +180,8 @@ pub(super) fn commit(
     Ok(Committed::Applied(Box::new(run)))
 }
 
-/// Makes the children of a change, all or none of them: the savepoint takes back what the earlier ones wrote (rows, locks,
-/// events) without touching a child that an earlier change has made.
+/// Creates the children of a change, all or none. The savepoint rolls back the rows, locks and events of the children that
+/// were created before a refused one. Children of earlier changes are not affected.
 fn create_children(connection: &Connection, children: &[NewRun]) -> Result<Option<Committed>, StoreError> {
     if children.is_empty() {
         return Ok(None);
@@ -204,7 +205,7 @@ fn create_children(connection: &Connection, children: &[NewRun]) -> Result<Optio
     Ok(None)
 }
 
-/// Replaces the hot row if it still has this epoch and revision; answers the row as it is now.
+/// Replaces the row of a run if it still has this epoch and revision. Returns the new row; `None` when nothing was written.
 pub(super) fn write_row(
     connection: &Connection,
     new: &Run,
@@ -254,10 +255,10 @@ fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Resul
     execute(
         connection,
         OPERATION,
-        "INSERT INTO run_steps (run, stage, idx, step, key, attempt, epoch, phase, evidence, started_at, ended_at)
+        "INSERT INTO run_steps (run, stage, idx, step, key, attempt, epoch, phase, output, started_at, ended_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
          ON CONFLICT (run, stage, idx) DO UPDATE SET attempt = excluded.attempt, epoch = excluded.epoch,
-             phase = excluded.phase, evidence = excluded.evidence, started_at = excluded.started_at,
+             phase = excluded.phase, output = excluded.output, started_at = excluded.started_at,
              ended_at = excluded.ended_at",
         params![
             run.to_string(),
@@ -268,7 +269,7 @@ fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Resul
             record.attempt,
             record.epoch,
             record.phase.as_str(),
-            to_json(OPERATION, &record.evidence)?,
+            to_json(OPERATION, &record.output)?,
             record.started_at.to_string(),
             record.ended_at.map(|time| time.to_string())
         ],
@@ -276,7 +277,7 @@ fn write_step(connection: &Connection, run: RunId, record: &StepRecord) -> Resul
     Ok(())
 }
 
-/// Brings seed 000's row in line with the run. Kinds without such a row match nothing.
+/// Updates the row of the `jobs` table from the run (docs/seeds.md S000-41). A run without such a row changes nothing.
 pub(super) fn project(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
     let lease = run.lease.as_ref();
     execute(
@@ -299,7 +300,7 @@ pub(super) fn project(connection: &Connection, run: &Run, now: Time) -> Result<(
     Ok(())
 }
 
-/// Writes the rows that belong to a step's results.
+/// Writes the effects of a step.
 pub(super) fn apply_effects(
     connection: &Connection,
     run: RunId,
@@ -322,8 +323,8 @@ pub(super) fn apply_effects(
                 super::grants::insert_pull(connection, run, token_hash, repository, now)?;
             }
             Effect::GrantsEnded => super::grants::end(connection, run, now)?,
-            Effect::PermitRequested { resource, places } => {
-                locks::acquire_permit(connection, run, resource, *places, now)?
+            Effect::PermitRequested { resource, capacity } => {
+                locks::acquire_permit(connection, run, resource, *capacity, now)?
             }
             Effect::PermitReleased { resource } => locks::release_permit(connection, run, resource, now)?,
             Effect::ServerObserved { serial, observed } => {
@@ -335,8 +336,8 @@ pub(super) fn apply_effects(
             Effect::ServerPinned { serial, fingerprint } => {
                 super::servers::pin(connection, serial, fingerprint)?
             }
-            Effect::CleanupPending { serial, debt } => {
-                super::servers::debt(connection, serial, debt.as_ref())?
+            Effect::CleanupPending { serial, pending } => {
+                super::servers::set_pending_cleanup(connection, serial, pending.as_ref())?
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Making runs: idempotency, locks and the run's own rows, all or nothing.
+//! Creating runs: idempotency, locks and the rows of the run, all or nothing.
 
 use rusqlite::{Connection, params};
 
@@ -9,25 +9,25 @@ use crate::model::{Effect, NewJob, NewRun, OnConflict, Run, RunId, Serial, rank}
 
 const OPERATION: &str = "create a run";
 
-/// A run to be made.
+/// A request to create a run.
 #[derive(Clone, Debug)]
 pub struct Creation {
     /// The run.
     pub run: NewRun,
 }
 
-/// What became of a creation.
+/// The result of creating a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Created {
-    /// The run exists now.
+    /// The run was created.
     New(Box<Run>),
-    /// The same key and request made this run earlier; nothing was written.
+    /// An earlier request with this key and content created this run; nothing was written.
     Replay(RunId),
-    /// The key belongs to another request; nothing was written.
+    /// The key belongs to a request with other content; nothing was written.
     KeyReused(RunId),
-    /// Another family holds the lock; nothing was written.
+    /// Another run tree holds a lock of the run; nothing was written.
     Conflict {
-        /// The run that holds it.
+        /// The root of the run tree that holds the lock.
         holder: RunId,
     },
     /// The server is not registered; nothing was written.
@@ -35,14 +35,15 @@ pub enum Created {
 }
 
 impl Store {
-    /// Makes a run; its rows, locks and events are durable when this answers.
+    /// Creates a run. Its rows, locks and events are durable when this returns.
     pub async fn create(&self, creation: Creation) -> Result<Created, StoreError> {
         self.writer.write(OPERATION, move |connection| create(connection, &creation.run)).await
     }
 }
 
 impl Store {
-    /// What an order under this key would come to because of an earlier one: a replay, a key that is taken, or nothing.
+    /// The result that an earlier request with this idempotency key gives a new one: [`Created::Replay`],
+    /// [`Created::KeyReused`], or `None` when the key is unused.
     pub async fn earlier(
         &self,
         server: &Serial,
@@ -50,7 +51,8 @@ impl Store {
         request_sha256: &str,
     ) -> Result<Option<Created>, StoreError> {
         let (server, key, request) = (server.clone(), key.to_owned(), request_sha256.to_owned());
-        self.read("find an earlier order", move |connection| keyed(connection, &server, &key, &request)).await
+        self.read("find an earlier request", move |connection| keyed(connection, &server, &key, &request))
+            .await
     }
 
     /// The unfinished job of a server.
@@ -61,7 +63,7 @@ impl Store {
     }
 }
 
-/// Makes a run inside the writer's transaction.
+/// Creates a run in the writer's transaction.
 pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, StoreError> {
     if let Some(serial) = &new.server {
         let known = first(
@@ -83,7 +85,7 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
         }
     }
     if find_run(connection, OPERATION, new.id)?.is_some() {
-        // A step that ordered a child, crashed and orders it again.
+        // A step requested this child, the process crashed, and the step requests the child again.
         return Ok(Created::Replay(new.id));
     }
     let root = new.parent.map_or(new.id, |(_, root)| root);
@@ -114,7 +116,7 @@ pub(super) fn create(connection: &Connection, new: &NewRun) -> Result<Created, S
     Ok(Created::New(Box::new(run)))
 }
 
-/// The batch a run was ordered with; empty when it was ordered alone.
+/// The batch of a new run; empty for a run without a batch.
 pub(super) fn batch_of(new: &NewRun) -> String {
     let batch = new.effects.iter().find_map(|effect| match effect {
         Effect::JobCreated(job) => job.batch,
@@ -150,7 +152,8 @@ fn keyed(
     ))
 }
 
-/// The unfinished job of a server. Its lock keeps other families away; this keeps a family from doing it to itself.
+/// The unfinished job of a server. The lock of the server excludes other run trees; this check excludes a second job of the
+/// same run tree.
 fn active_job(connection: &Connection, server: &Serial) -> Result<Option<RunId>, StoreError> {
     first(
         connection,
@@ -168,13 +171,13 @@ fn insert_run(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), 
     execute(
         connection,
         OPERATION,
-        "INSERT INTO runs (id, kind, kind_version, server, parent, root, phase, queue, priority, next_run_at,
+        "INSERT INTO runs (id, workflow, workflow_version, server, parent, root, phase, queue, priority, next_run_at,
                            deadline_at, progress_at, created_by, created_at, updated_at, batch, rank)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, ?9, ?10, ?9, ?11, ?9, ?9, ?12, ?13)",
         params![
             new.id.to_string(),
-            new.kind,
-            new.kind_version,
+            new.workflow,
+            new.workflow_version,
             new.server.as_ref().map(|serial| serial.as_str()),
             new.parent.map(|(parent, _)| parent.to_string()),
             root.to_string(),

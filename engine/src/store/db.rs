@@ -13,47 +13,47 @@ use super::readers::{self, Readers};
 use super::writer::Writer;
 use crate::model::{Fairness, Time};
 
-/// Prepared statements each connection keeps.
+/// Prepared statements that each connection caches.
 const STATEMENTS: usize = 96;
 
-/// Why the database did not do what was asked.
+/// Why an operation of the store failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database file could not be opened.
     #[error("open the database {}", path.display())]
     Open {
-        /// Which file.
+        /// The database file.
         path: PathBuf,
-        /// Why.
+        /// The error of SQLite.
         #[source]
         source: Arc<rusqlite::Error>,
     },
     /// The database's schema could not be brought up to date.
     #[error("migrate the database")]
     Migrate(#[source] Arc<MigrateError>),
-    /// SQLite refused.
+    /// SQLite returned an error.
     #[error("{operation}")]
     Sqlite {
-        /// What was being done.
+        /// The operation, in words.
         operation: &'static str,
-        /// Why it failed.
+        /// The error of SQLite.
         #[source]
         source: Arc<rusqlite::Error>,
     },
-    /// A row does not mean what the program takes it to mean.
-    #[error("{operation}: column {column} holds what this version cannot read: {detail}")]
+    /// A row has content that this program cannot read.
+    #[error("{operation}: column {column} has content that this version cannot read: {detail}")]
     Corrupt {
-        /// What was being done.
+        /// The operation, in words.
         operation: &'static str,
         /// The column.
         column: &'static str,
         /// What is wrong with it.
         detail: String,
     },
-    /// The work panicked; nothing of it was written.
+    /// The operation panicked; it wrote nothing.
     #[error("{operation}: internal error; nothing was written")]
     Panicked {
-        /// What was being done.
+        /// The operation, in words.
         operation: &'static str,
     },
     /// The store is shutting down.
@@ -62,12 +62,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Wraps what SQLite said while doing `operation`.
+    /// Wraps an error that SQLite returned during `operation`.
     pub(super) fn sqlite(operation: &'static str, source: rusqlite::Error) -> Self {
         Self::Sqlite { operation, source: Arc::new(source) }
     }
 
-    /// Whether a row, and not the database, is at fault.
+    /// Whether the error comes from the content of a row, not from the database.
     pub fn is_corrupt(&self) -> bool {
         use rusqlite::Error;
         match self {
@@ -83,7 +83,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the database is merely busy, full or closed: worth another try later (503).
+    /// Whether the database is busy, full or closed: a later attempt may succeed (503).
     pub fn is_unavailable(&self) -> bool {
         use rusqlite::ErrorCode as Code;
         match self {
@@ -103,16 +103,20 @@ impl StoreError {
     }
 }
 
-/// The database.
+/// The database. Clones share one writer and its readers.
+///
+/// # Errors
+/// Every method that returns a [`StoreError`] returns it when SQLite fails, a row cannot be read, the operation panics, or the
+/// store is closed. Nothing is written in these cases.
 #[derive(Clone)]
 pub struct Store {
     pub(super) writer: Writer,
-    /// Whose turn it is to begin.
-    pub(super) turns: Arc<Mutex<Fairness>>,
+    /// Decides which queued run starts next.
+    pub(super) fairness: Arc<Mutex<Fairness>>,
     source: Source,
 }
 
-/// Where reads come from.
+/// What carries out the reads.
 #[derive(Clone)]
 enum Source {
     Threads(Readers),
@@ -126,7 +130,10 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens (or creates) the database, brings its schema up to date and starts the writer. Blocks on the disk.
+    /// Opens (or creates) the database, migrates its schema and starts the writer. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, or a migration is refused or fails.
     pub fn open(path: &Path, now: Time) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Open { path: path.to_owned(), source: Arc::new(source) };
         let mut connection = Connection::open(path).map_err(failed)?;
@@ -138,7 +145,7 @@ impl Store {
             .map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
-        let connections = (0..readers::many())
+        let connections = (0..readers::count())
             .map(|_| {
                 let reader = Connection::open_with_flags(
                     path,
@@ -150,36 +157,37 @@ impl Store {
             })
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed)?;
-        let pages = JobCache::watching(&connection).map_err(failed)?;
-        let no_thread = |_| failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread for the database")));
-        let writer = Writer::start(connection, pages).map_err(no_thread)?;
+        let cache = JobCache::attach(&connection).map_err(failed)?;
+        let no_thread = |_| {
+            failed(rusqlite::Error::InvalidPath(PathBuf::from("no thread could be started for the database")))
+        };
+        let writer = Writer::start(connection, cache).map_err(no_thread)?;
         let source = Source::Threads(Readers::start(connections).map_err(no_thread)?);
-        Ok(Self { writer, turns: Arc::default(), source })
+        Ok(Self { writer, fairness: Arc::default(), source })
     }
 
-    /// Opens a database in memory whose work is done by its callers: no thread, no file, and every order is the caller's.
-    /// `around` is asked before and told after everything that is done; see [`StoreHooks`].
-    pub fn open_in_place(
-        memory: &Memory,
-        around: Arc<dyn StoreHooks>,
-        now: Time,
-    ) -> Result<Self, StoreError> {
+    /// Opens a database in memory. Callers carry out its operations themselves: no thread, no file, and the callers decide
+    /// every order. `hooks` runs before and after every operation; see [`StoreHooks`].
+    ///
+    /// # Errors
+    /// When SQLite cannot open the database, or a migration fails.
+    pub fn open_in_place(memory: &Memory, hooks: Arc<dyn StoreHooks>, now: Time) -> Result<Self, StoreError> {
         let path = PathBuf::from(memory.name());
         let failed = |source| StoreError::Open { path: path.clone(), source: Arc::new(source) };
         let mut connection = memory.connect().map_err(failed)?;
         configure(&connection).map_err(failed)?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         migrate::run(&mut connection, &path, now).map_err(|why| StoreError::Migrate(Arc::new(why)))?;
-        let pages = JobCache::watching(&connection).map_err(failed)?;
-        let place = Arc::new(InPlace::new(connection, around));
+        let cache = JobCache::attach(&connection).map_err(failed)?;
+        let place = Arc::new(InPlace::new(connection, hooks));
         Ok(Self {
-            writer: Writer::in_place(Arc::clone(&place), pages),
-            turns: Arc::default(),
+            writer: Writer::in_place(Arc::clone(&place), cache),
+            fairness: Arc::default(),
             source: Source::InPlace(place),
         })
     }
 
-    /// Reads with a connection that is for reading.
+    /// Carries out a read on a connection that cannot write.
     pub(super) async fn read<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -191,7 +199,7 @@ impl Store {
         }
     }
 
-    /// The connection of a store that works in place.
+    /// The connection of an in-place store; `None` for a store with threads.
     pub(super) fn in_place(&self) -> Option<&InPlace> {
         match &self.source {
             Source::InPlace(place) => Some(place),
@@ -199,12 +207,15 @@ impl Store {
         }
     }
 
-    /// Changes with every committed transaction: a hint that there may be something new to read.
+    /// A counter that changes with every committed transaction: a hint that there may be new rows.
     pub fn commits(&self) -> tokio::sync::watch::Receiver<u64> {
         self.writer.commits()
     }
 
-    /// Answers whether the database can be read and written right now.
+    /// Checks that the database can be written now.
+    ///
+    /// # Errors
+    /// When it cannot be written.
     pub async fn check(&self) -> Result<(), StoreError> {
         self.writer
             .write("check the database", |connection| {
@@ -219,8 +230,8 @@ impl Store {
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Without this a statement on a table with partial indexes is planned for the values bound to it, and parsed again at
-    // each use because they may differ. Our statements spell out what such an index is for.
+    // Without this option SQLite plans a statement on a table with partial indexes for its bound values, and parses it again
+    // at each use because the values may differ. Our statements repeat the condition of the partial index instead.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.execute_batch(
         "PRAGMA foreign_keys=ON; PRAGMA busy_timeout=5000; PRAGMA trusted_schema=OFF; PRAGMA temp_store=MEMORY;

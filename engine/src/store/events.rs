@@ -1,4 +1,4 @@
-//! Reading the one log, and appending to it outside of a run's commit.
+//! The event log: reading it, and appending to it outside the commit of a run.
 
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -6,20 +6,20 @@ use serde_json::value::RawValue;
 
 use super::rows::{Columns, all, append_events, first};
 use super::{Store, StoreError};
-use crate::model::{Event, JsonText, Level, NewEvent, RunId, Serial, Time};
+use crate::model::{Event, EventLevel, JsonText, NewEvent, RunId, Serial, Time};
 
-/// Which events to read.
+/// A filter for events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventFilter {
-    /// Only this run's.
+    /// Only events of this run.
     pub run: Option<RunId>,
-    /// Only those after this place in the log.
+    /// Only events after this `seq`.
     pub after: i64,
-    /// At most this many.
+    /// The maximum of events to return.
     pub limit: u32,
 }
 
-/// The columns [`event`] and [`told`] read.
+/// The columns that [`event`] and [`event_json`] read.
 const COLUMNS: &str = "seq, time, run, server, type, level, step, attempt, actor, message, data";
 
 impl Store {
@@ -45,11 +45,11 @@ impl Store {
         .await
     }
 
-    /// The place of the newest event in the log; zero before the first.
+    /// The `seq` of the newest event; zero in an empty log.
     pub async fn last_seq(&self) -> Result<i64, StoreError> {
         const OPERATION: &str = "find the end of the log";
         self.read(OPERATION, |connection| {
-            // Not max(seq): what was kept longest may be gone, its number is never given again.
+            // Not max(seq): retention may have deleted the newest event, and its number is never used again.
             let last = first(
                 connection,
                 OPERATION,
@@ -68,7 +68,7 @@ impl Store {
         self.read(OPERATION, move |connection| last_events(connection, OPERATION, run, limit)).await
     }
 
-    /// Appends to the log what belongs to no change of a run.
+    /// Appends events that belong to no change of a run.
     pub async fn append(
         &self,
         run: Option<RunId>,
@@ -85,7 +85,7 @@ impl Store {
     }
 }
 
-/// The newest events of a run, the newest first.
+/// The SQL for the latest events of a run, the newest first.
 fn newest() -> String {
     format!("SELECT {COLUMNS} FROM events WHERE run = ?1 ORDER BY seq DESC LIMIT ?2")
 }
@@ -102,20 +102,20 @@ fn last_events(
     Ok(events)
 }
 
-/// The same as they are told: what is only passed on is not taken apart and put together again.
-pub(super) fn last_events_told(
+/// The last events of a run as JSON texts, in the order of the log. The data of an event is copied as text, not parsed.
+pub(super) fn last_events_json(
     connection: &Connection,
     operation: &'static str,
     run: RunId,
     limit: u32,
 ) -> Result<Vec<JsonText>, StoreError> {
-    let mut events = all(connection, operation, &newest(), params![run.to_string(), limit], told)?;
+    let mut events = all(connection, operation, &newest(), params![run.to_string(), limit], event_json)?;
     events.reverse();
     Ok(events)
 }
 
-/// An [`Event`] as it is told, straight from its row.
-fn told(columns: &Columns<'_>) -> Result<JsonText, StoreError> {
+/// The JSON of an [`Event`], made from its row.
+fn event_json(columns: &Columns<'_>) -> Result<JsonText, StoreError> {
     let row = EventRow {
         seq: columns.get("seq")?,
         time: columns.text("time")?,
@@ -136,7 +136,7 @@ fn told(columns: &Columns<'_>) -> Result<JsonText, StoreError> {
     JsonText::of(&row).map_err(|why| columns.corrupt("data", why.to_string()))
 }
 
-/// An [`Event`] as it lies in its row, written as an [`Event`] is.
+/// The texts of an event's row, with the same JSON as [`Event`].
 #[derive(Serialize)]
 struct EventRow<'a> {
     seq: i64,
@@ -165,9 +165,9 @@ pub(super) fn event(columns: &Columns<'_>) -> Result<Event, StoreError> {
         server: columns.parse_opt("server", str::parse)?,
         kind: columns.get("type")?,
         level: columns.parse("level", |name| match name {
-            "info" => Ok(Level::Info),
-            "warn" => Ok(Level::Warn),
-            "error" => Ok(Level::Error),
+            "info" => Ok(EventLevel::Info),
+            "warn" => Ok(EventLevel::Warn),
+            "error" => Ok(EventLevel::Error),
             other => Err(format!("unknown level {other:?}")),
         })?,
         step: columns.get("step")?,

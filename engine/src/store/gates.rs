@@ -1,9 +1,9 @@
-//! Gates that operators close and open: the drain of the controller, the maintenance of a server. Durable; read in the
-//! transaction that claims.
+//! Gates that operators close and open: the drain of the controller and the maintenance of a server. They are durable. A
+//! claim reads them in its own transaction.
 //!
 //! ```text
 //!  settings.drain, servers.maintenance = {"since", "by", "reason"}
-//!  a run that may not begin: next_run_at = its deadline --gate opened--> next_run_at = now
+//!  a run behind a closed gate: next_run_at = deadline_at --maintenance ended--> next_run_at = now
 //! ```
 
 use rusqlite::{Connection, params};
@@ -12,25 +12,25 @@ use serde_json::json;
 use super::rows::{append_events, execute, first, to_json};
 use super::servers::find;
 use super::{Store, StoreError, locks};
-use crate::model::{Closed, Gate, NewEvent, Run, Serial, Server, Time};
+use crate::model::{Gate, GateClosure, NewEvent, Run, Serial, Server, Time};
 
-/// The setting that keeps the controller from beginning anything.
+/// The stored setting of a drain. While it exists, no job starts.
 const DRAIN: &str = "drain";
 
-/// What became of a change of a server's maintenance.
+/// The result of a change of a server's maintenance.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MaintenanceChange {
-    /// This is the server now.
+    /// Written; the server after the change.
     Changed(Box<Server>),
-    /// It was so already; nothing was written.
+    /// The server was in the requested state; nothing was written.
     Unchanged(Box<Server>),
     /// There is no such server.
     Unknown,
 }
 
 impl Store {
-    /// Closes the controller's gate; what stood before stays. Answers what stands now, and whether it is new.
-    pub async fn drain(&self, closed: Closed) -> Result<(Closed, bool), StoreError> {
+    /// Drains the controller. A drain that exists is kept. Returns the drain, and whether it is new.
+    pub async fn drain(&self, closed: GateClosure) -> Result<(GateClosure, bool), StoreError> {
         const OPERATION: &str = "drain the controller";
         self.writer
             .write(OPERATION, move |connection| {
@@ -43,7 +43,7 @@ impl Store {
                     "INSERT INTO settings (key, value) VALUES (?1, ?2)",
                     params![DRAIN, to_json(OPERATION, &closed)?],
                 )?;
-                let message = format!("drained by {}{}: no job begins", closed.by, why(&closed.reason));
+                let message = format!("drained by {}{}: no job starts", closed.by, why(&closed.reason));
                 let event = NewEvent::warn("controller.drained", message).by(&closed.by).with(json!(closed));
                 append_events(connection, OPERATION, None, None, closed.since, &[event])?;
                 Ok((closed, true))
@@ -51,15 +51,15 @@ impl Store {
             .await
     }
 
-    /// Opens the controller's gate; answers what had closed it.
-    pub async fn undrain(&self, by: &str, now: Time) -> Result<Option<Closed>, StoreError> {
+    /// Ends the drain of the controller and returns it; `None` when the controller was not drained.
+    pub async fn undrain(&self, by: &str, now: Time) -> Result<Option<GateClosure>, StoreError> {
         const OPERATION: &str = "end the drain of the controller";
         let by = by.to_owned();
         self.writer
             .write(OPERATION, move |connection| {
                 let Some(closed) = drained(connection)? else { return Ok(None) };
                 execute(connection, OPERATION, "DELETE FROM settings WHERE key = ?1", &[&DRAIN])?;
-                let message = format!("drain ended by {by}: jobs begin again");
+                let message = format!("drain ended by {by}: jobs start again");
                 let event = NewEvent::info("controller.undrained", message).by(&by).with(json!(closed));
                 append_events(connection, OPERATION, None, None, now, &[event])?;
                 Ok(Some(closed))
@@ -67,16 +67,16 @@ impl Store {
             .await
     }
 
-    /// What closed the controller's gate, if it is closed.
-    pub async fn drained(&self) -> Result<Option<Closed>, StoreError> {
-        self.read("see whether the controller is drained", drained).await
+    /// The drain of the controller, if it is drained.
+    pub async fn drained(&self) -> Result<Option<GateClosure>, StoreError> {
+        self.read("read the drain of the controller", drained).await
     }
 
     /// Puts a server into maintenance (`Some`) or ends it (`None`).
     pub async fn set_maintenance(
         &self,
         serial: &Serial,
-        closed: Option<Closed>,
+        closed: Option<GateClosure>,
         by: &str,
         now: Time,
     ) -> Result<MaintenanceChange, StoreError> {
@@ -98,13 +98,13 @@ impl Store {
                 let event = match &closed {
                     Some(closed) => NewEvent::warn(
                         "server.maintenance",
-                        format!("in maintenance by {by}{}: no job begins on it", why(&closed.reason)),
+                        format!("in maintenance by {by}{}: no job starts on it", why(&closed.reason)),
                     ),
                     None => NewEvent::info("server.maintenance-ended", format!("maintenance ended by {by}")),
                 };
                 append_events(connection, OPERATION, None, Some(&serial), now, &[event.by(&by)])?;
                 if closed.is_none() {
-                    // Who still stands in line is put to sleep again by the next claim.
+                    // The next claim sets the due time of a run that is still queued for a lock back to its deadline.
                     execute(
                         connection,
                         OPERATION,
@@ -119,13 +119,13 @@ impl Store {
             .await
     }
 
-    /// The gate before a run that has not begun, if an operator closed one.
+    /// The closed gate in front of a run that has not started; `None` when no gate is closed.
     pub async fn gate(&self, run: &Run) -> Result<Option<Gate>, StoreError> {
         if run.epoch > 0 || !run.phase.is_forward() {
             return Ok(None);
         }
         let server = run.server.clone();
-        self.read("find the gate before a run", move |connection| {
+        self.read("find the closed gate in front of a run", move |connection| {
             if let Some(closed) = drained(connection)? {
                 return Ok(Some(Gate::Drain(closed)));
             }
@@ -140,20 +140,20 @@ fn why(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(" ({reason})") }
 }
 
-pub(super) fn drained(connection: &Connection) -> Result<Option<Closed>, StoreError> {
+pub(super) fn drained(connection: &Connection) -> Result<Option<GateClosure>, StoreError> {
     first(
         connection,
-        "see whether the controller is drained",
+        "read the drain of the controller",
         "SELECT value FROM settings WHERE key = ?1",
         &[&DRAIN],
         |columns| columns.json("value"),
     )
 }
 
-fn maintained(connection: &Connection, serial: &Serial) -> Result<Option<Closed>, StoreError> {
+fn maintained(connection: &Connection, serial: &Serial) -> Result<Option<GateClosure>, StoreError> {
     first(
         connection,
-        "see whether a server is in maintenance",
+        "read the maintenance of a server",
         "SELECT maintenance FROM servers WHERE serial = ?1",
         &[&serial.as_str()],
         |columns| columns.json_opt("maintenance"),
@@ -161,14 +161,14 @@ fn maintained(connection: &Connection, serial: &Serial) -> Result<Option<Closed>
     .map(Option::flatten)
 }
 
-/// Whether a run may not begin yet: its family stands in line, or its server is in maintenance. Who is past its deadline or
-/// was asked to end may: it only ends.
-pub(super) fn keeps(connection: &Connection, run: &Run, now: Time) -> Result<bool, StoreError> {
-    let beginning = run.epoch == 0 && run.phase.is_forward();
-    if !beginning || now >= run.deadline_at || run.cancel_requested_at.is_some() {
+/// Whether a run may not start yet: its run tree is queued for a lock, or its server is in maintenance. A run that is past
+/// its deadline or has a cancel request may always start, because it only ends.
+pub(super) fn blocks_start(connection: &Connection, run: &Run, now: Time) -> Result<bool, StoreError> {
+    let unstarted = run.epoch == 0 && run.phase.is_forward();
+    if !unstarted || now >= run.deadline_at || run.cancel_requested_at.is_some() {
         return Ok(false);
     }
-    if locks::in_line(connection, run.root)? {
+    if locks::is_queued(connection, run.root)? {
         return Ok(true);
     }
     match &run.server {

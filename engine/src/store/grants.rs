@@ -1,4 +1,4 @@
-//! Media grants: who may read which image, until when, and what was read.
+//! Media grants and pull grants: the rights of jobs to read images, and what was read.
 
 use rusqlite::{Connection, ToSql, params};
 
@@ -6,18 +6,18 @@ use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{Artifact, Grant, GrantReads, RunId, Time};
 
-/// A grant as stored.
+/// A row of `media_grants`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredGrant {
     /// The grant.
     pub grant: Grant,
-    /// When it ended.
+    /// When the grant ended; `None` for an open one.
     pub ended_at: Option<Time>,
-    /// What was read through it.
+    /// The recorded reads.
     pub reads: GrantReads,
 }
 
-const COLUMNS: &str = "token_hash, run, artifact, frozen, sha256, size, created_at, ended_at, first_read_at, \
+const COLUMNS: &str = "token_hash, run, artifact, inputs, sha256, size, created_at, ended_at, first_read_at, \
      boot_read_at, last_read_at, bytes FROM media_grants";
 
 impl Store {
@@ -52,7 +52,7 @@ impl Store {
         .await
     }
 
-    /// The job and repository an open pull grant is for.
+    /// The job and repository of an open pull grant.
     pub async fn pull_grant(&self, token_hash: &str) -> Result<Option<(RunId, String)>, StoreError> {
         const OPERATION: &str = "read a pull grant";
         let token_hash = token_hash.to_owned();
@@ -85,9 +85,9 @@ impl Store {
         .await
     }
 
-    /// Adds to what was read through a grant. Never moves a first read.
+    /// Adds reads to a grant. A recorded first read stays.
     pub async fn record_reads(&self, token_hash: &str, reads: GrantReads) -> Result<(), StoreError> {
-        const OPERATION: &str = "record reads of a medium";
+        const OPERATION: &str = "record reads of an image";
         let token_hash = token_hash.to_owned();
         self.writer
             .write(OPERATION, move |connection| {
@@ -119,7 +119,7 @@ fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
             run: columns.parse("run", str::parse)?,
             artifact: columns
                 .parse("artifact", |name| Artifact::parse(name).ok_or_else(|| format!("unknown {name:?}")))?,
-            frozen: columns.get("frozen")?,
+            inputs: columns.get("inputs")?,
             sha256: columns.get("sha256")?,
             size: columns.count("size")?,
             created_at: columns.time("created_at")?,
@@ -134,18 +134,18 @@ fn grant(columns: &Columns<'_>) -> Result<StoredGrant, StoreError> {
     })
 }
 
-/// Writes a new grant; the same grant again (a step carried out twice) changes nothing.
+/// Writes a new grant. A second insert with the same token (a step that ran twice) changes nothing.
 pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), StoreError> {
     execute(
         connection,
         "issue a media grant",
-        "INSERT INTO media_grants (token_hash, run, artifact, frozen, sha256, size, created_at)
+        "INSERT INTO media_grants (token_hash, run, artifact, inputs, sha256, size, created_at)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (token_hash) DO NOTHING",
         params![
             grant.token_hash,
             grant.run.to_string(),
             grant.artifact.as_str(),
-            grant.frozen,
+            grant.inputs,
             grant.sha256,
             i64::try_from(grant.size).unwrap_or(i64::MAX),
             grant.created_at.to_string()
@@ -154,7 +154,7 @@ pub(super) fn insert(connection: &Connection, grant: &Grant) -> Result<(), Store
     .map(drop)
 }
 
-/// Writes the right to pull from a repository.
+/// Writes a new pull grant. A second insert with the same token changes nothing.
 pub(super) fn insert_pull(
     connection: &Connection,
     run: RunId,
@@ -164,7 +164,7 @@ pub(super) fn insert_pull(
 ) -> Result<(), StoreError> {
     execute(
         connection,
-        "grant a pull",
+        "issue a pull grant",
         "INSERT INTO pull_grants (token_hash, run, repository, created_at) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (token_hash) DO NOTHING",
         params![token_hash, run.to_string(), repository, now.to_string()],
@@ -172,14 +172,14 @@ pub(super) fn insert_pull(
     .map(drop)
 }
 
-/// Ends all grants of a run.
+/// Ends all grants of a run and deletes their recorded inputs.
 pub(super) fn end(connection: &Connection, run: RunId, now: Time) -> Result<(), StoreError> {
     let parameters = [run.to_string(), now.to_string()];
     let parameters: [&dyn ToSql; 2] = [&parameters[0], &parameters[1]];
     execute(
         connection,
         "end media grants",
-        "UPDATE media_grants SET ended_at = ?2, frozen = NULL WHERE run = ?1 AND ended_at IS NULL",
+        "UPDATE media_grants SET ended_at = ?2, inputs = NULL WHERE run = ?1 AND ended_at IS NULL",
         &parameters,
     )?;
     execute(

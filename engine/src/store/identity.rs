@@ -1,4 +1,4 @@
-//! Users, API tokens, incarnations and settings.
+//! Users, API tokens, controller instances and stored settings.
 
 use rusqlite::params;
 
@@ -6,7 +6,7 @@ use super::rows::{append_events, execute, first};
 use super::{Store, StoreError};
 use crate::model::{NewEvent, Time};
 
-/// A user as stored.
+/// A row of `users`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredUser {
     /// Login name.
@@ -17,21 +17,21 @@ pub struct StoredUser {
     pub role: String,
 }
 
-/// An API token as stored; the token itself never is.
+/// A row of `api_tokens` without the hash. The token itself is never stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredToken {
     /// Its id.
     pub id: String,
-    /// What the operator calls it.
+    /// The name that the operator gave the token.
     pub name: String,
     /// `admin` or `reader`.
     pub role: String,
-    /// When it ends.
+    /// When the token expires.
     pub expires_at: Option<Time>,
 }
 
 impl Store {
-    /// The user of that name.
+    /// The user with this name.
     pub async fn user(&self, name: &str) -> Result<Option<StoredUser>, StoreError> {
         const OPERATION: &str = "read a user";
         let name = name.to_owned();
@@ -53,7 +53,7 @@ impl Store {
         .await
     }
 
-    /// The API token with that hash.
+    /// The API token with this hash.
     pub async fn api_token(&self, hash: &str) -> Result<Option<StoredToken>, StoreError> {
         const OPERATION: &str = "read an API token";
         let hash = hash.to_owned();
@@ -76,7 +76,7 @@ impl Store {
         .await
     }
 
-    /// Stores the first admin token, unless there has ever been a token or a user. `true` if it was stored.
+    /// Stores the first admin token unless a token or a user exists. Returns whether it was stored.
     pub async fn first_token(&self, id: String, hash: String, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "store the first admin token";
         self.writer
@@ -94,15 +94,15 @@ impl Store {
             .await
     }
 
-    /// Writes down that a process began to work on this database.
+    /// Records the start of a controller instance on this database.
     pub async fn begin_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
-        const OPERATION: &str = "begin an incarnation";
+        const OPERATION: &str = "record the start of a controller instance";
         self.writer
             .write(OPERATION, move |connection| {
                 execute(
                     connection,
                     OPERATION,
-                    "INSERT INTO incarnations (id, started_at, heartbeat_at) VALUES (?1, ?2, ?2)",
+                    "INSERT INTO controller_instances (id, started_at, heartbeat_at) VALUES (?1, ?2, ?2)",
                     params![id, now.to_string()],
                 )
                 .map(drop)
@@ -110,15 +110,15 @@ impl Store {
             .await
     }
 
-    /// Writes down that a process ended properly.
+    /// Records the orderly end of a controller instance.
     pub async fn end_instance(&self, id: String, now: Time) -> Result<(), StoreError> {
-        const OPERATION: &str = "end an incarnation";
+        const OPERATION: &str = "record the end of a controller instance";
         self.writer
             .write(OPERATION, move |connection| {
                 execute(
                     connection,
                     OPERATION,
-                    "UPDATE incarnations SET ended_at = ?2, heartbeat_at = ?2 WHERE id = ?1",
+                    "UPDATE controller_instances SET ended_at = ?2, heartbeat_at = ?2 WHERE id = ?1",
                     params![id, now.to_string()],
                 )
                 .map(drop)
@@ -126,7 +126,7 @@ impl Store {
             .await
     }
 
-    /// Keeps a setting in the database, or forgets it, and appends the events that tell of it.
+    /// Stores a setting (`Some`) or deletes it (`None`), and appends the events that describe the change.
     pub async fn set_setting(
         &self,
         key: &str,
@@ -134,7 +134,7 @@ impl Store {
         events: Vec<NewEvent>,
         now: Time,
     ) -> Result<(), StoreError> {
-        const OPERATION: &str = "keep a setting";
+        const OPERATION: &str = "store a setting";
         let key = key.to_owned();
         self.writer
             .write(OPERATION, move |connection| {
@@ -153,7 +153,7 @@ impl Store {
             .await
     }
 
-    /// A setting kept in the database.
+    /// The stored value of a setting.
     pub async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
         const OPERATION: &str = "read a setting";
         let key = key.to_owned();

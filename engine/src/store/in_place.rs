@@ -1,16 +1,16 @@
-//! The database without a thread of its own: the caller's task does the work, so that a simulation owns every order.
+//! The database without threads: the caller's task carries out each operation, so that a simulation decides every order.
 //!
 //! ```text
-//!   caller -> around.before(operation) -> transaction on the one connection -> audit of the rows it wrote -> around.after
-//!                 |  refuse: full, locked                                          |  a broken rule: around.broken
-//!                 +- delay, or the end of this process                             +- the answer is lost: COMMIT stands
+//!   caller -> hooks.before(operation) -> transaction on the one connection -> check of the rows it wrote -> hooks.after
+//!                 |  refuse: full, locked                                         |  violated rule: hooks.violated
+//!                 +- delay, or the end of this process                            +- the result is lost: COMMIT remains
 //! ```
 //!
 //! Invariants
-//! - A transaction never spans an await: what `around` does happens before BEGIN or after COMMIT, never between.
-//! - The database lives as long as its [`Memory`], not as long as a store over it: a store may be dropped at any await, and
-//!   the next one finds what was committed.
-//! - After every transaction the rows it wrote keep the rules of [`super::audit`].
+//! - A transaction never spans an await: hooks run before BEGIN or after COMMIT, never between.
+//! - The database lives as long as its [`Memory`], not as long as a store on it: a store may be dropped at any await, and the
+//!   next store finds everything that was committed.
+//! - After every transaction the rows it wrote are checked against the rules of [`super::invariants`].
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,34 +22,34 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::watch;
 
 use super::db::StoreError;
-use super::invariants::{self, Broken};
+use super::invariants::{self, Violation};
 use crate::model::Snapshot;
 
-/// What is to become of an operation.
+/// What a hook decides about an operation before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Before {
-    /// It is carried out.
-    GoOn,
-    /// The disk is full.
+pub enum HookDecision {
+    /// The operation is carried out.
+    Proceed,
+    /// The operation fails as on a full disk.
     Full,
-    /// Another process keeps the database locked.
+    /// The operation fails as if another process held the lock of the database.
     Locked,
 }
 
-/// Stands around every operation of a store that works in place.
+/// Callbacks of tests and simulations before and after every operation of an in-place store.
 #[async_trait]
 pub trait StoreHooks: Send + Sync {
-    /// Asked before an operation (`writes`: a transaction that may write).
-    async fn before(&self, operation: &'static str, writes: bool) -> Before;
-    /// Told after an operation, before its caller has the answer.
+    /// Runs before an operation and decides about it. `writes`: the operation is a transaction that may write.
+    async fn before(&self, operation: &'static str, writes: bool) -> HookDecision;
+    /// Runs after an operation, before its caller has the result.
     async fn after(&self, operation: &'static str, writes: bool);
-    /// Told of every rule that the rows of a transaction break.
-    fn broken(&self, rule: Broken);
-    /// Shown a run in each kind of state, the first time one is in it.
+    /// Receives every violation of an invariant by the rows of a transaction.
+    fn violated(&self, violation: Violation);
+    /// Receives the first run that is in a given kind of state, once per kind.
     fn seen(&self, snapshot: &Snapshot);
 }
 
-/// A database in memory that outlives the stores opened over it.
+/// A database in memory that outlives the stores opened on it.
 pub struct Memory {
     name: String,
     /// Keeps the database alive while no store is open.
@@ -60,7 +60,7 @@ impl Memory {
     /// An empty database.
     ///
     /// # Errors
-    /// When SQLite has no memory for it.
+    /// When SQLite cannot create the database.
     pub fn new() -> Result<Self, StoreError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("file:/shoal-{}?vfs=memdb", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -86,28 +86,28 @@ fn connect(name: &str) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// The connection, and what stands around it.
+/// The connection with its hooks and checks.
 pub(super) struct InPlace {
     connection: Mutex<Connection>,
-    around: Arc<dyn StoreHooks>,
+    hooks: Arc<dyn StoreHooks>,
     committed: watch::Sender<u64>,
-    written: Arc<Mutex<invariants::Written>>,
-    /// The kinds of states runs have been in.
+    written: Arc<Mutex<invariants::WrittenRows>>,
+    /// The kinds of run states that have been shown to the hooks.
     states: Mutex<BTreeSet<String>>,
 }
 
 impl InPlace {
-    pub(super) fn new(mut connection: Connection, around: Arc<dyn StoreHooks>) -> Self {
-        let written = Arc::new(Mutex::new(invariants::Written::default()));
+    pub(super) fn new(mut connection: Connection, hooks: Arc<dyn StoreHooks>) -> Self {
+        let written = Arc::new(Mutex::new(invariants::WrittenRows::default()));
         let noted = Arc::clone(&written);
-        // A connection that cannot be watched is one that is not audited row by row; the audit at the end still reads all.
+        // Without the hook rows are not checked after each transaction; the check at the end of a test still reads all rows.
         let _unwatched =
             connection.update_hook(Some(move |action: Action, _: &str, table: &str, row: i64| {
                 lock(&noted).note(action, table, row);
             }));
         Self {
             connection: Mutex::new(connection),
-            around,
+            hooks,
             committed: watch::Sender::new(0),
             written,
             states: Mutex::default(),
@@ -118,33 +118,35 @@ impl InPlace {
         self.committed.subscribe()
     }
 
-    /// Carries out a transaction in the caller's task. `transact` answers its caller by itself.
+    /// Carries out a transaction in the caller's task. `transact` sends the result to the caller itself.
     pub(super) async fn write(
         &self,
         operation: &'static str,
         transact: impl FnOnce(&Connection) + Send,
     ) -> Result<(), StoreError> {
-        allowed(operation, self.around.before(operation, true).await)?;
+        allowed(operation, self.hooks.before(operation, true).await)?;
         {
             let connection = lock(&self.connection);
             transact(&connection);
             let written = std::mem::take(&mut *lock(&self.written));
-            invariants::check(&connection, &written).into_iter().for_each(|rule| self.around.broken(rule));
+            invariants::check(&connection, &written)
+                .into_iter()
+                .for_each(|violation| self.hooks.violated(violation));
             self.show(&connection, &written);
         }
         self.committed.send_modify(|count| *count += 1);
-        self.around.after(operation, true).await;
+        self.hooks.after(operation, true).await;
         Ok(())
     }
 
-    /// Shows runs that are in a kind of state for the first time.
-    fn show(&self, connection: &Connection, written: &invariants::Written) {
+    /// Passes runs to the hooks whose kind of state has not been shown before.
+    fn show(&self, connection: &Connection, written: &invariants::WrittenRows) {
         for row in written.runs() {
             let Ok(Some((state, id))) = invariants::state(connection, row) else { continue };
             if lock(&self.states).insert(state)
                 && let Ok(Some(snapshot)) = invariants::snapshot(connection, id)
             {
-                self.around.seen(&snapshot);
+                self.hooks.seen(&snapshot);
             }
         }
     }
@@ -155,29 +157,29 @@ impl InPlace {
         operation: &'static str,
         work: impl FnOnce(&Connection) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
-        allowed(operation, self.around.before(operation, false).await)?;
-        let answer = work(&lock(&self.connection));
-        self.around.after(operation, false).await;
-        answer
+        allowed(operation, self.hooks.before(operation, false).await)?;
+        let result = work(&lock(&self.connection));
+        self.hooks.after(operation, false).await;
+        result
     }
 
-    /// Looks without being asked, delayed or refused: for who judges, not for who takes part.
-    pub(super) fn look<T>(&self, work: impl FnOnce(&Connection) -> T) -> T {
+    /// Reads without hooks, so without delay or refusal: for the checker of a simulation, not for the program under test.
+    pub(super) fn peek<T>(&self, work: impl FnOnce(&Connection) -> T) -> T {
         work(&lock(&self.connection))
     }
 }
 
-/// The error a disturbed database answers with.
-fn allowed(operation: &'static str, before: Before) -> Result<(), StoreError> {
-    let code = match before {
-        Before::GoOn => return Ok(()),
-        Before::Full => ffi::SQLITE_FULL,
-        Before::Locked => ffi::SQLITE_BUSY,
+/// Converts the decision of a hook into the error that SQLite would return.
+fn allowed(operation: &'static str, decision: HookDecision) -> Result<(), StoreError> {
+    let code = match decision {
+        HookDecision::Proceed => return Ok(()),
+        HookDecision::Full => ffi::SQLITE_FULL,
+        HookDecision::Locked => ffi::SQLITE_BUSY,
     };
     Err(StoreError::sqlite(operation, rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
 }
 
-/// Plain data and one connection, valid after every statement.
+/// Ignores poisoning: the locked values are valid after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

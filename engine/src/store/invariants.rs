@@ -1,12 +1,12 @@
-//! What must hold of the rows after every transaction, as rules that anybody can read; checked where the database works in
-//! place ([`super::in_place`]), and over all rows by [`Store::audit`].
+//! Invariants of the rows: rules that hold after every transaction. An in-place store ([`super::in_place`]) checks the rows
+//! that a transaction wrote; [`Store::check_invariants`] checks all rows.
 //!
 //! ```text
-//!   transaction --rows of `runs` it wrote--> RULES --> broken? told to who stands around
-//!               --rows of `events`---------> only ever added (retention takes whole runs)
+//!   transaction --rows of `runs` it wrote--> RULES --> violations go to the store hooks
+//!               --rows of `events`---------> insert only (retention deletes whole run trees)
 //! ```
 //!
-//! Invariant: a rule names no program logic; it reads the row as an operator would.
+//! Invariant: a rule is SQL on the row alone and shares no code with the engine.
 
 use std::collections::BTreeSet;
 
@@ -17,43 +17,43 @@ use super::rows::{self, all, first};
 use super::{Store, StoreError};
 use crate::model::{RunId, Serial, Snapshot};
 
-const OPERATION: &str = "audit the rows";
+const OPERATION: &str = "check the invariants of the rows";
 
-/// A rule that a row breaks.
+/// A row that violates a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
-    /// The run, or whatever the row is about.
+pub struct Violation {
+    /// The run, or another description of the row.
     pub subject: String,
-    /// The rule, in words.
+    /// The violated rule, in words.
     pub rule: String,
 }
 
-/// Each rule and what a row that breaks it looks like.
+/// Each rule in words, with the SQL condition of a row that violates it.
 const RULES: &[(&str, &str)] = &[
     (
-        "who is not over has an owner, a time at which it is due, or a hold",
+        "a run that has not ended has a lease, a due time or a hold",
         "runs.phase <> 'ended' AND runs.lease_owner IS NULL AND runs.next_run_at IS NULL AND runs.hold IS NULL",
     ),
     (
-        "a wait has a reason, a since and a deadline",
+        "a wait has a reason, a start and a deadline",
         "runs.wait IS NOT NULL AND (json_extract(runs.wait, '$.reason') IS NULL
              OR json_extract(runs.wait, '$.since') IS NULL OR json_extract(runs.wait, '$.deadline') IS NULL)",
     ),
     (
-        "who waits for something has no lease, and looks around by its deadline at the latest",
+        "a waiting run has no lease, and a due time",
         "runs.phase = 'waiting' AND runs.wait IS NOT NULL AND (runs.lease_owner IS NOT NULL OR runs.next_run_at IS NULL)",
     ),
     (
-        "who is over has an outcome and neither lease, wait, hold nor a time at which it is due",
+        "an ended run has an outcome and no lease, wait, hold or due time",
         "runs.phase = 'ended' AND (runs.outcome IS NULL OR runs.lease_owner IS NOT NULL OR runs.wait IS NOT NULL
              OR runs.hold IS NOT NULL OR runs.next_run_at IS NOT NULL)",
     ),
     (
-        "a lease has an end, and its run is looked at again after it",
+        "a lease has an expiry, and its run has a due time",
         "runs.lease_owner IS NOT NULL AND (runs.lease_expires_at IS NULL OR runs.next_run_at IS NULL)",
     ),
     (
-        "the status of a job is that of its run",
+        "the status of a job matches its run",
         "jobs.id IS NOT NULL AND (jobs.outcome IS NOT runs.outcome OR jobs.status <> CASE
              WHEN runs.phase = 'ended' THEN 'complete'
              WHEN runs.phase IN ('finishing', 'unwinding')
@@ -62,69 +62,69 @@ const RULES: &[(&str, &str)] = &[
              ELSE 'provisioning' END)",
     ),
     (
-        "the locks of a family are free when it is over",
+        "an ended root run has no locks",
         "runs.phase = 'ended' AND runs.parent IS NULL AND EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.id)",
     ),
     (
-        "who works on a server holds its lock",
+        "a started job holds a lock",
         "jobs.id IS NOT NULL AND runs.phase <> 'ended' AND runs.lease_epoch > 0
              AND NOT EXISTS (SELECT 1 FROM locks WHERE locks.root = runs.root AND locks.held = 1)",
     ),
     (
-        "no right to read media outlives its run",
+        "an ended run has no open grants",
         "runs.phase = 'ended' AND (EXISTS (SELECT 1 FROM media_grants WHERE run = runs.id AND ended_at IS NULL)
              OR EXISTS (SELECT 1 FROM pull_grants WHERE run = runs.id AND ended_at IS NULL))",
     ),
 ];
 
-/// The rows a transaction wrote.
+/// The rows that a transaction wrote.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(super) struct WrittenRows {
     runs: BTreeSet<i64>,
-    forgotten: bool,
+    deleted_runs: bool,
     rewritten_events: usize,
 }
 
-impl Written {
-    /// One row changed.
+impl WrittenRows {
+    /// Records a change of one row.
     pub(super) fn note(&mut self, action: Action, table: &str, row: i64) {
         match (table, action) {
-            ("runs", Action::SQLITE_DELETE) => self.forgotten = true,
-            // A job's row has a number of its own; its run is written in the same transaction.
+            ("runs", Action::SQLITE_DELETE) => self.deleted_runs = true,
+            // A row of `jobs` has another rowid; its run is written in the same transaction.
             ("runs", _) => drop(self.runs.insert(row)),
             ("events", Action::SQLITE_UPDATE | Action::SQLITE_DELETE) => self.rewritten_events += 1,
             _ => {}
         }
     }
 
-    /// The runs among them.
+    /// The rowids of the written runs.
     pub(super) fn runs(&self) -> impl Iterator<Item = i64> + '_ {
         self.runs.iter().copied()
     }
 }
 
-/// The rules that what was written breaks.
-pub(super) fn check(connection: &Connection, written: &Written) -> Vec<Broken> {
-    let mut broken = Vec::new();
-    if written.rewritten_events > 0 && !written.forgotten {
-        broken.push(Broken {
+/// The violations by the written rows.
+pub(super) fn check(connection: &Connection, written: &WrittenRows) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if written.rewritten_events > 0 && !written.deleted_runs {
+        violations.push(Violation {
             subject: format!("{} events", written.rewritten_events),
-            rule: "what was told is never changed or taken back".to_owned(),
+            rule: "an event is never changed or deleted alone".to_owned(),
         });
     }
     for row in written.runs() {
-        match broken_by(connection, Some(row)) {
-            Ok(found) => broken.extend(found),
-            Err(error) => broken.push(Broken {
+        match violations_of(connection, Some(row)) {
+            Ok(found) => violations.extend(found),
+            Err(error) => violations.push(Violation {
                 subject: format!("row {row} of runs"),
-                rule: format!("can be read: {error}"),
+                rule: format!("a row can be read: {error}"),
             }),
         }
     }
-    broken
+    violations
 }
 
-/// What tells one state of a run from another, and the run; `None` when it is gone.
+/// A text that names the kind of state of a run, and the run; `None` when the row is gone.
 pub(super) fn state(connection: &Connection, row: i64) -> Result<Option<(String, RunId)>, StoreError> {
     first(
         connection,
@@ -139,15 +139,15 @@ pub(super) fn state(connection: &Connection, row: i64) -> Result<Option<(String,
     )
 }
 
-/// Everything about a run.
+/// The snapshot of a run; `None` when there is no such run.
 pub(super) fn snapshot(connection: &Connection, id: RunId) -> Result<Option<Snapshot>, StoreError> {
     rows::find_run(connection, OPERATION, id)?
         .map(|run| rows::snapshot(connection, OPERATION, run))
         .transpose()
 }
 
-/// The rules broken by one row, or by any.
-fn broken_by(connection: &Connection, row: Option<i64>) -> Result<Vec<Broken>, StoreError> {
+/// The violations by one row, or by all rows.
+fn violations_of(connection: &Connection, row: Option<i64>) -> Result<Vec<Violation>, StoreError> {
     let cases: String = RULES.iter().map(|(rule, bad)| format!(" WHEN {bad} THEN '{rule}'")).collect();
     let chosen = if row.is_some() { "runs.rowid = ?1" } else { "?1 IS NULL" };
     let sql = format!(
@@ -155,20 +155,20 @@ fn broken_by(connection: &Connection, row: Option<i64>) -> Result<Vec<Broken>, S
          WHERE {chosen}) WHERE rule IS NOT NULL"
     );
     all(connection, OPERATION, &sql, params![row], |columns| {
-        Ok(Broken { subject: columns.get("id")?, rule: columns.get("rule")? })
+        Ok(Violation { subject: columns.get("id")?, rule: columns.get("rule")? })
     })
 }
 
 impl Store {
-    /// The rules that any row breaks now.
-    pub async fn audit(&self) -> Result<Vec<Broken>, StoreError> {
-        self.read(OPERATION, |connection| broken_by(connection, None)).await
+    /// The violations by all rows now.
+    pub async fn check_invariants(&self) -> Result<Vec<Violation>, StoreError> {
+        self.read(OPERATION, |connection| violations_of(connection, None)).await
     }
 
-    /// The runs that are not over, and whether each is held. As [`Store::peek_server`].
+    /// The runs that have not ended, and whether each is held. Only for an in-place store; runs no hooks.
     pub fn peek_unfinished(&self) -> Vec<(RunId, bool)> {
         let Some(place) = self.in_place() else { return Vec::new() };
-        let read = place.look(|connection| {
+        let read = place.peek(|connection| {
             all(
                 connection,
                 OPERATION,
@@ -180,10 +180,9 @@ impl Store {
         read.unwrap_or_default()
     }
 
-    /// The run that works on a server, or is to, and who holds its lease. Only where the database works in place; whoever
-    /// asks is not part of what happens.
+    /// The oldest unfinished run of a server: id, phase, step and lease owner. Only for an in-place store; runs no hooks.
     pub fn peek_server(&self, serial: &Serial) -> Option<(RunId, String, Option<String>, Option<String>)> {
-        let read = self.in_place()?.look(|connection| {
+        let read = self.in_place()?.peek(|connection| {
             first(
                 connection,
                 OPERATION,

@@ -1,20 +1,21 @@
-//! Pages of jobs, kept until a row they were made of is written: a job that thousands look at is read and told once.
+//! The job cache: rendered job documents, kept until a row of the job is written. A job that thousands of clients poll is read
+//! and rendered once.
 //!
 //! ```text
-//!   look -- kept ---------------------------------------------> Page
-//!     `--- not kept ---> Blank -- read the rows, tell them --> keep: only while nothing has been written to the job
+//!   get -- cached --------------------------------------------------> CachedJob
+//!     `--- not cached --> CacheTicket -- read and render the rows --> put: only while nothing has been written to the job
 //!
-//!   writer:  BEGIN   rows written ...   close(jobs)   COMMIT   open   ... the answers
-//!                    `- temporary triggers say of which job
+//!   writer:  BEGIN   rows written ...   close(jobs)   COMMIT   open   ... send results
+//!                    `- temporary triggers record the job of each row
 //! ```
 //!
 //! Invariants
-//! - No page is older than what can be read: the pages of a job are gone before its transaction can be seen, and none is
-//!   kept until it can.
-//! - A page made of rows that were read before a write is never kept: the write has taken its blank away.
-//! - Every statement of the writer's connection is noticed, since SQLite itself runs the triggers. What another program
-//!   writes into the file is noticed with the writer's next transaction: the engine's sweep is one, every few seconds.
-//! - What is kept has at most [`ROOM`] bytes; the one looked at the longest time ago goes first.
+//! - A cached job is never older than the rows that a reader sees: it is removed before the transaction that changes the job
+//!   becomes visible, and none is cached again until it is visible.
+//! - A document of rows that were read before a write is never cached: the write has invalidated its ticket.
+//! - Every statement of the writer's connection is covered, because SQLite itself runs the triggers. A write by another
+//!   program is detected in the writer's next transaction: the engine's sweep is one, every few seconds.
+//! - The cache has at most [`MAX_BYTES`] bytes. The job that was least recently used is removed first.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,63 +28,66 @@ use rusqlite::functions::FunctionFlags;
 use super::Store;
 use crate::model::RunId;
 
-/// Bytes of all pages together.
-const ROOM: usize = 16 << 20;
-/// What a page costs beside its body.
+/// The maximum size of all cached jobs together, in bytes.
+const MAX_BYTES: usize = 16 << 20;
+/// The accounted size of an entry without its body, in bytes.
 const OVERHEAD: usize = 256;
 
-/// Says of every row a page is made of which job it belongs to, when it is written.
+/// Triggers that report the job of every written row that a job document is made of.
 const TRIGGERS: &str = "
-    CREATE TEMP TRIGGER page_run_changed AFTER UPDATE ON main.runs BEGIN SELECT written(new.id); END;
-    CREATE TEMP TRIGGER page_run_gone AFTER DELETE ON main.runs BEGIN SELECT written(old.id); END;
-    CREATE TEMP TRIGGER page_job_new AFTER INSERT ON main.jobs BEGIN SELECT written(new.id); END;
-    CREATE TEMP TRIGGER page_job_changed AFTER UPDATE ON main.jobs BEGIN SELECT written(new.id); END;
-    CREATE TEMP TRIGGER page_job_gone AFTER DELETE ON main.jobs BEGIN SELECT written(old.id); END;
-    CREATE TEMP TRIGGER page_step_new AFTER INSERT ON main.run_steps BEGIN SELECT written(new.run); END;
-    CREATE TEMP TRIGGER page_step_changed AFTER UPDATE ON main.run_steps BEGIN SELECT written(new.run); END;
-    CREATE TEMP TRIGGER page_step_gone AFTER DELETE ON main.run_steps BEGIN SELECT written(old.run); END;
-    CREATE TEMP TRIGGER page_event_new AFTER INSERT ON main.events BEGIN SELECT written(new.run); END;
-    CREATE TEMP TRIGGER page_event_changed AFTER UPDATE ON main.events BEGIN SELECT written(new.run); END;
-    CREATE TEMP TRIGGER page_event_gone AFTER DELETE ON main.events BEGIN SELECT written(old.run); END;
+    CREATE TEMP TRIGGER cache_run_changed AFTER UPDATE ON main.runs BEGIN SELECT written(new.id); END;
+    CREATE TEMP TRIGGER cache_run_gone AFTER DELETE ON main.runs BEGIN SELECT written(old.id); END;
+    CREATE TEMP TRIGGER cache_job_new AFTER INSERT ON main.jobs BEGIN SELECT written(new.id); END;
+    CREATE TEMP TRIGGER cache_job_changed AFTER UPDATE ON main.jobs BEGIN SELECT written(new.id); END;
+    CREATE TEMP TRIGGER cache_job_gone AFTER DELETE ON main.jobs BEGIN SELECT written(old.id); END;
+    CREATE TEMP TRIGGER cache_step_new AFTER INSERT ON main.run_steps BEGIN SELECT written(new.run); END;
+    CREATE TEMP TRIGGER cache_step_changed AFTER UPDATE ON main.run_steps BEGIN SELECT written(new.run); END;
+    CREATE TEMP TRIGGER cache_step_gone AFTER DELETE ON main.run_steps BEGIN SELECT written(old.run); END;
+    CREATE TEMP TRIGGER cache_event_new AFTER INSERT ON main.events BEGIN SELECT written(new.run); END;
+    CREATE TEMP TRIGGER cache_event_changed AFTER UPDATE ON main.events BEGIN SELECT written(new.run); END;
+    CREATE TEMP TRIGGER cache_event_gone AFTER DELETE ON main.events BEGIN SELECT written(old.run); END;
 ";
 
-/// A job as it was told, at a revision of its row.
+/// A rendered job document.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
-    /// The revision of the job that was told.
+pub struct CachedJob {
+    /// The revision of the job in the document.
     pub revision: i64,
-    /// What was told.
+    /// The document.
     pub body: Bytes,
 }
 
-/// The right to keep a page of rows that are read after this was given.
+/// The right to cache the document of a job whose rows are read after the ticket was issued.
 #[derive(Debug)]
-pub struct Blank {
-    pages: Arc<JobCache>,
+pub struct CacheTicket {
+    cache: Arc<JobCache>,
     run: RunId,
     number: u64,
 }
 
-impl Blank {
-    /// Keeps a page, unless the job was written since this was given.
-    pub fn keep(self, page: Page) {
-        self.pages.keep(self.run, self.number, page);
+impl CacheTicket {
+    /// Caches the document, unless the job was written since the ticket was issued.
+    pub fn put(self, job: CachedJob) {
+        self.cache.put(self.run, self.number, job);
     }
 }
 
 impl Store {
-    /// The page kept of a job; else the right to keep the next one, to be asked for before the rows are read.
-    pub fn page(&self, run: RunId) -> Result<Page, Blank> {
-        let pages = self.writer.pages();
-        pages.look(run).map_err(|number| Blank { pages: Arc::clone(pages), run, number })
+    /// The cached document of a job.
+    ///
+    /// # Errors
+    /// When the job is not cached: a ticket to cache it. The ticket must be taken before the rows are read.
+    pub fn cached_job(&self, run: RunId) -> Result<CachedJob, CacheTicket> {
+        let cache = self.writer.cache();
+        cache.get(run).map_err(|number| CacheTicket { cache: Arc::clone(cache), run, number })
     }
 }
 
-/// The pages that are kept.
+/// The cached jobs of one store.
 #[derive(Debug)]
 pub(super) struct JobCache {
     state: Mutex<State>,
-    /// The jobs written in the transaction that is under way.
+    /// The jobs that the current transaction has written.
     written: Arc<Mutex<HashSet<RunId>>>,
 }
 
@@ -91,59 +95,59 @@ pub(super) struct JobCache {
 struct State {
     slots: LruCache<RunId, Slot>,
     bytes: usize,
-    blanks: u64,
+    tickets: u64,
     /// The jobs whose transaction is being committed.
     closed: HashSet<RunId>,
-    /// SQLite's number for what other connections have written.
-    others: Option<i64>,
+    /// The `data_version` of SQLite, which changes with writes of other connections.
+    data_version: Option<i64>,
 }
 
 #[derive(Debug)]
 enum Slot {
-    /// Somebody reads the rows for it.
-    Blank(u64),
-    Kept(Page),
+    /// A ticket with this number is issued.
+    Ticket(u64),
+    Cached(CachedJob),
 }
 
 impl Slot {
     fn bytes(&self) -> usize {
         match self {
-            Slot::Blank(_) => OVERHEAD,
-            Slot::Kept(page) => OVERHEAD + page.body.len(),
+            Slot::Ticket(_) => OVERHEAD,
+            Slot::Cached(job) => OVERHEAD + job.body.len(),
         }
     }
 }
 
 impl JobCache {
-    /// Pages that hear of everything this connection, the writer's, writes.
-    pub(super) fn watching(connection: &Connection) -> rusqlite::Result<Arc<Self>> {
+    /// Creates a cache and attaches it to the writer's connection, whose writes invalidate it.
+    pub(super) fn attach(connection: &Connection) -> rusqlite::Result<Arc<Self>> {
         let written = Arc::new(Mutex::new(HashSet::new()));
-        let noted = Arc::clone(&written);
+        let recorded = Arc::clone(&written);
         connection.create_scalar_function("written", 1, FunctionFlags::SQLITE_UTF8, move |call| {
-            // Events of servers belong to no job, and what is no id has no page; no write fails for that.
+            // NULL (an event of no job) and a text that is no id are ignored; no write fails because of them.
             let id = call.get_raw(0).as_str_or_null().ok().flatten();
-            lock(&noted).extend(id.and_then(|id| id.parse::<RunId>().ok()));
+            lock(&recorded).extend(id.and_then(|id| id.parse::<RunId>().ok()));
             Ok(rusqlite::types::Null)
         })?;
         connection.execute_batch(TRIGGERS)?;
         let state = State {
             slots: LruCache::new_unbounded(),
             bytes: 0,
-            blanks: 0,
+            tickets: 0,
             closed: HashSet::new(),
-            others: Some(others(connection)?),
+            data_version: Some(data_version(connection)?),
         };
         Ok(Arc::new(Self { state: Mutex::new(state), written }))
     }
 
-    /// Takes away the pages of all jobs written since the last time; none of theirs is kept until [`open`](Self::open). To be
-    /// called inside of the transaction that wrote them, when nobody else can write.
+    /// Removes the documents of all jobs written since the last call. None of these jobs is cached until
+    /// [`open`](Self::open). Must be called in the transaction that wrote the jobs, while no other connection can write.
     pub(super) fn close(&self, connection: &Connection) {
         let written = std::mem::take(&mut *lock(&self.written));
-        let others = others(connection).ok();
+        let data_version = data_version(connection).ok();
         let mut state = lock(&self.state);
-        // Whoever else wrote did not say what; nor is it known when the question failed.
-        if others.is_some() && others == state.others {
+        // The rows that another connection wrote are unknown, so everything is removed; also when the version is unknown.
+        if data_version.is_some() && data_version == state.data_version {
             for run in &written {
                 state.remove(*run);
             }
@@ -151,46 +155,46 @@ impl JobCache {
             state.slots.clear();
             state.bytes = 0;
         }
-        state.others = others;
+        state.data_version = data_version;
         state.closed = written;
     }
 
-    /// What was written can be seen, or was taken back.
+    /// Ends the exclusion of [`close`](Self::close), after the transaction was committed or rolled back.
     pub(super) fn open(&self) {
         lock(&self.state).closed.clear();
     }
 
-    /// The page of a job, or the number of a blank for it.
-    fn look(&self, run: RunId) -> Result<Page, u64> {
+    /// The cached document of a job, or the number of a new ticket.
+    fn get(&self, run: RunId) -> Result<CachedJob, u64> {
         let mut state = lock(&self.state);
-        if let Some(Slot::Kept(page)) = state.slots.get(&run) {
-            return Ok(page.clone());
+        if let Some(Slot::Cached(job)) = state.slots.get(&run) {
+            return Ok(job.clone());
         }
-        state.blanks += 1;
-        let number = state.blanks;
+        state.tickets += 1;
+        let number = state.tickets;
         if !state.closed.contains(&run) {
-            state.put(run, Slot::Blank(number));
+            state.insert(run, Slot::Ticket(number));
         }
         Err(number)
     }
 
-    fn keep(&self, run: RunId, number: u64, page: Page) {
+    fn put(&self, run: RunId, number: u64, job: CachedJob) {
         let mut state = lock(&self.state);
-        let slot = Slot::Kept(page);
-        // One that would push out all others is not worth it.
-        let fits = slot.bytes() <= ROOM;
-        if fits && matches!(state.slots.peek(&run), Some(Slot::Blank(open)) if *open == number) {
-            state.put(run, slot);
+        let slot = Slot::Cached(job);
+        // A document that would evict all others is not cached.
+        let fits = slot.bytes() <= MAX_BYTES;
+        if fits && matches!(state.slots.peek(&run), Some(Slot::Ticket(open)) if *open == number) {
+            state.insert(run, slot);
         }
     }
 }
 
 impl State {
-    fn put(&mut self, run: RunId, slot: Slot) {
+    fn insert(&mut self, run: RunId, slot: Slot) {
         self.remove(run);
         self.bytes += slot.bytes();
         self.slots.insert(run, slot);
-        while self.bytes > ROOM
+        while self.bytes > MAX_BYTES
             && let Some((_, slot)) = self.slots.remove_lru()
         {
             self.bytes -= slot.bytes();
@@ -204,8 +208,8 @@ impl State {
     }
 }
 
-/// Changes when another connection has written.
-fn others(connection: &Connection) -> rusqlite::Result<i64> {
+/// A number that changes when another connection has written.
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
 }
 
@@ -219,67 +223,67 @@ mod tests {
 
     use super::*;
 
-    fn pages() -> (Arc<JobCache>, Connection) {
+    fn cache() -> (Arc<JobCache>, Connection) {
         let connection = Connection::open_in_memory().unwrap();
         let tables = "CREATE TABLE runs (id); CREATE TABLE jobs (id); CREATE TABLE run_steps (run); CREATE TABLE events (run);";
         connection.execute_batch(tables).unwrap();
-        (JobCache::watching(&connection).unwrap(), connection)
+        (JobCache::attach(&connection).unwrap(), connection)
     }
 
     fn run(number: u128) -> RunId {
         RunId(Uuid::from_u128(number))
     }
 
-    fn page(bytes: usize) -> Page {
-        Page { revision: 1, body: Bytes::from(vec![0; bytes]) }
+    fn document(bytes: usize) -> CachedJob {
+        CachedJob { revision: 1, body: Bytes::from(vec![0; bytes]) }
     }
 
-    fn keep(pages: &JobCache, id: RunId, page: Page) {
-        let number = pages.look(id).unwrap_err();
-        pages.keep(id, number, page);
-    }
-
-    #[test]
-    fn no_page_is_kept_or_shown_while_its_job_is_committed() {
-        let (pages, connection) = pages();
-        keep(&pages, run(1), page(1));
-        keep(&pages, run(2), page(1));
-        lock(&pages.written).insert(run(1));
-        pages.close(&connection);
-        keep(&pages, run(1), page(1));
-        assert!(pages.look(run(1)).is_err());
-        assert!(pages.look(run(2)).is_ok());
-        let while_closed = pages.look(run(1)).unwrap_err();
-        pages.open();
-        pages.keep(run(1), while_closed, page(1));
-        assert!(pages.look(run(1)).is_err(), "its rows may be those from before");
-        keep(&pages, run(1), page(1));
-        assert!(pages.look(run(1)).is_ok());
+    fn put(cache: &JobCache, id: RunId, job: CachedJob) {
+        let number = cache.get(id).unwrap_err();
+        cache.put(id, number, job);
     }
 
     #[test]
-    fn what_was_not_looked_at_for_long_makes_room() {
-        let (pages, _connection) = pages();
-        let size = ROOM / 4 - OVERHEAD;
+    fn no_job_is_cached_or_returned_while_its_transaction_commits() {
+        let (cache, connection) = cache();
+        put(&cache, run(1), document(1));
+        put(&cache, run(2), document(1));
+        lock(&cache.written).insert(run(1));
+        cache.close(&connection);
+        put(&cache, run(1), document(1));
+        assert!(cache.get(run(1)).is_err());
+        assert!(cache.get(run(2)).is_ok());
+        let while_closed = cache.get(run(1)).unwrap_err();
+        cache.open();
+        cache.put(run(1), while_closed, document(1));
+        assert!(cache.get(run(1)).is_err(), "its rows may have been read before the commit");
+        put(&cache, run(1), document(1));
+        assert!(cache.get(run(1)).is_ok());
+    }
+
+    #[test]
+    fn the_least_recently_used_job_is_removed_first() {
+        let (cache, _connection) = cache();
+        let size = MAX_BYTES / 4 - OVERHEAD;
         for number in 1..=4 {
-            keep(&pages, run(number), page(size));
+            put(&cache, run(number), document(size));
         }
-        assert!(pages.look(run(1)).is_ok());
-        keep(&pages, run(5), page(size));
-        let state = lock(&pages.state);
-        let kept: Vec<u128> = (1..=5).filter(|number| state.slots.contains_key(&run(*number))).collect();
-        assert_eq!(kept, [1, 3, 4, 5]);
-        assert!(state.bytes <= ROOM);
+        assert!(cache.get(run(1)).is_ok());
+        put(&cache, run(5), document(size));
+        let state = lock(&cache.state);
+        let cached: Vec<u128> = (1..=5).filter(|number| state.slots.contains_key(&run(*number))).collect();
+        assert_eq!(cached, [1, 3, 4, 5]);
+        assert!(state.bytes <= MAX_BYTES);
         assert_eq!(state.bytes, state.slots.iter().map(|(_, slot)| slot.bytes()).sum::<usize>());
     }
 
     #[test]
-    fn a_page_larger_than_all_the_room_is_not_kept_and_pushes_no_other_out() {
-        let (pages, _connection) = pages();
-        keep(&pages, run(2), page(1));
-        keep(&pages, run(1), page(ROOM + 1));
-        assert!(pages.look(run(1)).is_err());
-        assert!(pages.look(run(2)).is_ok());
-        assert!(lock(&pages.state).bytes <= ROOM);
+    fn a_job_larger_than_the_cache_is_not_cached_and_evicts_no_other() {
+        let (cache, _connection) = cache();
+        put(&cache, run(2), document(1));
+        put(&cache, run(1), document(MAX_BYTES + 1));
+        assert!(cache.get(run(1)).is_err());
+        assert!(cache.get(run(2)).is_ok());
+        assert!(lock(&cache.state).bytes <= MAX_BYTES);
     }
 }

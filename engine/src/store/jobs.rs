@@ -1,36 +1,36 @@
-//! Seed 000's jobs: the public rows over the runs of kind `provision`.
+//! Jobs: the public rows of runs of the workflow `provision` (docs/seeds.md S000-41).
 
 use rusqlite::{Connection, params};
 
-use super::events::last_events_told;
-use super::rows::{self, Columns, Moment, RUN, all, execute, first};
+use super::events::last_events_json;
+use super::rows::{self, Columns, RUN, ReadSnapshot, all, execute, first};
 use super::{Store, StoreError};
 use crate::model::{
     BatchId, Job, JobStatus, JsonText, NewJob, Outcome, RunId, Serial, StepPhase, StepSummary, Time,
 };
 
-/// The columns [`job`] reads besides those of the run. `status` and the times come from the run itself.
+/// The columns that [`job`] reads besides those of the run. Status and times come from the run.
 const JOB: &str = "jobs.server_serial, jobs.recipe_schema_id, jobs.task_iso_sha256, jobs.task_iso_path, \
      jobs.maintenance_iso_url, jobs.webhook_token_hash, jobs.labels, jobs.retry_of, jobs.batch, \
      (SELECT json_group_array(step) FROM run_steps WHERE run_steps.run = jobs.id \
       AND (phase = 'stuck' OR stage = 'finish' AND phase = 'failed')) AS cleanup_remaining";
 
-/// Which jobs to list.
+/// A filter for a list of jobs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFilter {
-    /// Only this public state.
+    /// Only jobs in this public state.
     pub status: Option<JobStatus>,
-    /// Only this outcome.
+    /// Only jobs with this outcome.
     pub outcome: Option<Outcome>,
-    /// Only this server.
+    /// Only jobs of this server.
     pub server: Option<Serial>,
-    /// Only failures of this class.
+    /// Only jobs with a failure of this class.
     pub failure_class: Option<String>,
-    /// Only those of this batch.
+    /// Only jobs of this batch.
     pub batch: Option<BatchId>,
-    /// At most this many.
+    /// The maximum of jobs to return.
     pub limit: u32,
-    /// Only what comes after this one in the order of the list (newest first).
+    /// Only jobs after this one in the order of the list (newest first).
     pub after: Option<(Time, RunId)>,
 }
 
@@ -39,39 +39,39 @@ pub struct JobFilter {
 pub struct JobPage {
     /// The jobs, newest first.
     pub jobs: Vec<Job>,
-    /// Where the next page begins, when there is one.
+    /// The last job of this page, as `after` of the next page; `None` on the last page.
     pub next: Option<(Time, RunId)>,
 }
 
-/// A job with what happened to it, of one moment.
+/// A job with its steps and latest events, from one read transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobDetail {
     /// The job.
     pub job: Job,
-    /// Its steps, in the order of its plan; none when they cannot be read.
+    /// The steps in the order of the plan; empty when they cannot be read.
     pub steps: Vec<StepSummary>,
-    /// Its latest events, in the order of the log, each the JSON of an [`Event`](crate::model::Event).
+    /// The latest events in the order of the log, each the JSON of an [`Event`](crate::model::Event).
     pub events: Vec<JsonText>,
 }
 
 impl Store {
-    /// One job with its steps and at most so many of its latest events.
+    /// The job with its steps and at most `events` of its latest events.
     pub async fn job_detail(&self, id: RunId, events: u32) -> Result<Option<JobDetail>, StoreError> {
         const OPERATION: &str = "read a job and its events";
         self.read(OPERATION, move |connection| {
-            let _moment = Moment::begin(connection, OPERATION)?;
+            let _snapshot = ReadSnapshot::begin(connection, OPERATION)?;
             let Some(job) = find(connection, OPERATION, id)? else { return Ok(None) };
             let steps = match steps(connection, OPERATION, id) {
-                // The job itself is shown all the same; `explain` says why.
+                // The job is shown without steps; `explain` shows the reason.
                 Err(error) if error.is_corrupt() => Vec::new(),
                 other => other?,
             };
-            Ok(Some(JobDetail { job, steps, events: last_events_told(connection, OPERATION, id, events)? }))
+            Ok(Some(JobDetail { job, steps, events: last_events_json(connection, OPERATION, id, events)? }))
         })
         .await
     }
 
-    /// One job.
+    /// The job with this id.
     pub async fn job(&self, id: RunId) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "read a job";
         self.read(OPERATION, move |connection| find(connection, OPERATION, id)).await
@@ -96,7 +96,7 @@ impl Store {
         .await
     }
 
-    /// The job of a server that was given the report token with this hash.
+    /// The job of a server that has the report token with this hash.
     pub async fn job_of_token(&self, server: &Serial, token_hash: &str) -> Result<Option<Job>, StoreError> {
         const OPERATION: &str = "find a job by its report token";
         let (server, token_hash) = (server.clone(), token_hash.to_owned());
@@ -115,7 +115,7 @@ impl Store {
         .await
     }
 
-    /// Jobs, newest first, a page at a time.
+    /// One page of jobs, the newest first.
     pub async fn jobs(&self, filter: JobFilter) -> Result<JobPage, StoreError> {
         const OPERATION: &str = "list jobs";
         self.read(OPERATION, move |connection| {
@@ -154,7 +154,7 @@ impl Store {
         .await
     }
 
-    /// How many jobs are in each public state.
+    /// The number of jobs in each public state.
     pub async fn job_counts(&self) -> Result<Vec<(JobStatus, u64)>, StoreError> {
         const OPERATION: &str = "count jobs";
         self.read(OPERATION, |connection| {
@@ -185,7 +185,7 @@ fn find(connection: &Connection, operation: &'static str, id: RunId) -> Result<O
     )
 }
 
-/// What is told of a job's steps, in the order of its plan.
+/// The summaries of a job's steps, in the order of its plan.
 fn steps(
     connection: &Connection,
     operation: &'static str,
@@ -194,7 +194,7 @@ fn steps(
     all(
         connection,
         operation,
-        "SELECT step, attempt, phase, evidence, started_at, ended_at
+        "SELECT step, attempt, phase, output, started_at, ended_at
          FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
         &[&id.to_string()],
         |columns| {
@@ -204,7 +204,7 @@ fn steps(
                 attempt: columns.get("attempt")?,
                 started_at: columns.time("started_at")?,
                 ended_at: columns.time_opt("ended_at")?,
-                evidence: columns.parse("evidence", JsonText::parse)?,
+                output: columns.parse("output", JsonText::parse)?,
             })
         },
     )

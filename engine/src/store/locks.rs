@@ -1,47 +1,47 @@
-//! Locks of families of runs (lock L13): who holds what, who stands in line, and who is next. Most are exclusive; some have
-//! places for a few families, such as a batch of which only so many jobs may work at once.
+//! Locks and permits of run trees (decision D13): holders, queues and the next holder. Most locks are exclusive. Some have
+//! capacity for several run trees, such as the lock of a batch that limits its jobs in progress.
 //!
 //! ```text
-//!  create --all free?--> held = 1                      family over --> rows gone; each resource goes to the next in line
+//!  create --all free?--> held = 1                      tree ended --> rows deleted; each resource goes to the next in its queue
 //!         --otherwise--> held = 0, run due at its deadline                          |
-//!                            ^        (never claimed before it, but for failing)    v
-//!                            +----- nothing of a family is held in part ----- held = 1, run due at once
+//!                            ^        (claimed before it only to end)               v
+//!                            +----- a tree never holds a part of its locks -- held = 1, run due now
 //! ```
 //!
-//! A place can also be taken and given back in the middle of a run (`turn/…`): the run is told by a signal that it has it.
+//! A permit (`permit/…`) is acquired and released in the middle of a run. The run receives a signal when it has the permit.
 //!
-//! Invariants: a family gets all it waits for in one transaction or nothing, so two of them never wait for each other over
-//! what was asked for at creation; a freed resource is handed over in the transaction that frees it, so nobody jumps the
-//! line; who cannot take everything yet does not keep others from what is free.
+//! Invariants: a run tree gets all locks that it requested at creation in one transaction or none, so two trees never wait
+//! for each other because of these locks. A released resource goes to its next holder in the transaction that releases it, so
+//! no other tree can take it in between. A tree that cannot take all its locks yet does not block others from free ones.
 
 use rusqlite::{Connection, params};
 
 use super::rows::{Columns, all, execute, first};
 use super::{Store, StoreError, create};
 use crate::model::mutant::{self, Mutant};
-use crate::model::{Fairness, Head, NewRun, Run, RunId, TURN, Time, rank};
+use crate::model::{Fairness, NewRun, PERMIT, QueueHead, Run, RunId, Time, rank};
 
-/// What a family of runs stands in line for.
+/// The position of a run tree in the queue of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// What it waits for.
+    /// The resource that the run tree waits for.
     pub resource: String,
-    /// How many families may hold it at once.
-    pub places: u32,
-    /// One that holds it; `None` while it is being handed over.
+    /// The number of run trees that may hold it at the same time.
+    pub capacity: u32,
+    /// The root of one holder; `None` when there is no holder.
     pub holder: Option<RunId>,
-    /// How many hold it.
-    pub taken: u64,
-    /// Its own place among those who wait, by priority and age; the first is 1. Batches take turns besides.
-    pub place: u64,
-    /// How many wait.
+    /// The number of holders.
+    pub in_use: u64,
+    /// The position of this run tree in the queue by priority and age, from 1. Batches alternate besides.
+    pub position: u64,
+    /// The number of run trees in the queue.
     pub waiting: u64,
 }
 
 impl Store {
-    /// What a family of runs stands in line for, who holds it, and which place it has.
+    /// The position of a run tree in the queue of the resource that it waits for; `None` when it waits for none.
     pub async fn queue_position(&self, root: RunId) -> Result<Option<QueuePosition>, StoreError> {
-        const OPERATION: &str = "see what a family stands in line for";
+        const OPERATION: &str = "read the queue position of a run tree";
         self.read(OPERATION, move |connection| {
             let wanted = first(
                 connection,
@@ -57,46 +57,47 @@ impl Store {
                     Ok((resource, columns.get::<u32>("capacity")?, columns.get::<i64>("rank")?))
                 },
             )?;
-            let Some((resource, places, rank)) = wanted else { return Ok(None) };
+            let Some((resource, capacity, rank)) = wanted else { return Ok(None) };
             let counts = first(
                 connection,
                 OPERATION,
-                "SELECT count(*) FILTER (WHERE held = 1) AS taken, count(*) FILTER (WHERE held = 0) AS waiting,
-                        count(*) FILTER (WHERE held = 0 AND (rank, root) <= (?2, ?3)) AS place
+                "SELECT count(*) FILTER (WHERE held = 1) AS in_use, count(*) FILTER (WHERE held = 0) AS waiting,
+                        count(*) FILTER (WHERE held = 0 AND (rank, root) <= (?2, ?3)) AS position
                  FROM locks WHERE resource = ?1",
                 params![resource, rank, root.to_string()],
-                |columns| Ok((columns.count("taken")?, columns.count("waiting")?, columns.count("place")?)),
+                |columns| Ok((columns.count("in_use")?, columns.count("waiting")?, columns.count("position")?)),
             )?;
-            let (taken, waiting, place) = counts.unwrap_or_default();
+            let (in_use, waiting, position) = counts.unwrap_or_default();
             let holder = holder(connection, &resource)?;
-            Ok(Some(QueuePosition { resource, places, holder, taken, place, waiting }))
+            Ok(Some(QueuePosition { resource, capacity, holder, in_use, position, waiting }))
         })
         .await
     }
 
-    /// Gives back a place that a run took in the middle of its way; nothing when it has none.
+    /// Releases a permit of a run. Does nothing when the run has no such permit.
     pub async fn release_permit(&self, run: RunId, resource: &str, now: Time) -> Result<(), StoreError> {
         let resource = resource.to_owned();
         self.writer
-            .write("give a place back", move |connection| release_permit(connection, run, &resource, now))
+            .write("release a permit", move |connection| release_permit(connection, run, &resource, now))
             .await
     }
 }
 
-/// Places taken in the middle of a run; what a family asked for before it began is named differently.
-const TURNS: &str = "resource >= 'turn/' AND resource < 'turn0'";
-/// How far a line is looked through for somebody who can take all that it waits for.
-const LOOKED_AT: u32 = 2048;
+/// The resources of permits. Locks that are requested at creation have other names.
+const PERMITS: &str = "resource >= 'permit/' AND resource < 'permit0'";
+/// The number of entries of one queue that are searched for a run tree that can take all its locks.
+const SEARCHED: u32 = 2048;
 
-/// A run and everything below it, found through the index on `parent`. Always joined from the family to its runs (`CROSS
-/// JOIN` keeps the order): left to itself SQLite goes through all runs that wait, where there are many of them.
-const FAMILY: &str = "WITH RECURSIVE family (id) AS
-         (VALUES (?1) UNION SELECT runs.id FROM family CROSS JOIN runs ON runs.parent = family.id)";
+/// A run and all its descendants, found through the index on `parent`. Always joined from the tree to its runs (`CROSS JOIN`
+/// keeps the order): otherwise SQLite may scan all waiting runs when there are many.
+const TREE: &str = "WITH RECURSIVE tree (id) AS
+         (VALUES (?1) UNION SELECT runs.id FROM tree CROSS JOIN runs ON runs.parent = tree.id)";
 
-/// Runs that have not begun to work: what a missing lock keeps from being claimed.
-const NOT_BEGUN: &str = "lease_owner IS NULL AND lease_epoch = 0 AND phase IN ('queued', 'waiting', 'held')";
+/// Runs that have not started. A missing lock keeps these from being claimed.
+const NOT_STARTED: &str =
+    "lease_owner IS NULL AND lease_epoch = 0 AND phase IN ('queued', 'waiting', 'held')";
 
-/// Who holds a resource.
+/// The root of one holder of a resource.
 pub(super) fn holder(connection: &Connection, resource: &str) -> Result<Option<RunId>, StoreError> {
     first(
         connection,
@@ -107,7 +108,7 @@ pub(super) fn holder(connection: &Connection, resource: &str) -> Result<Option<R
     )
 }
 
-/// Whether a family holds a place of a resource, and how many others do.
+/// Whether a run tree holds a resource, and how many other trees hold it.
 fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool, u64), StoreError> {
     let found = first(
         connection,
@@ -120,15 +121,15 @@ fn holders(connection: &Connection, resource: &str, root: RunId) -> Result<(bool
     Ok(found.unwrap_or((false, 0)))
 }
 
-/// Takes all that a new run asks for, or puts its family in line for it.
+/// Takes all locks that a new run requests, or queues its run tree for them.
 pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Result<(), StoreError> {
-    const OPERATION: &str = "ask for locks";
+    const OPERATION: &str = "request locks";
     let mut missing = Vec::new();
     let mut free = true;
     for lock in &new.locks {
         let (ours, others) = holders(connection, &lock.resource, root)?;
         if !ours {
-            free &= others < u64::from(lock.places);
+            free &= others < u64::from(lock.capacity);
             missing.push(lock);
         }
     }
@@ -145,7 +146,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
                 free,
                 new.priority,
                 new.created_at.to_string(),
-                lock.places,
+                lock.capacity,
                 create::batch_of(new),
                 rank(new.created_at, new.priority)
             ],
@@ -154,7 +155,7 @@ pub(super) fn request(connection: &Connection, new: &NewRun, root: RunId) -> Res
     if free { Ok(()) } else { sleep_until_deadline(connection, new.id, new.deadline_at) }
 }
 
-/// A gated run is due again at its deadline; whoever frees the resource makes it due earlier.
+/// Makes a run that may not start due at its deadline. The release of its lock or the opening of its gate makes it due earlier.
 pub(super) fn sleep_until_deadline(
     connection: &Connection,
     run: RunId,
@@ -162,73 +163,72 @@ pub(super) fn sleep_until_deadline(
 ) -> Result<(), StoreError> {
     execute(
         connection,
-        "stand in line for a lock",
+        "queue for a lock",
         "UPDATE runs SET next_run_at = ?2 WHERE id = ?1",
         params![run.to_string(), deadline.to_string()],
     )
     .map(drop)
 }
 
-/// Takes a family out of the lines it stands in, unless somebody of it is left to begin.
+/// Removes a run tree from the queues, unless a run of it has not started.
 fn leave_queues() -> String {
     format!(
-        "{FAMILY} DELETE FROM locks WHERE root = ?1 AND held = 0
-         AND NOT EXISTS (SELECT 1 FROM family CROSS JOIN runs ON runs.id = family.id WHERE {NOT_BEGUN})"
+        "{TREE} DELETE FROM locks WHERE root = ?1 AND held = 0
+         AND NOT EXISTS (SELECT 1 FROM tree CROSS JOIN runs ON runs.id = tree.id WHERE {NOT_STARTED})"
     )
 }
 
-/// Whether anybody of a family has not ended.
-fn at_work() -> String {
+/// Whether a run of a tree has not ended.
+fn has_active_run() -> String {
     format!(
-        "{FAMILY} SELECT 1 AS working FROM family CROSS JOIN runs ON runs.id = family.id WHERE phase <> 'ended' LIMIT 1"
+        "{TREE} SELECT 1 AS active FROM tree CROSS JOIN runs ON runs.id = tree.id WHERE phase <> 'ended' LIMIT 1"
     )
 }
 
-/// Makes due what a family has left to begin.
-fn may_begin() -> String {
+/// Makes the unstarted runs of a tree due.
+fn make_due() -> String {
     format!(
-        "{FAMILY} UPDATE runs SET next_run_at = ?2, revision = revision + 1
-         WHERE id IN (SELECT id FROM family) AND {NOT_BEGUN} AND phase <> 'held'"
+        "{TREE} UPDATE runs SET next_run_at = ?2, revision = revision + 1
+         WHERE id IN (SELECT id FROM tree) AND {NOT_STARTED} AND phase <> 'held'"
     )
 }
 
-/// A run has left the way to its goal: if nobody of its family is left to begin, the family leaves the lines it stands in.
+/// A run has left its forward phases. If no run of its tree is unstarted, the tree leaves the queues.
 pub(super) fn withdraw(connection: &Connection, run: &Run) -> Result<(), StoreError> {
-    if !in_line(connection, run.root)? {
+    if !is_queued(connection, run.root)? {
         return Ok(());
     }
-    execute(connection, "leave the line for a lock", &leave_queues(), &[&run.root.to_string()]).map(drop)
+    execute(connection, "leave the queue for a lock", &leave_queues(), &[&run.root.to_string()]).map(drop)
 }
 
-/// A run has ended: if it was the last of its family, the family's locks go to the next in line, by priority and then age.
+/// A run has ended. If it was the last of its tree, each lock of the tree goes to the next tree in its queue.
 pub(super) fn release(connection: &Connection, root: RunId, now: Time) -> Result<(), StoreError> {
     const OPERATION: &str = "release locks";
     let root = root.to_string();
-    let working = first(connection, OPERATION, &at_work(), &[&root], |_| Ok(()))?;
-    if working.is_some() || mutant::active(Mutant::KeepsLock) {
+    let active = first(connection, OPERATION, &has_active_run(), &[&root], |_| Ok(()))?;
+    if active.is_some() || mutant::active(Mutant::KeepsLock) {
         return Ok(());
     }
-    let left = all(
+    let released = all(
         connection,
         OPERATION,
         "SELECT resource, batch, since FROM locks WHERE root = ?1 ORDER BY resource",
         &[&root],
-        Left::read,
+        ReleasedPlace::read,
     )?;
     execute(connection, OPERATION, "DELETE FROM locks WHERE root = ?1", &[&root])?;
-    left.iter().try_for_each(|left| hand_over(connection, &left.resource, Some(left), now))
+    released.iter().try_for_each(|place| hand_over(connection, &place.resource, Some(place), now))
 }
 
-/// A run in the middle of its way asks for a place, or goes on standing in line for it. Having it is told by a signal, so
-/// that it survives everything.
+/// Requests a permit for a run, or keeps its place in the queue. The run receives a durable signal when it has the permit.
 pub(super) fn acquire_permit(
     connection: &Connection,
     run: RunId,
     resource: &str,
-    places: u32,
+    capacity: u32,
     now: Time,
 ) -> Result<(), StoreError> {
-    const OPERATION: &str = "ask for a place";
+    const OPERATION: &str = "request a permit";
     let root = first(
         connection,
         OPERATION,
@@ -243,7 +243,7 @@ pub(super) fn acquire_permit(
     execute(
         connection,
         OPERATION,
-        "INSERT INTO locks (resource, root, held, priority, since, capacity, batch, rank, asker)
+        "INSERT INTO locks (resource, root, held, priority, since, capacity, batch, rank, requester)
          VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, ?8)
          ON CONFLICT (resource, root) DO UPDATE SET capacity = excluded.capacity",
         params![
@@ -251,7 +251,7 @@ pub(super) fn acquire_permit(
             root.to_string(),
             priority,
             now.to_string(),
-            places,
+            capacity,
             batch,
             rank(now, priority),
             run.to_string()
@@ -260,63 +260,63 @@ pub(super) fn acquire_permit(
     hand_over(connection, resource, None, now)
 }
 
-/// A run gives back a place that it took in the middle of its way.
+/// Releases a permit of a run.
 pub(super) fn release_permit(
     connection: &Connection,
     run: RunId,
     resource: &str,
     now: Time,
 ) -> Result<(), StoreError> {
-    const OPERATION: &str = "give a place back";
+    const OPERATION: &str = "release a permit";
     const OURS: &str = "resource = ?1 AND root = (SELECT root FROM runs WHERE id = ?2)";
     let ours = params![resource, run.to_string()];
-    let left = first(
+    let released = first(
         connection,
         OPERATION,
         &format!("SELECT resource, batch, since FROM locks WHERE {OURS}"),
         ours,
-        Left::read,
+        ReleasedPlace::read,
     )?;
-    let Some(left) = left else { return Ok(()) };
+    let Some(released) = released else { return Ok(()) };
     execute(connection, OPERATION, &format!("DELETE FROM locks WHERE {OURS}"), ours)?;
-    hand_over(connection, resource, Some(&left), now)
+    hand_over(connection, resource, Some(&released), now)
 }
 
-/// A run has left the way to its goal: what it took on the way is given back.
+/// A run has left its forward phases: its permits are released.
 pub(super) fn release_permits(connection: &Connection, run: &Run, now: Time) -> Result<(), StoreError> {
-    let turns = all(
+    let permits = all(
         connection,
-        "give places back",
-        &format!("SELECT resource FROM locks WHERE root = ?1 AND {TURNS}"),
+        "release permits",
+        &format!("SELECT resource FROM locks WHERE root = ?1 AND {PERMITS}"),
         &[&run.root.to_string()],
         |columns| columns.get::<String>("resource"),
     )?;
-    turns.iter().try_for_each(|resource| release_permit(connection, run.id, resource, now))
+    permits.iter().try_for_each(|resource| release_permit(connection, run.id, resource, now))
 }
 
-/// A place that was just left.
-struct Left {
+/// A place of a resource that was just released.
+struct ReleasedPlace {
     resource: String,
     batch: String,
     since: Time,
 }
 
-impl Left {
+impl ReleasedPlace {
     fn read(columns: &Columns<'_>) -> Result<Self, StoreError> {
         let (resource, batch) = (columns.get("resource")?, columns.get("batch")?);
         Ok(Self { resource, batch, since: columns.time("since")? })
     }
 }
 
-/// Gives free places of a resource, and all else they wait for, to those first in line that can take everything: by
-/// priority and age, batches in turn.
+/// Gives the free places of a resource to the queued run trees that can now take all their locks: by priority and age,
+/// batches alternate.
 fn hand_over(
     connection: &Connection,
     resource: &str,
-    left: Option<&Left>,
+    released: Option<&ReleasedPlace>,
     now: Time,
 ) -> Result<(), StoreError> {
-    while let Some(root) = next_queued(connection, resource, left)? {
+    while let Some(root) = next_queued(connection, resource, released)? {
         grant(connection, &root, now)?;
     }
     Ok(())
@@ -325,10 +325,10 @@ fn hand_over(
 fn next_queued(
     connection: &Connection,
     resource: &str,
-    left: Option<&Left>,
+    released: Option<&ReleasedPlace>,
 ) -> Result<Option<String>, StoreError> {
     const OPERATION: &str = "hand over a lock";
-    let (mut heads, mut roots): (Vec<Head>, Vec<String>) = (Vec::new(), Vec::new());
+    let (mut heads, mut roots): (Vec<QueueHead>, Vec<String>) = (Vec::new(), Vec::new());
     let mut batch = first(
         connection,
         OPERATION,
@@ -349,9 +349,9 @@ fn next_queued(
                       (SELECT count(*) FROM locks AS other
                        WHERE other.resource = wanted.resource AND other.held = 1 AND other.root <> wanted.root))
              ORDER BY mine.rank, mine.root LIMIT 1",
-            params![resource, current, LOOKED_AT],
+            params![resource, current, SEARCHED],
             |columns| {
-                let head = Head {
+                let head = QueueHead {
                     batch: current.clone(),
                     rank: columns.get("rank")?,
                     priority: columns.get("priority")?,
@@ -372,10 +372,10 @@ fn next_queued(
         )?
         .flatten();
     }
-    let mut turns = Fairness::default();
-    left.iter().for_each(|left| turns.served(&left.batch, left.since));
+    let mut fairness = Fairness::default();
+    released.iter().for_each(|place| fairness.served(&place.batch, place.since));
     if heads.len() > 1 {
-        // Who holds a place, or has just left one, had its turn when it got it.
+        // A batch was served when one of its trees got its place, also when that place has just been released.
         let served = all(
             connection,
             OPERATION,
@@ -383,22 +383,22 @@ fn next_queued(
             &[&resource],
             |columns| Ok((columns.get::<String>("batch")?, columns.time("since")?)),
         )?;
-        served.iter().for_each(|(batch, since)| turns.served(batch, *since));
+        served.iter().for_each(|(batch, since)| fairness.served(batch, *since));
     }
-    Ok(turns.next(&heads).and_then(|next| roots.get(next).cloned()))
+    Ok(fairness.next(&heads).and_then(|next| roots.get(next).cloned()))
 }
 
-/// A family gets all that it stands in line for.
+/// Gives a run tree all locks and permits that it is queued for.
 fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreError> {
     const OPERATION: &str = "hand over a lock";
-    let turns = all(
+    let permits = all(
         connection,
         OPERATION,
         &format!(
-            "SELECT resource, asker FROM locks WHERE root = ?1 AND held = 0 AND {TURNS} AND asker IS NOT NULL"
+            "SELECT resource, requester FROM locks WHERE root = ?1 AND held = 0 AND {PERMITS} AND requester IS NOT NULL"
         ),
         &[&root],
-        |columns| Ok((columns.get::<String>("resource")?, columns.parse("asker", str::parse::<RunId>)?)),
+        |columns| Ok((columns.get::<String>("resource")?, columns.parse("requester", str::parse::<RunId>)?)),
     )?;
     execute(
         connection,
@@ -406,18 +406,18 @@ fn grant(connection: &Connection, root: &str, now: Time) -> Result<(), StoreErro
         "UPDATE locks SET held = 1, since = ?2 WHERE root = ?1 AND held = 0",
         params![root, now.to_string()],
     )?;
-    for (resource, asker) in turns {
-        super::signals::tell(connection, asker, TURN, &resource, now)?;
+    for (resource, requester) in permits {
+        super::signals::send(connection, requester, PERMIT, &resource, now)?;
     }
-    execute(connection, OPERATION, &may_begin(), params![root, now.to_string()]).map(drop)
+    execute(connection, OPERATION, &make_due(), params![root, now.to_string()]).map(drop)
 }
 
-/// Whether a family may not begin because it stands in line.
-pub(super) fn in_line(connection: &Connection, root: RunId) -> Result<bool, StoreError> {
+/// Whether a run tree may not start because it is queued for a lock.
+pub(super) fn is_queued(connection: &Connection, root: RunId) -> Result<bool, StoreError> {
     first(
         connection,
-        "see whether a family stands in line",
-        &format!("SELECT 1 AS waits FROM locks WHERE root = ?1 AND held = 0 AND NOT ({TURNS}) LIMIT 1"),
+        "see whether a run tree is queued for a lock",
+        &format!("SELECT 1 AS waits FROM locks WHERE root = ?1 AND held = 0 AND NOT ({PERMITS}) LIMIT 1"),
         &[&root.to_string()],
         |_| Ok(()),
     )
@@ -431,16 +431,16 @@ mod tests {
     use super::super::migrate;
     use super::*;
 
-    /// A regression: with thousands of runs in line every one that left it went through all of them.
+    /// A regression: with thousands of queued runs, each run that left the queue scanned all of them.
     #[test]
-    fn a_family_is_found_without_going_through_all_runs_however_many_wait() {
+    fn finding_a_run_tree_scans_no_index_of_all_runs() {
         let mut connection = Connection::open_in_memory().unwrap();
         let now: Time = "2026-11-20T08:00:00Z".parse().unwrap();
         migrate::run(&mut connection, Path::new("memory"), now).unwrap();
         connection
             .execute_batch(
                 "WITH RECURSIVE numbers (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < 3000)
-                 INSERT INTO runs (id, kind, kind_version, root, phase, queue, priority, next_run_at, deadline_at,
+                 INSERT INTO runs (id, workflow, workflow_version, root, phase, queue, priority, next_run_at, deadline_at,
                                    progress_at, created_by, created_at, updated_at)
                  SELECT 'run-' || n, 'drill', 1, 'run-' || n, 'queued', 'q', 0, '2026', '2027', '2026', 'ann', '2026', '2026'
                  FROM numbers;
@@ -449,17 +449,17 @@ mod tests {
                  ANALYZE;",
             )
             .unwrap();
-        for statement in [leave_queues(), at_work(), may_begin()] {
+        for statement in [leave_queues(), has_active_run(), make_due()] {
             let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
             let parameters: &[&str] = if statement.contains("?2") { &["run-7", "2026"] } else { &["run-7"] };
             let rows = explained
                 .query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>("detail"));
             let plan: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
-            let all_runs = |line: &&String| {
+            let scans_all_runs = |line: &&String| {
                 line.starts_with("SCAN runs")
                     || line.contains("INDEX idx_runs_") && !line.contains("(parent=?)")
             };
-            assert_eq!(plan.iter().find(all_runs), None, "{statement}: {plan:#?}");
+            assert_eq!(plan.iter().find(scans_all_runs), None, "{statement}: {plan:#?}");
         }
     }
 }

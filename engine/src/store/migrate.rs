@@ -1,12 +1,12 @@
-//! Forward-only migrations.
+//! Forward-only migrations of the database schema. How to add one: migrations/README.md.
 //!
 //! ```text
 //!  settings.schema_version = n        schema_migrations(version, name, sha256, applied_at)
 //!  for each script > n:  BEGIN IMMEDIATE; script; record; schema_version = n+1; COMMIT
 //! ```
 //!
-//! Invariants: a script that was applied is never edited (its hash is compared at every start); a database newer than the
-//! program is refused; before an existing database is changed, a copy is written beside it.
+//! Invariants: an applied script is never edited (its hash is compared at every start); a database that is newer than the
+//! program is refused; before an existing database is changed, a copy is written next to it.
 
 use std::path::{Path, PathBuf};
 
@@ -20,63 +20,56 @@ struct Script {
     sql: &'static str,
 }
 
-/// All scripts, in order; the version of a script is its place in this list, beginning with 1.
-const SCRIPTS: &[Script] = &[
-    Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") },
-    Script { name: "0002_retry_of", sql: include_str!("../../../migrations/0002_retry_of.sql") },
-    Script { name: "0003_batches", sql: include_str!("../../../migrations/0003_batches.sql") },
-    Script { name: "0004_retention", sql: include_str!("../../../migrations/0004_retention.sql") },
-    Script { name: "0005_admission", sql: include_str!("../../../migrations/0005_admission.sql") },
-    Script { name: "0006_bmc_profiles", sql: include_str!("../../../migrations/0006_bmc_profiles.sql") },
-    Script { name: "0007_webhooks", sql: include_str!("../../../migrations/0007_webhooks.sql") },
-];
+/// All scripts, in order. The version of a script is its position in this list, from 1.
+const SCRIPTS: &[Script] =
+    &[Script { name: "0001_init", sql: include_str!("../../../migrations/0001_init.sql") }];
 
-/// Why the schema could not be brought up to date.
+/// Why the schema was not migrated.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    /// A newer program has written this database.
+    /// The database was written by a newer program.
     #[error(
         "the database has schema version {found}, this program knows {known}: start the newer program, or restore the \
          backup it made before migrating"
     )]
     Newer {
-        /// The version found.
+        /// The version of the database.
         found: i64,
-        /// The newest version known.
+        /// The newest version that this program has.
         known: i64,
     },
-    /// An applied script is not the one this program carries.
+    /// An applied script differs from the script in this program.
     #[error(
-        "migration {name} was applied with another content than this program carries: use the program it came from"
+        "migration {name} was applied with other content than this program has: start the program that applied it"
     )]
     Changed {
         /// The script.
         name: String,
     },
-    /// The copy before migrating could not be written.
+    /// The copy before the migration could not be written.
     #[error("back up the database to {} before migrating; make room or move the file away", path.display())]
     Backup {
-        /// Where to.
+        /// The file of the copy.
         path: PathBuf,
-        /// Why not.
+        /// The error of SQLite.
         #[source]
         source: rusqlite::Error,
     },
-    /// A script failed; the database is as it was before it.
-    #[error("apply migration {name}; the database is unchanged by it")]
+    /// A script failed. Its transaction was rolled back.
+    #[error("apply migration {name}; it was rolled back and changed nothing")]
     Apply {
         /// The script.
         name: String,
-        /// Why.
+        /// The error of SQLite.
         #[source]
         source: rusqlite::Error,
     },
-    /// The version could not be read.
+    /// The schema version could not be read.
     #[error("read the schema version; is this a Shoal database?")]
     Read(#[source] rusqlite::Error),
 }
 
-/// Brings the schema up to date.
+/// Applies the scripts that the database does not have yet.
 pub(super) fn run(connection: &mut Connection, path: &Path, now: Time) -> Result<(), MigrateError> {
     apply(connection, path, now, SCRIPTS)
 }
@@ -143,7 +136,7 @@ fn backup(connection: &Connection, path: &Path, version: i64) -> Result<(), Migr
     name.push(format!(".before-schema-{}", version + 1));
     let copy = path.with_file_name(name);
     if copy.exists() {
-        // An earlier try wrote it from the same state and then failed to migrate; the first copy is the one to keep.
+        // An earlier start wrote the copy from the same state, and its migration failed. The first copy is kept.
         return Ok(());
     }
     connection
@@ -182,6 +175,47 @@ mod tests {
     }
 
     #[test]
+    fn a_new_script_is_applied_to_an_existing_database_and_its_rows_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("shoal.db");
+        let mut connection = Connection::open(&path).unwrap();
+        run(&mut connection, &path, now()).unwrap();
+        connection.execute("INSERT INTO settings (key, value) VALUES ('kept', 'x')", []).unwrap();
+        let next = [
+            Script { name: SCRIPTS[0].name, sql: SCRIPTS[0].sql },
+            Script {
+                name: "0002_notes",
+                sql: "ALTER TABLE settings ADD COLUMN note TEXT NOT NULL DEFAULT 'none';",
+            },
+        ];
+        for _ in 0..2 {
+            apply(&mut connection, &path, now(), &next).unwrap();
+            let notes: String = connection
+                .query_row(
+                    "SELECT group_concat(key || '=' || value || ' ' || note, ', ')
+                     FROM (SELECT * FROM settings ORDER BY key)",
+                    [],
+                    |row| row.get(0),
+                )
+                .unwrap();
+            assert_eq!(notes, "kept=x none, schema_version=2 none");
+            let recorded: String = connection
+                .query_row(
+                    "SELECT group_concat(version || ' ' || name, ', ') FROM schema_migrations",
+                    [],
+                    |row| row.get(0),
+                )
+                .unwrap();
+            assert_eq!(recorded, "1 0001_init, 2 0002_notes");
+        }
+        let copy = Connection::open(folder.path().join("shoal.db.before-schema-2")).unwrap();
+        let version: String = copy
+            .query_row("SELECT value FROM settings WHERE key = 'schema_version'", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(version, "1");
+    }
+
+    #[test]
     fn a_newer_database_is_refused_and_says_what_to_do() {
         let mut connection = Connection::open_in_memory().unwrap();
         apply(&mut connection, Path::new("unused"), now(), &TWO[..1]).unwrap();
@@ -213,16 +247,16 @@ mod tests {
             },
         ];
         apply(&mut connection, &path, now(), &broken).unwrap_err();
-        let halves: i64 = connection
+        let half_tables: i64 = connection
             .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'half'", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(halves, 0);
+        assert_eq!(half_tables, 0);
         assert!(folder.path().join("shoal.db.before-schema-2").exists());
         apply(&mut connection, &path, now(), TWO).unwrap();
     }
 
     #[test]
-    fn the_schema_carries_every_column_of_the_contract() {
+    fn the_schema_has_every_documented_column() {
         let mut connection = Connection::open_in_memory().unwrap();
         run(&mut connection, Path::new("unused"), now()).unwrap();
         for (table, columns) in [
@@ -240,10 +274,10 @@ mod tests {
             }
         }
         for index in ["idx_jobs_status", "idx_jobs_server", "idx_job_events_job_time"] {
-            let there: i64 = connection
+            let count: i64 = connection
                 .query_row("SELECT count(*) FROM sqlite_schema WHERE name = ?", [index], |row| row.get(0))
                 .unwrap();
-            assert_eq!(there, 1, "{index}");
+            assert_eq!(count, 1, "{index}");
         }
     }
 }

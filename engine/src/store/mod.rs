@@ -1,16 +1,18 @@
-//! What can be asked of the database, as types; behind it SQLite. No SQL and no transaction leaves this room.
+//! The database: typed methods in front, SQLite behind. No SQL and no transaction leaves this module.
 //!
 //! ```text
-//!   callers --(typed methods)--> Store --+--> writer thread: [job job job] one transaction, one fsync, then the answers
+//!   callers --(typed methods)--> Store --+--> writer thread: [job job job] one transaction, one fsync, then the results
 //!                                        +--> reader threads: query_only connections, one queue
-//!                                        +--> pages of jobs, kept until the writer touches a row of theirs
+//!                                        +--> job cache: rendered jobs, until the writer changes one of their rows
 //! ```
 //!
 //! Invariants
-//! - An answer to a write is sent after its transaction is on disk (`synchronous=FULL`, lock L9); many share one fsync.
-//! - A failed job of a batch rolls back alone (savepoint); a failed commit fails the whole batch, and every caller hears it.
-//! - Every change of a run names the epoch and revision it was computed from (lock L7); otherwise nothing is written.
-//! - A page of a job that is kept ([`Page`]) is what the rows would give, from before a write can be seen.
+//! - The result of a write is sent after its transaction is on disk (`synchronous=FULL`, decision D9); many share one fsync.
+//! - A failed job of a batch rolls back alone (savepoint). A failed commit fails the whole batch, and every caller gets the
+//!   error.
+//! - Every change of a run names the epoch and revision it was computed from (decision D7). If the row has others, nothing is
+//!   written.
+//! - A cached job ([`CachedJob`]) equals what its rows give. It is removed before a write to those rows becomes visible.
 //! - The projection of a run into `jobs`, its events and step records are written in the same transaction.
 
 mod batches;
@@ -49,13 +51,13 @@ pub use events::EventFilter;
 pub use gates::MaintenanceChange;
 pub use grants::StoredGrant;
 pub use identity::{StoredToken, StoredUser};
-pub use in_place::{Before, Memory, StoreHooks};
-pub use invariants::Broken;
-pub use job_cache::{Blank, Page};
+pub use in_place::{HookDecision, Memory, StoreHooks};
+pub use invariants::Violation;
+pub use job_cache::{CacheTicket, CachedJob};
 pub use jobs::{JobDetail, JobFilter, JobPage};
 pub use locks::QueuePosition;
 pub use migrate::MigrateError;
 pub use servers::{DeletedServer, ServerChange, ServerResources, UpdatedServer};
-pub use signals::{CANCEL, Delivered, Message};
+pub use signals::{CANCEL, DeliverOutcome, SignalMessage};
 pub use unreadable::{UNREADABLE, Unreadable};
 pub use webhooks::{WebhookCounts, WebhookProgress};

@@ -1,18 +1,18 @@
-//! The readers: a few threads, each with a connection of its own, that take what is to be read from one queue.
+//! The readers: a few threads with one connection each, which take reads from one queue.
 //!
 //! ```text
-//!   callers --> queue (bounded) --+--> reader 1 --> answers
+//!   callers --> queue (bounded) --+--> reader 1 --> results
 //!                                 `--> reader N
 //! ```
 //!
-//! A reader that has answered takes the next read without having slept, and works with memory it has just used: a pool of many
-//! threads wakes the one that slept longest. More readers than there are processors only take them from each other: what is
-//! read lies in memory nearly always.
+//! A reader takes the next read without sleeping, so it works with memory it has just used; a pool of many threads wakes the
+//! thread that slept longest. More readers than processors would only compete for them, because the pages of the database are
+//! nearly always in memory.
 //!
 //! Invariants
-//! - A read that nobody waits for any more is not begun.
-//! - One that panics answers so, and its reader goes on.
-//! - The threads end with the last handle.
+//! - A read whose caller is gone is not started.
+//! - A read that panics returns an error, and its reader continues.
+//! - The threads end when the last handle is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,11 +22,11 @@ use tokio::sync::oneshot;
 
 use super::StoreError;
 
-/// Reads that wait for a reader at most; callers beyond it wait for a place.
+/// The maximum of reads in the queue. When it is full, callers wait.
 const QUEUE: usize = 1024;
 
-/// How many readers there are.
-pub(super) fn many() -> usize {
+/// The number of reader threads.
+pub(super) fn count() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4)
 }
 
@@ -37,7 +37,7 @@ type Read = Box<dyn FnOnce(&Connection) + Send>;
 pub(super) struct Readers(Sender<Read>);
 
 impl Readers {
-    /// Starts a thread for each of these connections.
+    /// Starts one thread per connection.
     pub(super) fn start(connections: Vec<Connection>) -> std::io::Result<Self> {
         let (queue, reads) = async_channel::bounded(QUEUE);
         for connection in connections {
@@ -51,17 +51,17 @@ impl Readers {
         Ok(Self(queue))
     }
 
-    /// Carries out `work` on one of the connections.
+    /// Carries out `work` on one of the connections and returns its result.
     pub(super) async fn read<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        let (answer, receive) = oneshot::channel();
+        let (reply, receive) = oneshot::channel();
         let read: Read = Box::new(move |connection| {
-            if !answer.is_closed() {
+            if !reply.is_closed() {
                 let result = catch_unwind(AssertUnwindSafe(|| work(connection)));
-                drop(answer.send(result.unwrap_or(Err(StoreError::Panicked { operation }))));
+                drop(reply.send(result.unwrap_or(Err(StoreError::Panicked { operation }))));
             }
         });
         self.0.send(read).await.map_err(|_| StoreError::Closed)?;

@@ -1,12 +1,12 @@
-//! Forgetting what is old, a little at a time: no transaction of it keeps others waiting for long.
+//! Retention: deletes old rows in small transactions, so that other writers do not wait long.
 //!
 //! ```text
-//!  expired(before) --> roots of families that have ended --(their files are removed)--> forget --> rows, events, grants gone
+//!  expired(before) --> roots of ended run trees --(their files are removed)--> delete_ended --> rows, events, grants deleted
 //! ```
 //!
-//! Invariants: a family is forgotten whole and only when all of it has ended; files go before rows, so that a crash in
-//! between leaves rows that are forgotten the next time and never a file that nobody knows of. What an outgoing webhook has
-//! yet to deliver stays until it is delivered or given up; a disabled webhook keeps nothing.
+//! Invariants: a run tree is deleted whole, and only when all its runs have ended. Files are removed before rows, so that a
+//! crash in between leaves rows that the next round deletes, and never a file without a row. An event that an outgoing webhook
+//! has yet to deliver stays until it is delivered or a dead letter. A disabled webhook keeps no events.
 
 use rusqlite::params;
 
@@ -15,9 +15,9 @@ use super::{Store, StoreError};
 use crate::model::{RunId, Time};
 
 impl Store {
-    /// Families of runs that ended before a time, by their first run, the oldest first; at most `limit`.
+    /// The roots of run trees that ended before a time, the oldest first, at most `limit`.
     pub async fn expired(&self, before: Time, limit: u32) -> Result<Vec<RunId>, StoreError> {
-        const OPERATION: &str = "find what is old";
+        const OPERATION: &str = "find expired runs";
         self.read(OPERATION, move |connection| {
             all(
                 connection,
@@ -27,8 +27,8 @@ impl Store {
                  AND NOT EXISTS (SELECT 1 FROM webhooks, runs AS child JOIN events ON events.run = child.id
                                  WHERE webhooks.disabled IS NULL AND child.root = runs.id
                                  AND events.seq > webhooks.cursor)
-                 AND NOT EXISTS (SELECT 1 FROM webhooks JOIN webhook_late AS late ON late.webhook = webhooks.id
-                                 JOIN runs AS child ON child.id = late.stream
+                 AND NOT EXISTS (SELECT 1 FROM webhooks JOIN webhook_retries AS retry ON retry.webhook = webhooks.id
+                                 JOIN runs AS child ON child.id = retry.stream
                                  WHERE webhooks.disabled IS NULL AND child.root = runs.id)
                  ORDER BY updated_at LIMIT ?2",
                 params![before.to_string(), limit],
@@ -38,13 +38,13 @@ impl Store {
         .await
     }
 
-    /// Removes families of runs with all that belongs to them.
-    pub async fn forget(&self, roots: Vec<RunId>) -> Result<(), StoreError> {
-        const OPERATION: &str = "forget what is old";
+    /// Deletes ended run trees with all rows that belong to them.
+    pub async fn delete_ended(&self, roots: Vec<RunId>) -> Result<(), StoreError> {
+        const OPERATION: &str = "delete expired runs";
         self.writer
             .write(OPERATION, move |connection| {
                 for root in &roots {
-                    // One statement for a family: a parent and its children go together.
+                    // One statement for a tree, because a parent cannot be deleted before its children.
                     execute(
                         connection,
                         OPERATION,
@@ -57,9 +57,10 @@ impl Store {
             .await
     }
 
-    /// Removes up to `limit` events that belong to no run, and batches whose jobs are all forgotten; answers how many rows.
-    pub async fn forget_leftovers(&self, before: Time, limit: u32) -> Result<usize, StoreError> {
-        const OPERATION: &str = "forget old events and batches";
+    /// Deletes up to `limit` old events that belong to no run, and up to `limit` old batches without jobs. Returns the number
+    /// of rows.
+    pub async fn delete_orphans(&self, before: Time, limit: u32) -> Result<usize, StoreError> {
+        const OPERATION: &str = "delete old events and batches";
         self.writer
             .write(OPERATION, move |connection| {
                 let before = before.to_string();
@@ -68,8 +69,8 @@ impl Store {
                     OPERATION,
                     "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE run IS NULL AND time < ?1
                      AND seq <= coalesce((SELECT min(cursor) FROM webhooks WHERE disabled IS NULL), seq)
-                     AND seq < coalesce((SELECT min(late.seq) FROM webhooks JOIN webhook_late AS late
-                                         ON late.webhook = webhooks.id AND late.stream = ''
+                     AND seq < coalesce((SELECT min(retry.seq) FROM webhooks JOIN webhook_retries AS retry
+                                         ON retry.webhook = webhooks.id AND retry.stream = ''
                                          WHERE webhooks.disabled IS NULL), seq + 1) LIMIT ?2)",
                     params![before, limit],
                 )?;

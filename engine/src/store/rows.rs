@@ -1,4 +1,4 @@
-//! Rows to values and back, once for all files of this room.
+//! Conversion between rows and values, shared by all files of the store.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -15,51 +15,51 @@ use crate::model::{
 };
 
 /// The columns of `runs` in the order [`run`] reads them.
-pub(super) const RUN: &str = "runs.id, runs.kind, runs.kind_version, runs.server, runs.parent, runs.root, runs.phase, \
+pub(super) const RUN: &str = "runs.id, runs.workflow, runs.workflow_version, runs.server, runs.parent, runs.root, runs.phase, \
      runs.outcome, runs.step, runs.wait, runs.hold, runs.failure, runs.queue, runs.priority, runs.next_run_at, \
      runs.deadline_at, runs.progress_at, runs.lease_owner, runs.lease_expires_at, runs.lease_epoch, \
      runs.cancel_requested_at, runs.created_by, runs.revision, runs.created_at, runs.updated_at";
 
-/// Where the columns of a query are. Every row is read by the same names in the same order, so that a name is searched for
-/// once in a query and not once in a row: a search asks SQLite for the name of one column after the other.
+/// The indexes of the columns of one query, in the order in which a row is read. All rows are read in one order, so a name is
+/// looked up once per query, not once per row. A lookup compares the name of every column.
 #[derive(Default)]
-struct Places {
+struct ColumnIndexes {
     found: RefCell<Vec<(&'static str, usize)>>,
     next: Cell<usize>,
 }
 
-/// Reads columns by name and names the column when it cannot be read.
+/// Reads the columns of a row by name. An error names the column.
 pub(super) struct Columns<'a> {
     row: &'a Row<'a>,
     operation: &'static str,
-    places: &'a Places,
+    indexes: &'a ColumnIndexes,
 }
 
 impl<'a> Columns<'a> {
-    fn new(row: &'a Row<'a>, operation: &'static str, places: &'a Places) -> Self {
-        places.next.set(0);
-        Self { row, operation, places }
+    fn new(row: &'a Row<'a>, operation: &'static str, indexes: &'a ColumnIndexes) -> Self {
+        indexes.next.set(0);
+        Self { row, operation, indexes }
     }
 
     pub(super) fn get<T: FromSql>(&self, column: &'static str) -> Result<T, StoreError> {
-        let place = self.place(column)?;
-        self.row.get(place).map_err(|source| StoreError::sqlite(self.operation, source))
+        let index = self.index(column)?;
+        self.row.get(index).map_err(|source| StoreError::sqlite(self.operation, source))
     }
 
-    fn place(&self, column: &'static str) -> Result<usize, StoreError> {
-        let next = self.places.next.get();
-        self.places.next.set(next + 1);
-        let mut found = self.places.found.borrow_mut();
-        if let Some((name, place)) = found.get(next)
+    fn index(&self, column: &'static str) -> Result<usize, StoreError> {
+        let next = self.indexes.next.get();
+        self.indexes.next.set(next + 1);
+        let mut found = self.indexes.found.borrow_mut();
+        if let Some((name, index)) = found.get(next)
             && *name == column
         {
-            return Ok(*place);
+            return Ok(*index);
         }
-        let place = self.row.as_ref().column_index(column);
-        let place = place.map_err(|source| StoreError::sqlite(self.operation, source))?;
+        let index = self.row.as_ref().column_index(column);
+        let index = index.map_err(|source| StoreError::sqlite(self.operation, source))?;
         found.truncate(next);
-        found.push((column, place));
-        Ok(place)
+        found.push((column, index));
+        Ok(index)
     }
 
     pub(super) fn parse<T, E>(
@@ -86,15 +86,15 @@ impl<'a> Columns<'a> {
             .transpose()
     }
 
-    /// A text as it lies in the row.
+    /// The text of a column, borrowed from the row.
     pub(super) fn text(&self, column: &'static str) -> Result<&'a str, StoreError> {
         self.text_opt(column)?.ok_or_else(|| self.corrupt(column, "it is NULL".to_owned()))
     }
 
-    /// The same where there may be none.
+    /// The text of a column, borrowed from the row; `None` for NULL.
     pub(super) fn text_opt(&self, column: &'static str) -> Result<Option<&'a str>, StoreError> {
-        let place = self.place(column)?;
-        let value = self.row.get_ref(place).map_err(|source| StoreError::sqlite(self.operation, source))?;
+        let index = self.index(column)?;
+        let value = self.row.get_ref(index).map_err(|source| StoreError::sqlite(self.operation, source))?;
         value.as_str_or_null().map_err(|why| self.corrupt(column, why.to_string()))
     }
 
@@ -109,7 +109,7 @@ impl<'a> Columns<'a> {
         self.parse_opt(column, |text| serde_json::from_str(text))
     }
 
-    /// A number that is never negative.
+    /// A number that must not be negative.
     pub(super) fn count(&self, column: &'static str) -> Result<u64, StoreError> {
         let number: i64 = self.get(column)?;
         u64::try_from(number).map_err(|_| self.corrupt(column, format!("{number} is negative")))
@@ -123,25 +123,25 @@ impl<'a> Columns<'a> {
         self.parse_opt(column, str::parse)
     }
 
-    /// A column that does not mean what it should.
+    /// The error for a column with unreadable content.
     pub(super) fn corrupt(&self, column: &'static str, detail: String) -> StoreError {
         StoreError::Corrupt { operation: self.operation, column, detail }
     }
 }
 
-/// A moment of the database: what is read before this goes belongs together.
-pub(super) struct Moment<'a>(&'a Connection);
+/// A read transaction. All reads until it is dropped see the database at one point in time.
+pub(super) struct ReadSnapshot<'a>(&'a Connection);
 
-impl<'a> Moment<'a> {
+impl<'a> ReadSnapshot<'a> {
     pub(super) fn begin(connection: &'a Connection, operation: &'static str) -> Result<Self, StoreError> {
-        execute(connection, operation, "BEGIN", &[]).map(|_begun| Self(connection))
+        execute(connection, operation, "BEGIN", &[]).map(|_changed| Self(connection))
     }
 }
 
-impl Drop for Moment<'_> {
+impl Drop for ReadSnapshot<'_> {
     fn drop(&mut self) {
-        // Nothing was written that could be lost by it.
-        let _over = execute(self.0, "end a read", "ROLLBACK", &[]);
+        // A read transaction has nothing to commit.
+        let _ended = execute(self.0, "end a read", "ROLLBACK", &[]);
     }
 }
 
@@ -156,9 +156,9 @@ pub(super) fn all<T>(
     let failed = |source| StoreError::sqlite(operation, source);
     let mut statement = connection.prepare_cached(sql).map_err(failed)?;
     let mut rows = statement.query(parameters).map_err(failed)?;
-    let (mut values, places) = (Vec::new(), Places::default());
+    let (mut values, indexes) = (Vec::new(), ColumnIndexes::default());
     while let Some(row) = rows.next().map_err(failed)? {
-        values.push(read(&Columns::new(row, operation, &places))?);
+        values.push(read(&Columns::new(row, operation, &indexes))?);
     }
     Ok(values)
 }
@@ -174,7 +174,7 @@ pub(super) fn first<T>(
     Ok(all(connection, operation, sql, parameters, read)?.into_iter().next())
 }
 
-/// Carries out a statement; answers how many rows it changed.
+/// Carries out a statement and returns the number of changed rows.
 pub(super) fn execute(
     connection: &Connection,
     operation: &'static str,
@@ -185,7 +185,7 @@ pub(super) fn execute(
     connection.prepare_cached(sql).map_err(failed)?.execute(parameters).map_err(failed)
 }
 
-/// A value as JSON text. Our own types always have one.
+/// The JSON text of a value. Serialization of our own types does not fail.
 pub(super) fn to_json<T: Serialize + ?Sized>(
     operation: &'static str,
     value: &T,
@@ -197,19 +197,19 @@ pub(super) fn to_json<T: Serialize + ?Sized>(
     })
 }
 
-/// Reads a name of a closed set.
+/// Adds an error text to the parser of a closed set of names.
 pub(super) fn named<T>(parse: impl Fn(&str) -> Option<T>) -> impl Fn(&str) -> Result<T, String> {
     move |text| parse(text).ok_or_else(|| format!("unknown name {text:?}"))
 }
 
-/// A row of `runs`.
+/// Reads a run from a row with the columns [`RUN`].
 pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
     let owner: Option<String> = columns.get("lease_owner")?;
     let expires_at = columns.time_opt("lease_expires_at")?;
     Ok(Run {
         id: columns.parse("id", str::parse::<RunId>)?,
-        kind: columns.get("kind")?,
-        kind_version: columns.get("kind_version")?,
+        workflow: columns.get("workflow")?,
+        workflow_version: columns.get("workflow_version")?,
         server: columns.parse_opt("server", str::parse::<Serial>)?,
         parent: columns.parse_opt("parent", str::parse::<RunId>)?,
         root: columns.parse("root", str::parse::<RunId>)?,
@@ -234,7 +234,7 @@ pub(super) fn run(columns: &Columns<'_>) -> Result<Run, StoreError> {
     })
 }
 
-/// The run with that id.
+/// The run with this id.
 pub(super) fn find_run(
     connection: &Connection,
     operation: &'static str,
@@ -243,7 +243,7 @@ pub(super) fn find_run(
     find_row(connection, operation, &id.to_string())
 }
 
-/// The run of a row, by its id as it stands in the database.
+/// The run with this id, given as text.
 pub(super) fn find_row(
     connection: &Connection,
     operation: &'static str,
@@ -252,7 +252,7 @@ pub(super) fn find_row(
     first(connection, operation, &format!("SELECT {RUN} FROM runs WHERE id = ?1"), &[&id], run)
 }
 
-/// Everything about a run that a worker needs.
+/// The snapshot of a run: input, plan, step records and signals.
 pub(super) fn snapshot(
     connection: &Connection,
     operation: &'static str,
@@ -284,7 +284,7 @@ pub(super) fn steps(
     all(
         connection,
         operation,
-        "SELECT stage, idx, step, key, attempt, epoch, phase, evidence, started_at, ended_at
+        "SELECT stage, idx, step, key, attempt, epoch, phase, output, started_at, ended_at
          FROM run_steps WHERE run = ?1 ORDER BY stage DESC, idx",
         &[&run],
         step_record,
@@ -307,13 +307,13 @@ fn step_record(columns: &Columns<'_>) -> Result<StepRecord, StoreError> {
         attempt: columns.get("attempt")?,
         epoch: columns.get("epoch")?,
         phase: columns.parse("phase", named(StepPhase::parse))?,
-        evidence: columns.json("evidence")?,
+        output: columns.json("output")?,
         started_at: columns.time("started_at")?,
         ended_at: columns.time_opt("ended_at")?,
     })
 }
 
-/// All signals of a run, in the order they came.
+/// All signals of a run, in the order of arrival.
 pub(super) fn signals(
     connection: &Connection,
     operation: &'static str,
@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_found_by_name_in_whatever_order_a_row_asks_for_them() {
+    fn columns_are_found_by_name_in_any_order() {
         let connection = Connection::open_in_memory().unwrap();
         let sql =
             "SELECT column1 AS a, column2 AS b, column3 AS c FROM (VALUES (1, 2, 3), (4, 5, 6), (7, 8, 9))";

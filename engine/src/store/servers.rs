@@ -1,4 +1,4 @@
-//! Registered servers, and what was observed of them.
+//! Registered servers, and observations of them.
 
 use std::collections::HashMap;
 
@@ -11,57 +11,57 @@ use crate::model::{NewEvent, Serial, Server, Time, TlsMode};
 
 const COLUMNS: &str = "servers.serial, servers.id, bmc_address, bmc_username, bmc_password, vendor, last_seen, labels, \
     tls, tls_fingerprint, allow_unverified_serial, media_base_url, bmc_profile, quirks, revision, created_at, \
-     updated_at, observed, learned, debt, maintenance \
+     updated_at, observed, learned, pending_cleanup, maintenance \
      FROM servers LEFT JOIN server_observed ON server_observed.serial = servers.serial";
 
-/// What limits the jobs of a server besides itself.
+/// The resources that a server shares with other servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerResources {
-    /// Its label `site`.
+    /// The label `site` of the server.
     pub site: Option<String>,
-    /// Its BMC, when other servers are registered with it too.
+    /// The address of its BMC, when other servers have the same address.
     pub shared_bmc: Option<String>,
 }
 
-/// What became of a registration.
+/// The result of a registration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerChange {
-    /// The server is registered now.
+    /// The server was registered.
     Created(Box<Server>),
-    /// It was registered before; nothing was written.
+    /// A server with this serial number exists; nothing was written.
     Exists(Box<Server>),
 }
 
-/// What became of an update.
+/// The result of an update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UpdatedServer {
-    /// Written.
+    /// Written; the server after the update.
     Updated(Box<Server>),
-    /// Somebody changed it meanwhile; nothing was written.
+    /// The server has another revision than the update; nothing was written.
     Moved(Box<Server>),
     /// There is no such server.
     Unknown,
 }
 
-/// What became of a deletion.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletedServer {
-    /// Gone.
+    /// The server was deleted.
     Deleted,
     /// There is no such server.
     Unknown,
-    /// It has this many jobs, which keep it.
+    /// The server has this number of runs; nothing was deleted.
     HasJobs(u64),
 }
 
 impl Store {
-    /// One server.
+    /// The server with this serial number.
     pub async fn server(&self, serial: &Serial) -> Result<Option<Server>, StoreError> {
         let serial = serial.clone();
         self.read("read a server", move |connection| find(connection, &serial)).await
     }
 
-    /// Servers in the order of their serials, a page at a time.
+    /// One page of servers, in the order of their serial numbers.
     pub async fn servers(&self, after: Option<Serial>, limit: u32) -> Result<Vec<Server>, StoreError> {
         const OPERATION: &str = "list servers";
         self.read(OPERATION, move |connection| {
@@ -76,12 +76,12 @@ impl Store {
         .await
     }
 
-    /// Where servers stand: the label `site`, and the BMC when others are registered with it too.
+    /// The shared resources of servers: the site and the BMC.
     pub async fn resources_of(
         &self,
         serials: Vec<Serial>,
     ) -> Result<HashMap<Serial, ServerResources>, StoreError> {
-        const OPERATION: &str = "see where servers stand";
+        const OPERATION: &str = "read the shared resources of servers";
         self.read(OPERATION, move |connection| {
             let found = all(
                 connection,
@@ -141,7 +141,7 @@ impl Store {
             .await
     }
 
-    /// Replaces what an operator may change of a server, if its revision is still the one the change was made from.
+    /// Replaces the columns that an operator may change, if the server still has the revision of `new`.
     pub async fn update_server(&self, new: Server, event: NewEvent) -> Result<UpdatedServer, StoreError> {
         const OPERATION: &str = "update a server";
         self.writer
@@ -183,7 +183,7 @@ impl Store {
             .await
     }
 
-    /// Forgets a server that has no jobs.
+    /// Deletes a server that has no runs.
     pub async fn delete_server(
         &self,
         serial: &Serial,
@@ -220,9 +220,9 @@ impl Store {
             .await
     }
 
-    /// Keeps a BMC session of ours, sealed, so that the next incarnation can close it; `None` forgets it.
+    /// Stores an open BMC session, sealed, so that the next controller instance can close it. `None` deletes it.
     pub async fn save_session(&self, server: &Serial, sealed: Option<String>) -> Result<(), StoreError> {
-        const OPERATION: &str = "keep a BMC session";
+        const OPERATION: &str = "store a BMC session";
         let server = server.clone();
         self.writer
             .write(OPERATION, move |connection| {
@@ -246,9 +246,9 @@ impl Store {
             .await
     }
 
-    /// The servers for which a session is kept.
+    /// The servers with a stored BMC session.
     pub async fn saved_sessions(&self) -> Result<Vec<Serial>, StoreError> {
-        const OPERATION: &str = "list kept BMC sessions";
+        const OPERATION: &str = "list stored BMC sessions";
         self.read(OPERATION, move |connection| {
             all(connection, OPERATION, "SELECT server FROM bmc_sessions ORDER BY server", &[], |columns| {
                 columns.parse("server", str::parse)
@@ -257,9 +257,9 @@ impl Store {
         .await
     }
 
-    /// The session kept for a server, sealed.
+    /// The stored BMC session of a server, sealed.
     pub async fn saved_session(&self, server: &Serial) -> Result<Option<String>, StoreError> {
-        const OPERATION: &str = "read a kept BMC session";
+        const OPERATION: &str = "read a stored BMC session";
         let server = server.clone();
         self.read(OPERATION, move |connection| {
             first(
@@ -288,7 +288,7 @@ pub(super) fn find(connection: &Connection, serial: &Serial) -> Result<Option<Se
     )
 }
 
-/// A server just written, as it is now.
+/// Reads a server that was just written.
 fn found(connection: &Connection, serial: &Serial) -> Result<Server, StoreError> {
     find(connection, serial)?.ok_or(StoreError::Corrupt {
         operation: "read a server",
@@ -318,12 +318,12 @@ fn server(columns: &Columns<'_>) -> Result<Server, StoreError> {
         last_seen: columns.time_opt("last_seen")?,
         observed: columns.json_opt("observed")?,
         learned: columns.json_opt("learned")?,
-        debt: columns.json_opt("debt")?,
+        pending_cleanup: columns.json_opt("pending_cleanup")?,
         maintenance: columns.json_opt("maintenance")?,
     })
 }
 
-/// Writes what was seen of a server.
+/// Writes what a job observed of a server.
 pub(super) fn observed(
     connection: &Connection,
     serial: &Serial,
@@ -348,9 +348,9 @@ pub(super) fn observed(
     .map(drop)
 }
 
-/// Writes what a server's BMC has taught.
+/// Writes the learned behaviour of a server's BMC.
 pub(super) fn learned(connection: &Connection, serial: &Serial, learned: &Value) -> Result<(), StoreError> {
-    const OPERATION: &str = "write what a server's BMC has taught";
+    const OPERATION: &str = "write the learned behaviour of a BMC";
     execute(
         connection,
         OPERATION,
@@ -361,25 +361,30 @@ pub(super) fn learned(connection: &Connection, serial: &Serial, learned: &Value)
     .map(drop)
 }
 
-/// Writes what a cleanup left undone on a server.
-pub(super) fn debt(connection: &Connection, serial: &Serial, debt: Option<&Value>) -> Result<(), StoreError> {
-    const OPERATION: &str = "write what is left to clean on a server";
-    let debt = debt.map(|debt| to_json(OPERATION, debt)).transpose()?;
+/// Writes the pending cleanup of a server; `None` when there is none.
+pub(super) fn set_pending_cleanup(
+    connection: &Connection,
+    serial: &Serial,
+    pending: Option<&Value>,
+) -> Result<(), StoreError> {
+    const OPERATION: &str = "write the pending cleanup of a server";
+    let pending = pending.map(|pending| to_json(OPERATION, pending)).transpose()?;
     execute(
         connection,
         OPERATION,
-        "INSERT INTO server_observed (serial, debt) SELECT serial, ?2 FROM servers WHERE serial = ?1
-         ON CONFLICT (serial) DO UPDATE SET debt = excluded.debt",
-        params![serial.as_str(), debt],
+        "INSERT INTO server_observed (serial, pending_cleanup) SELECT serial, ?2 FROM servers WHERE serial = ?1
+         ON CONFLICT (serial) DO UPDATE SET pending_cleanup = excluded.pending_cleanup",
+        params![serial.as_str(), pending],
     )
     .map(drop)
 }
 
-/// Keeps the certificate met at the first contact. The revision stays: no operator changed anything.
+/// Stores the certificate fingerprint that the BMC showed at the first contact. The revision stays, because no operator
+/// changed the server.
 pub(super) fn pin(connection: &Connection, serial: &Serial, fingerprint: &str) -> Result<(), StoreError> {
     execute(
         connection,
-        "keep a BMC's certificate fingerprint",
+        "store the certificate fingerprint of a BMC",
         "UPDATE servers SET tls_fingerprint = ?2 WHERE serial = ?1 AND tls_fingerprint IS NULL",
         params![serial.as_str(), fingerprint],
     )

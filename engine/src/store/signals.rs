@@ -1,4 +1,4 @@
-//! Delivering signals: durable messages to a run, applied to a parked one in the transaction that stores them.
+//! Delivery of signals: durable messages to a run, applied to a waiting run in the transaction that stores them.
 
 use rusqlite::{Connection, params};
 use serde_json::json;
@@ -6,56 +6,64 @@ use serde_json::json;
 use super::commit::{Committed, commit};
 use super::rows::{all, append_events, execute, find_run, signals, snapshot, to_json};
 use super::{Store, StoreError};
-use crate::model::{Change, NewEvent, Run, RunId, Signal, Snapshot, Time};
+use crate::model::{NewEvent, Run, RunChange, RunId, Signal, Snapshot, Time};
 
 const OPERATION: &str = "deliver a signal";
 
-/// The signal that asks for a run's end; storing it marks the run's row at once, whoever works on it.
+/// The signal that requests the cancel of a run. Storing it marks the row of the run at once, also when a worker has its
+/// lease.
 pub const CANCEL: &str = "verb.cancel";
 
-/// What became of a signal.
+/// The result of the delivery of a signal.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Delivered {
-    /// Stored; and applied, when a change came with it.
+pub enum DeliverOutcome {
+    /// The signal was stored, and its change applied if it had one.
     Stored(Box<Run>),
-    /// One with this name and key was stored before; nothing was written.
+    /// A signal with this name and key exists; nothing was written.
     Duplicate(Box<Signal>),
-    /// The run has moved since the change was computed; compute it again from this.
+    /// The run has changed since the change was computed; nothing was written. The change must be computed again from this
+    /// snapshot.
     Moved(Box<Snapshot>),
     /// There is no such run.
     NoRun,
 }
 
-/// A signal to a run, with what it causes.
+/// A signal to a run, with the events and the change that belong to it.
 #[derive(Clone, Debug)]
-pub struct Message {
-    /// Whom it is for.
+pub struct SignalMessage {
+    /// The receiving run.
     pub run: RunId,
-    /// What it says.
+    /// The signal.
     pub signal: Signal,
-    /// What the log says of it.
+    /// The events to append when the signal is stored.
     pub events: Vec<NewEvent>,
-    /// The change it causes in a parked run, and the epoch and revision that was computed from.
-    pub change: Option<(Change, (i64, i64))>,
+    /// The change that it causes in a waiting run, with the epoch and revision that the change was computed from.
+    pub change: Option<(RunChange, (i64, i64))>,
 }
 
 impl Store {
-    /// Stores a signal and, with it, the change it causes in a parked run (computed from that epoch and revision).
+    /// Stores a signal and applies the change that it causes in a waiting run. The change names the epoch and revision that
+    /// it was computed from.
     pub async fn deliver(
         &self,
         run: RunId,
         signal: Signal,
         events: Vec<NewEvent>,
-        change: Option<(Change, (i64, i64))>,
+        change: Option<(RunChange, (i64, i64))>,
         now: Time,
-    ) -> Result<Delivered, StoreError> {
-        let mut delivered = self.deliver_all(vec![Message { run, signal, events, change }], now).await?;
-        // One message, one answer.
+    ) -> Result<DeliverOutcome, StoreError> {
+        let mut delivered =
+            self.deliver_all(vec![SignalMessage { run, signal, events, change }], now).await?;
+        // One message has one result.
         delivered.pop().ok_or(StoreError::Panicked { operation: OPERATION })
     }
 
-    /// The same for many runs in one transaction, each as if it were alone; answers in the order of the messages.
-    pub async fn deliver_all(&self, messages: Vec<Message>, now: Time) -> Result<Vec<Delivered>, StoreError> {
+    /// Delivers signals in one transaction, each as [`Store::deliver`] does. Returns the results in the order of the messages.
+    pub async fn deliver_all(
+        &self,
+        messages: Vec<SignalMessage>,
+        now: Time,
+    ) -> Result<Vec<DeliverOutcome>, StoreError> {
         self.writer
             .write(OPERATION, move |connection| {
                 messages.iter().map(|message| deliver(connection, message, now)).collect()
@@ -63,7 +71,7 @@ impl Store {
             .await
     }
 
-    /// The children of these runs that were asked to end with them and have not yet turned to their finish lists.
+    /// The children of these runs that have a cancel request and have not reached their finish lists.
     pub async fn cancelled_children(&self, parents: &[RunId]) -> Result<Vec<RunId>, StoreError> {
         const OPERATION: &str = "find the cancelled children of a run";
         let parents = to_json(OPERATION, parents)?;
@@ -86,33 +94,37 @@ impl Store {
     }
 }
 
-fn deliver(connection: &Connection, message: &Message, now: Time) -> Result<Delivered, StoreError> {
-    let Message { run: id, signal, events, change } = message;
+fn deliver(
+    connection: &Connection,
+    message: &SignalMessage,
+    now: Time,
+) -> Result<DeliverOutcome, StoreError> {
+    let SignalMessage { run: id, signal, events, change } = message;
     let (id, change) = (*id, change.as_ref());
-    let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(Delivered::NoRun) };
+    let Some(run) = find_run(connection, OPERATION, id)? else { return Ok(DeliverOutcome::NoRun) };
     let earlier = signals(connection, OPERATION, id)?
         .into_iter()
         .find(|old| old.name == signal.name && old.key == signal.key);
     if let Some(earlier) = earlier {
-        return Ok(Delivered::Duplicate(Box::new(earlier)));
+        return Ok(DeliverOutcome::Duplicate(Box::new(earlier)));
     }
     if let Some((_, expected)) = change
         && *expected != (run.epoch, run.revision)
     {
-        return Ok(Delivered::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
+        return Ok(DeliverOutcome::Moved(Box::new(snapshot(connection, OPERATION, run)?)));
     }
     insert(connection, id, signal)?;
     append_events(connection, OPERATION, Some(id), run.server.as_ref(), now, events)?;
     match change {
         Some((change, expected)) => match commit(connection, change, *expected, now)? {
-            Committed::Applied(run) => Ok(Delivered::Stored(run)),
+            Committed::Applied(run) => Ok(DeliverOutcome::Stored(run)),
             other => Err(StoreError::Corrupt {
                 operation: OPERATION,
                 column: "revision",
                 detail: format!("the row changed inside its own transaction: {other:?}"),
             }),
         },
-        None => wake(connection, &run, &signal.name, now).map(|run| Delivered::Stored(Box::new(run))),
+        None => wake(connection, &run, &signal.name, now).map(|run| DeliverOutcome::Stored(Box::new(run))),
     }
 }
 
@@ -134,7 +146,7 @@ fn insert(connection: &Connection, run: RunId, signal: &Signal) -> Result<(), St
     .map(drop)
 }
 
-/// Makes a parked run that waits for this signal due, and lets a running one's next commit notice it.
+/// Makes a run that waits for this signal due. The next commit of a running run sees the new revision.
 fn wake(connection: &Connection, run: &Run, name: &str, now: Time) -> Result<Run, StoreError> {
     let waits = run.lease.is_none()
         && run.wait.as_ref().is_some_and(|wait| wait.signals.iter().any(|awaited| awaited == name));
@@ -154,8 +166,8 @@ fn wake(connection: &Connection, run: &Run, name: &str, now: Time) -> Result<Run
     })
 }
 
-/// Tells a run something in the transaction that makes it so.
-pub(super) fn tell(
+/// Stores a signal from the store itself, in the transaction that causes it, and makes a waiting run due.
+pub(super) fn send(
     connection: &Connection,
     id: RunId,
     name: &str,
@@ -174,15 +186,15 @@ pub(super) fn tell(
     wake(connection, &run, name, now).map(drop)
 }
 
-/// A run ends because an operator asked for it: so do the runs it has started, each with a finish list of its own. A
-/// leased one notices at its next commit; the others, held ones too, are due at once.
+/// Cancels the unfinished children of a cancelled run. Each runs its own finish list. A leased child sees the request at its
+/// next commit; the others, also held ones, are due at once.
 pub(super) fn cancel_children(connection: &Connection, parent: &Run, now: Time) -> Result<(), StoreError> {
-    let children = living_children(connection, parent.id)?;
+    let children = forward_children(connection, parent.id)?;
     for child in children {
         let signal = Signal {
             name: CANCEL.to_owned(),
             key: String::new(),
-            payload: json!({ "by": "engine", "reason": format!("{}, which started it, was cancelled", parent.id) }),
+            payload: json!({ "by": "engine", "reason": format!("its parent {} was cancelled", parent.id) }),
             received_at: now,
             consumed: false,
         };
@@ -197,14 +209,14 @@ pub(super) fn cancel_children(connection: &Connection, parent: &Run, now: Time) 
              WHERE id = ?1",
             params![child.to_string(), now.to_string()],
         )?;
-        let event = NewEvent::warn("verb.cancel", "the run that started this one was cancelled");
+        let event = NewEvent::warn("verb.cancel", "the parent of this run was cancelled");
         append_events(connection, OPERATION, Some(child), None, now, &[event])?;
     }
     Ok(())
 }
 
-/// The children of a run that are on the way to their goal.
-fn living_children(connection: &Connection, parent: RunId) -> Result<Vec<RunId>, StoreError> {
+/// The children of a run that are in a forward phase.
+fn forward_children(connection: &Connection, parent: RunId) -> Result<Vec<RunId>, StoreError> {
     all(
         connection,
         OPERATION,
@@ -214,14 +226,14 @@ fn living_children(connection: &Connection, parent: RunId) -> Result<Vec<RunId>,
     )
 }
 
-/// Tells the parent of an ended run.
+/// Sends the signal `child.ended` to the parent of an ended run.
 pub(super) fn signal_parent(connection: &Connection, child: &Run, now: Time) -> Result<(), StoreError> {
     let Some(parent) = child.parent else { return Ok(()) };
     let Some(parent) = find_run(connection, OPERATION, parent)? else { return Ok(()) };
     let signal = Signal {
         name: "child.ended".to_owned(),
         key: child.id.to_string(),
-        payload: json!({ "run": child.id, "kind": child.kind, "outcome": child.outcome, "failure": child.failure }),
+        payload: json!({ "run": child.id, "workflow": child.workflow, "outcome": child.outcome, "failure": child.failure }),
         received_at: now,
         consumed: false,
     };

@@ -1,11 +1,11 @@
-//! Rows that this program cannot read: one of them is held with an explanation, and keeps nobody else from working.
+//! Rows that this program cannot read. Such a run is held with an explanation, and other runs continue.
 //!
 //! ```text
 //!  claim --cannot be read--> held, class "unreadable", hold = {…, "was": phase}
-//!                              | resume: phase as it was, tried again (by a program that can read it)
-//!                              | cancel: ended as it stands, without any cleanup; the server's debt says so
+//!                              | resume: previous phase, read again (for example by a newer program)
+//!                              | cancel: ended without cleanup; recorded as pending cleanup of the server
 //! ```
-//! Nothing here reads more of the row than it must: everything else may be what cannot be read.
+//! This module reads only the columns that it needs, because any other column may be the unreadable one.
 
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
@@ -14,22 +14,22 @@ use super::rows::{append_events, execute, first, to_json};
 use super::{Store, StoreError, grants, locks, servers};
 use crate::model::{Failure, Hold, NewEvent, RunId, Serial, Time};
 
-/// The class of such a hold.
+/// The class of a hold because of an unreadable row.
 pub const UNREADABLE: &str = "unreadable";
-/// When the hold is mentioned again.
+/// The time until the first reminder of such a hold.
 const REMIND: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// What can be said of a run that cannot be read.
+/// The readable part of an unreadable run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unreadable {
-    /// Why it is held.
+    /// The hold, with the reason.
     pub hold: Hold,
-    /// Its server, as it stands in the database.
+    /// The server of the run, as text from the row.
     pub server: Option<String>,
 }
 
 impl Store {
-    /// What can be said of a run that is held because it cannot be read; `None` when it is not.
+    /// The readable part of a run that is held because it is unreadable; `None` for any other run.
     pub async fn unreadable(&self, id: RunId) -> Result<Option<Unreadable>, StoreError> {
         const OPERATION: &str = "read the hold of a run";
         self.read(OPERATION, move |connection| {
@@ -48,9 +48,9 @@ impl Store {
         .await
     }
 
-    /// Lets a run that could not be read be tried again; `false` when it is not held for that.
+    /// Resumes an unreadable run, so that it is read again. `false` when the run is not held as unreadable.
     pub async fn retry_unreadable(&self, id: RunId, by: &str, now: Time) -> Result<bool, StoreError> {
-        const OPERATION: &str = "let an unreadable run be tried again";
+        const OPERATION: &str = "resume an unreadable run";
         let by = by.to_owned();
         self.writer
             .write(OPERATION, move |connection| {
@@ -63,7 +63,9 @@ impl Store {
                     params![id.to_string(), now.to_string()],
                 )?;
                 if written == 1 {
-                    let event = NewEvent::info("run.resumed", format!("to be read again, says {by}")).by(&by);
+                    let event =
+                        NewEvent::info("run.resumed", format!("resumed by {by}; the run is read again"))
+                            .by(&by);
                     append_events(connection, OPERATION, Some(id), None, now, &[event])?;
                 }
                 Ok(written == 1)
@@ -71,8 +73,8 @@ impl Store {
             .await
     }
 
-    /// Ends a run that cannot be read as it stands: nothing is cleaned up, and its server's record says so. `false` when it
-    /// is not held for that.
+    /// Ends an unreadable run without cleanup, and records pending cleanup of its server. `false` when the run is not held as
+    /// unreadable.
     pub async fn abandon(&self, id: RunId, by: &str, now: Time) -> Result<bool, StoreError> {
         const OPERATION: &str = "end an unreadable run";
         let by = by.to_owned();
@@ -82,8 +84,8 @@ impl Store {
                     class: UNREADABLE.to_owned(),
                     step: "unknown".to_owned(),
                     summary: format!("ended by {by} because its record could not be read; nothing was cleaned up"),
-                    evidence: None,
-                    next_action: "look at the machine: power, virtual media and boot order may be as the run left them"
+                    detail: None,
+                    next_action: "check the server: power, virtual media and boot order may be as the run left them"
                         .to_owned(),
                 };
                 let written = execute(
@@ -98,15 +100,15 @@ impl Store {
                 if written == 0 {
                     return Ok(false);
                 }
-                settle(connection, id, &failure, &by, now)?;
+                release_all(connection, id, &failure, &by, now)?;
                 Ok(true)
             })
             .await
     }
 }
 
-/// What follows from such an end: the projection, the rights and locks of the run, the debt of its server.
-fn settle(
+/// Completes the end of an unreadable run: the row of `jobs`, grants, locks, pending cleanup of the server, the event.
+fn release_all(
     connection: &Connection,
     id: RunId,
     failure: &Failure,
@@ -131,7 +133,11 @@ fn settle(
     let (root, server) = of.unwrap_or_default();
     let server = server.and_then(|server| server.parse::<Serial>().ok());
     if let Some(server) = &server {
-        servers::debt(connection, server, Some(&json!({ "job_id": id, "remaining": [UNREADABLE] })))?;
+        servers::set_pending_cleanup(
+            connection,
+            server,
+            Some(&json!({ "job_id": id, "remaining": [UNREADABLE] })),
+        )?;
     }
     grants::end(connection, id, now)?;
     if let Ok(root) = root.parse::<RunId>() {
@@ -141,8 +147,8 @@ fn settle(
     append_events(connection, OPERATION, Some(id), server.as_ref(), now, &[event])
 }
 
-/// Holds a run whose row or records cannot be read. A wait or failure that is itself what cannot be read is taken out of the
-/// row and kept in the event, so that the rest can be shown.
+/// Holds a run whose row or step records cannot be read. An unreadable wait or failure is moved from the row into the event,
+/// so that the rest of the row can be shown.
 pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Time) -> Result<(), StoreError> {
     const OPERATION: &str = "hold an unreadable run";
     let row = first(
@@ -158,7 +164,7 @@ pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Tim
     let Some((was, wait, failure)): Option<(String, Option<String>, Option<String>)> = row else {
         return Ok(());
     };
-    let detail = format!("its record cannot be read by this program: {}", crate::model::error_chain(why));
+    let detail = format!("this program cannot read its record: {}", crate::model::error_chain(why));
     let hold = Hold {
         class: UNREADABLE.to_owned(),
         since: now,
@@ -168,7 +174,7 @@ pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Tim
     };
     let mut hold = json!(hold);
     hold["was"] = json!(was);
-    let at_fault = match why {
+    let unreadable_column = match why {
         StoreError::Corrupt { column, .. } => *column,
         _ => "",
     };
@@ -180,7 +186,7 @@ pub(super) fn hold(connection: &Connection, id: &str, why: &StoreError, now: Tim
              failure = CASE ?4 WHEN 'failure' THEN NULL ELSE failure END,
              lease_epoch = lease_epoch + 1, revision = revision + 1, updated_at = ?3
          WHERE id = ?1",
-        params![id, hold.to_string(), now.to_string(), at_fault],
+        params![id, hold.to_string(), now.to_string(), unreadable_column],
     )?;
     let facts: Value = json!({ "class": UNREADABLE, "was": was, "wait": wait, "failure": failure });
     let event = NewEvent::error("run.held", format!("held until an operator decides: {detail}")).with(facts);

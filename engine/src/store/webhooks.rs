@@ -1,7 +1,7 @@
-//! Outgoing webhooks: their records, how far each has worked through the log, what is late and what was given up.
+//! Outgoing webhooks: their rows, cursors in the event log, retry streams and dead letters.
 //!
-//! Invariant: cursor, late and dead rows change in one transaction ([`Store::commit_webhook_progress`]), so that every event is at
-//! any time ahead of the cursor, late, dead, or done with.
+//! Invariant: cursor, retry streams and dead letters change in one transaction ([`Store::commit_webhook_progress`]). So every
+//! event is always in exactly one state: after the cursor, retried, a dead letter, or done.
 
 use std::collections::BTreeMap;
 
@@ -15,47 +15,47 @@ use crate::model::{
     DeadLetter, NewEvent, OutgoingEvent, RetryStream, RunId, Time, Webhook, WebhookFilter, WebhookId,
 };
 
-/// Dead letters kept of one webhook; the oldest go first.
+/// The maximum of dead letters of one webhook. The oldest are deleted first.
 const MAX_DEAD: u32 = 1000;
 const EVENT: &str = "events.seq, events.time, events.run, events.server, events.type, events.level, events.step, \
      events.attempt, events.actor, events.message, events.data, jobs.labels \
      FROM events LEFT JOIN jobs ON jobs.id = events.run";
 
-/// How much of a webhook is where.
+/// What a webhook has yet to deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebhookCounts {
-    /// Events the cursor has not reached.
+    /// Events after the cursor.
     pub behind: u64,
-    /// Jobs that wait for another try.
-    pub late: u64,
-    /// Events that were given up.
+    /// Retry streams: jobs whose next event waits for another attempt.
+    pub retrying: u64,
+    /// Dead letters.
     pub dead: u64,
 }
 
-/// What a round of deliveries came to; written at once.
+/// The results of one batch of deliveries, written in one transaction.
 #[derive(Clone, Debug, Default)]
 pub struct WebhookProgress {
-    /// Everything up to here is delivered, of no interest, late or dead.
+    /// The new cursor: every event up to it is delivered, filtered out, retried or a dead letter.
     pub cursor: Option<i64>,
-    /// Jobs that wait, new or as they stand now.
-    pub late: Vec<RetryStream>,
-    /// Jobs that wait no longer, as they were read.
+    /// New and changed retry streams.
+    pub retrying: Vec<RetryStream>,
+    /// Retry streams that ended, as they were read.
     pub caught_up: Vec<RetryStream>,
-    /// Up to where in the log they have caught up.
+    /// The `seq` up to which the ended retry streams are delivered.
     pub caught_up_to: i64,
-    /// Events given up.
+    /// Events whose delivery was given up.
     pub dead: Vec<DeadLetter>,
-    /// Dead letters that were delivered after all.
-    pub raised: Vec<i64>,
-    /// Dead letters that were tried once more in vain, and why.
+    /// Dead letters that were delivered by a redelivery.
+    pub redelivered: Vec<i64>,
+    /// Dead letters whose redelivery failed, with the error.
     pub redelivery_failed: Vec<(i64, String)>,
-    /// Events delivered.
+    /// The number of delivered events.
     pub delivered: u64,
-    /// The last failure.
+    /// The last error.
     pub error: Option<String>,
-    /// Nothing more is to be sent, and why.
+    /// The reason to disable the webhook; `None` to leave it.
     pub disable: Option<String>,
-    /// What to tell, with the job it belongs to.
+    /// Events to append, with the job that each belongs to.
     pub events: Vec<(Option<RunId>, NewEvent)>,
 }
 
@@ -64,10 +64,10 @@ impl WebhookProgress {
     pub fn is_empty(&self) -> bool {
         let Self {
             cursor,
-            late,
+            retrying,
             caught_up,
             dead,
-            raised,
+            redelivered,
             redelivery_failed,
             delivered,
             error,
@@ -75,24 +75,24 @@ impl WebhookProgress {
             events,
             ..
         } = self;
-        let lists = [late.is_empty(), caught_up.is_empty(), dead.is_empty(), raised.is_empty()];
+        let lists = [retrying.is_empty(), caught_up.is_empty(), dead.is_empty(), redelivered.is_empty()];
         let rest = [redelivery_failed.is_empty(), *delivered == 0, error.is_none(), disable.is_none()];
         cursor.is_none() && events.is_empty() && lists.into_iter().chain(rest).all(|empty| empty)
     }
 }
 
 impl Store {
-    /// Writes down a webhook that gets every event from now on; `false` when there are `most` of them already.
+    /// Creates a webhook that receives every later event. `false` when there are `max` webhooks already.
     pub async fn create_webhook(
         &self,
         webhook: Webhook,
-        most: u32,
+        max: u32,
         event: NewEvent,
     ) -> Result<bool, StoreError> {
         const OPERATION: &str = "create a webhook";
         self.writer
             .write(OPERATION, move |connection| {
-                let made = execute(
+                let created = execute(
                     connection,
                     OPERATION,
                     "INSERT INTO webhooks (id, url, secret, types, labels, created_by, created_at, cursor)
@@ -107,13 +107,13 @@ impl Store {
                         to_json(OPERATION, &webhook.filter.labels)?,
                         webhook.created_by,
                         webhook.created_at.to_string(),
-                        most
+                        max
                     ],
                 )?;
-                if made > 0 {
+                if created > 0 {
                     append_events(connection, OPERATION, None, None, webhook.created_at, &[event])?;
                 }
-                Ok(made > 0)
+                Ok(created > 0)
             })
             .await
     }
@@ -127,7 +127,7 @@ impl Store {
         .await
     }
 
-    /// One webhook.
+    /// The webhook with this id.
     pub async fn webhook(&self, id: WebhookId) -> Result<Option<Webhook>, StoreError> {
         const OPERATION: &str = "read a webhook";
         self.read(OPERATION, move |connection| {
@@ -142,22 +142,22 @@ impl Store {
         .await
     }
 
-    /// How much of a webhook is where.
+    /// What a webhook has yet to deliver, as counts.
     pub async fn webhook_counts(&self, id: WebhookId) -> Result<WebhookCounts, StoreError> {
-        const OPERATION: &str = "count what a webhook has to deliver";
+        const OPERATION: &str = "count the events of a webhook";
         self.read(OPERATION, move |connection| {
             let counts = first(
                 connection,
                 OPERATION,
                 "SELECT (SELECT count(*) FROM events WHERE seq > webhooks.cursor) AS behind,
-                        (SELECT count(*) FROM webhook_late WHERE webhook = webhooks.id) AS late,
-                        (SELECT count(*) FROM webhook_dead WHERE webhook = webhooks.id) AS dead
+                        (SELECT count(*) FROM webhook_retries WHERE webhook = webhooks.id) AS retrying,
+                        (SELECT count(*) FROM webhook_dead_letters WHERE webhook = webhooks.id) AS dead
                  FROM webhooks WHERE id = ?1",
                 &[&id.to_string()],
                 |columns| {
                     Ok(WebhookCounts {
                         behind: columns.count("behind")?,
-                        late: columns.count("late")?,
+                        retrying: columns.count("retrying")?,
                         dead: columns.count("dead")?,
                     })
                 },
@@ -167,7 +167,7 @@ impl Store {
         .await
     }
 
-    /// Forgets a webhook with all it has yet to deliver; `false` when there is none.
+    /// Deletes a webhook with its retry streams and dead letters. `false` when there is no such webhook.
     pub async fn delete_webhook(
         &self,
         id: WebhookId,
@@ -178,17 +178,18 @@ impl Store {
         self.writer
             .write(OPERATION, move |connection| {
                 let id = id.to_string();
-                let gone = execute(connection, OPERATION, "DELETE FROM webhooks WHERE id = ?1", &[&id])? > 0;
-                if gone {
+                let deleted =
+                    execute(connection, OPERATION, "DELETE FROM webhooks WHERE id = ?1", &[&id])? > 0;
+                if deleted {
                     append_events(connection, OPERATION, None, None, now, &[event])?;
                 }
-                Ok(gone)
+                Ok(deleted)
             })
             .await
     }
 
-    /// Disables a webhook for a reason, or lets it go on; what is late is then tried at once, with all its time before it.
-    /// `false` when there is none.
+    /// Disables a webhook with a reason (`Some`) or enables it (`None`). Enabling makes its retry streams due and restarts their
+    /// retry time. `false` when there is no such webhook.
     pub async fn set_webhook_disabled(
         &self,
         id: WebhookId,
@@ -196,33 +197,33 @@ impl Store {
         event: NewEvent,
         now: Time,
     ) -> Result<bool, StoreError> {
-        const OPERATION: &str = "switch a webhook";
+        const OPERATION: &str = "disable or enable a webhook";
         self.writer
             .write(OPERATION, move |connection| {
                 let (id, at) = (id.to_string(), now.to_string());
-                let there = execute(
+                let exists = execute(
                     connection,
                     OPERATION,
                     "UPDATE webhooks SET disabled = ?2, failing_since = NULL WHERE id = ?1",
                     params![id, disabled],
                 )? > 0;
-                if there && disabled.is_none() {
+                if exists && disabled.is_none() {
                     execute(
                         connection,
                         OPERATION,
-                        "UPDATE webhook_late SET since = ?2, next_at = ?2 WHERE webhook = ?1",
+                        "UPDATE webhook_retries SET since = ?2, next_at = ?2 WHERE webhook = ?1",
                         &[&id, &at],
                     )?;
                 }
-                if there {
+                if exists {
                     append_events(connection, OPERATION, None, None, now, &[event])?;
                 }
-                Ok(there)
+                Ok(exists)
             })
             .await
     }
 
-    /// Events after a place in the log, with the labels of their jobs.
+    /// Events after `after` in the log, with the labels of their jobs.
     pub async fn outgoing(&self, after: i64, limit: u32) -> Result<Vec<OutgoingEvent>, StoreError> {
         const OPERATION: &str = "read events to send";
         self.read(OPERATION, move |connection| {
@@ -237,7 +238,7 @@ impl Store {
         .await
     }
 
-    /// Events of one job (or of none) between two places in the log, both included.
+    /// Events of one job, or of no job for an empty `stream`, from `from` to `to` inclusive.
     pub async fn outgoing_of(
         &self,
         stream: String,
@@ -261,14 +262,14 @@ impl Store {
         .await
     }
 
-    /// All that waits for another try, the next one first. Bounded by how many the sender lets wait.
+    /// The retry streams of a webhook, the next due one first. The dispatcher limits their number.
     pub async fn retry_streams(&self, id: WebhookId) -> Result<Vec<RetryStream>, StoreError> {
-        const OPERATION: &str = "read what is late";
+        const OPERATION: &str = "read retry streams";
         self.read(OPERATION, move |connection| {
             all(
                 connection,
                 OPERATION,
-                "SELECT * FROM webhook_late WHERE webhook = ?1 ORDER BY next_at, stream",
+                "SELECT * FROM webhook_retries WHERE webhook = ?1 ORDER BY next_at, stream",
                 &[&id.to_string()],
                 |columns| {
                     Ok(RetryStream {
@@ -285,11 +286,11 @@ impl Store {
         .await
     }
 
-    /// Dead letters in the order of the log; only those to be tried once more when `again`.
+    /// Dead letters in the order of the log. `redeliver_only`: only those with a requested redelivery.
     pub async fn dead_letters(
         &self,
         id: WebhookId,
-        again: bool,
+        redeliver_only: bool,
         limit: u32,
     ) -> Result<Vec<DeadLetter>, StoreError> {
         const OPERATION: &str = "read dead letters";
@@ -297,8 +298,8 @@ impl Store {
             all(
                 connection,
                 OPERATION,
-                "SELECT * FROM webhook_dead WHERE webhook = ?1 AND again >= ?2 ORDER BY seq LIMIT ?3",
-                params![id.to_string(), again, limit],
+                "SELECT * FROM webhook_dead_letters WHERE webhook = ?1 AND redeliver >= ?2 ORDER BY seq LIMIT ?3",
+                params![id.to_string(), redeliver_only, limit],
                 |columns| {
                     Ok(DeadLetter {
                         seq: columns.get("seq")?,
@@ -307,9 +308,9 @@ impl Store {
                         body: columns.get("body")?,
                         attempts: columns.get("attempts")?,
                         since: columns.time("since")?,
-                        died_at: columns.time("died_at")?,
+                        given_up_at: columns.time("given_up_at")?,
                         error: columns.get("error")?,
-                        again: columns.get("again")?,
+                        redeliver: columns.get("redeliver")?,
                     })
                 },
             )
@@ -317,7 +318,7 @@ impl Store {
         .await
     }
 
-    /// Has one dead letter, or all of them, tried once more; answers how many.
+    /// Requests the redelivery of one dead letter (`Some`) or of all (`None`). Returns the number of dead letters.
     pub async fn redeliver(
         &self,
         id: WebhookId,
@@ -325,38 +326,38 @@ impl Store {
         event: NewEvent,
         now: Time,
     ) -> Result<usize, StoreError> {
-        const OPERATION: &str = "try dead letters again";
+        const OPERATION: &str = "redeliver dead letters";
         self.writer
             .write(OPERATION, move |connection| {
-                let raised = execute(
+                let redelivered = execute(
                     connection,
                     OPERATION,
-                    "UPDATE webhook_dead SET again = 1 WHERE webhook = ?1 AND seq = coalesce(?2, seq)",
+                    "UPDATE webhook_dead_letters SET redeliver = 1 WHERE webhook = ?1 AND seq = coalesce(?2, seq)",
                     params![id.to_string(), seq],
                 )?;
-                if raised > 0 {
+                if redelivered > 0 {
                     append_events(connection, OPERATION, None, None, now, &[event])?;
                 }
-                Ok(raised)
+                Ok(redelivered)
             })
             .await
     }
 
-    /// Writes down what a round of deliveries came to. Of a webhook that is gone meanwhile nothing is written.
+    /// Writes the results of one batch of deliveries. Nothing is written for a webhook that was deleted in the meantime.
     pub async fn commit_webhook_progress(
         &self,
         id: WebhookId,
         progress: WebhookProgress,
         now: Time,
     ) -> Result<(), StoreError> {
-        const OPERATION: &str = "write down what was delivered";
+        const OPERATION: &str = "write the progress of a webhook";
         self.writer
-            .write(OPERATION, move |connection| settle(connection, OPERATION, id, &progress, now))
+            .write(OPERATION, move |connection| write_progress(connection, OPERATION, id, &progress, now))
             .await
     }
 }
 
-fn settle(
+fn write_progress(
     connection: &Connection,
     operation: &'static str,
     id: WebhookId,
@@ -364,7 +365,7 @@ fn settle(
     now: Time,
 ) -> Result<(), StoreError> {
     let (id, at) = (id.to_string(), now.to_string());
-    let there = execute(
+    let exists = execute(
         connection,
         operation,
         "UPDATE webhooks SET cursor = max(cursor, coalesce(?2, cursor)), delivered = delivered + ?3,
@@ -382,44 +383,44 @@ fn settle(
             at
         ],
     )?;
-    if there == 0 {
+    if exists == 0 {
         return Ok(());
     }
     for was in &progress.caught_up {
-        catch_up(connection, operation, &id, was, progress.caught_up_to, now)?;
+        end_retry(connection, operation, &id, was, progress.caught_up_to, now)?;
     }
-    for late in &progress.late {
+    for stream in &progress.retrying {
         execute(
             connection,
             operation,
-            "INSERT INTO webhook_late (webhook, stream, seq, attempts, since, next_at, error)
+            "INSERT INTO webhook_retries (webhook, stream, seq, attempts, since, next_at, error)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (webhook, stream) DO UPDATE SET seq = excluded.seq, attempts = excluded.attempts,
                  since = excluded.since, next_at = excluded.next_at, error = excluded.error",
             params![
                 id,
-                late.stream,
-                late.seq,
-                late.attempts,
-                late.since.to_string(),
-                late.next_at.to_string(),
-                late.error
+                stream.stream,
+                stream.seq,
+                stream.attempts,
+                stream.since.to_string(),
+                stream.next_at.to_string(),
+                stream.error
             ],
         )?;
     }
-    bury(connection, operation, &id, progress)?;
+    record_dead_letters(connection, operation, &id, progress)?;
     if !progress.dead.is_empty() {
-        // With the last of what failed buried, what fails next has a day of its own.
+        // Without a retry stream nothing is failing any more: the next failure starts a new retry time.
         execute(
             connection,
             operation,
             "UPDATE webhooks SET failing_since = NULL
-             WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM webhook_late WHERE webhook = ?1)",
+             WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM webhook_retries WHERE webhook = ?1)",
             &[&id],
         )?;
     }
     for (run, event) in &progress.events {
-        // Its job may be forgotten by now; what is told of it stays.
+        // Retention may have deleted the job. The event is then stored without a job.
         let known = match run {
             Some(run) => first(
                 connection,
@@ -435,9 +436,10 @@ fn settle(
     Ok(())
 }
 
-/// A job waits no longer: unless a courier of another controller, which may live beside this one for a while, has written
-/// something else of it meanwhile, or has read the log further on and left what is there of this job to whoever was late.
-fn catch_up(
+/// Deletes a retry stream that has caught up. Another controller's dispatcher may run at the same time. If it has changed the
+/// stream meanwhile, the stream stays. If it has moved the cursor past `to`, later events of the job may have been left to
+/// this stream, so the stream continues after `to`.
+fn end_retry(
     connection: &Connection,
     operation: &'static str,
     id: &str,
@@ -445,27 +447,27 @@ fn catch_up(
     to: i64,
     now: Time,
 ) -> Result<(), StoreError> {
-    const AS_IT_WAS: &str = "webhook = ?1 AND stream = ?2 AND seq = ?3 AND next_at = ?4";
+    const UNCHANGED: &str = "webhook = ?1 AND stream = ?2 AND seq = ?3 AND next_at = ?4";
     let next_at = was.next_at.to_string();
     execute(
         connection,
         operation,
         &format!(
-            "DELETE FROM webhook_late WHERE {AS_IT_WAS} AND (SELECT cursor FROM webhooks WHERE id = ?1) <= ?5"
+            "DELETE FROM webhook_retries WHERE {UNCHANGED} AND (SELECT cursor FROM webhooks WHERE id = ?1) <= ?5"
         ),
         params![id, was.stream, was.seq, next_at, to],
     )?;
     execute(
         connection,
         operation,
-        &format!("UPDATE webhook_late SET seq = ?5, attempts = 0, next_at = ?6 WHERE {AS_IT_WAS}"),
+        &format!("UPDATE webhook_retries SET seq = ?5, attempts = 0, next_at = ?6 WHERE {UNCHANGED}"),
         params![id, was.stream, was.seq, next_at, to.saturating_add(1), now.to_string()],
     )
     .map(drop)
 }
 
-/// What concerns dead letters.
-fn bury(
+/// Writes new dead letters and the results of redeliveries.
+fn record_dead_letters(
     connection: &Connection,
     operation: &'static str,
     id: &str,
@@ -475,7 +477,7 @@ fn bury(
         execute(
             connection,
             operation,
-            "INSERT INTO webhook_dead (webhook, seq, stream, type, body, attempts, since, died_at, error)
+            "INSERT INTO webhook_dead_letters (webhook, seq, stream, type, body, attempts, since, given_up_at, error)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (webhook, seq) DO NOTHING",
             params![
                 id,
@@ -485,16 +487,16 @@ fn bury(
                 dead.body,
                 dead.attempts,
                 dead.since.to_string(),
-                dead.died_at.to_string(),
+                dead.given_up_at.to_string(),
                 dead.error
             ],
         )?;
     }
-    for seq in &progress.raised {
+    for seq in &progress.redelivered {
         execute(
             connection,
             operation,
-            "DELETE FROM webhook_dead WHERE webhook = ?1 AND seq = ?2",
+            "DELETE FROM webhook_dead_letters WHERE webhook = ?1 AND seq = ?2",
             params![id, seq],
         )?;
     }
@@ -502,21 +504,26 @@ fn bury(
         execute(
             connection,
             operation,
-            "UPDATE webhook_dead SET again = 0, attempts = attempts + 1, error = ?3
+            "UPDATE webhook_dead_letters SET redeliver = 0, attempts = attempts + 1, error = ?3
              WHERE webhook = ?1 AND seq = ?2",
             params![id, seq, error],
         )?;
     }
     if !progress.dead.is_empty() {
-        let forgotten = execute(
+        let deleted = execute(
             connection,
             operation,
-            "DELETE FROM webhook_dead WHERE webhook = ?1 AND seq NOT IN
-             (SELECT seq FROM webhook_dead WHERE webhook = ?1 ORDER BY seq DESC LIMIT ?2)",
+            "DELETE FROM webhook_dead_letters WHERE webhook = ?1 AND seq NOT IN
+             (SELECT seq FROM webhook_dead_letters WHERE webhook = ?1 ORDER BY seq DESC LIMIT ?2)",
             params![id, MAX_DEAD],
         )?;
-        if forgotten > 0 {
-            tracing::warn!(webhook = id, forgotten, "the oldest dead letters are kept no longer");
+        if deleted > 0 {
+            tracing::warn!(
+                webhook = id,
+                deleted,
+                limit = MAX_DEAD,
+                "too many dead letters; the oldest were deleted"
+            );
         }
     }
     Ok(())

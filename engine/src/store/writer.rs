@@ -1,18 +1,19 @@
-//! The one writer: a thread that owns the writing connection and puts many callers' work into one transaction.
+//! The writer: one thread that owns the writing connection and combines the writes of many callers into one transaction.
 //!
 //! ```text
 //!  queue (bounded)   BEGIN IMMEDIATE
-//!   job 1  ------->    SAVEPOINT  job 1  RELEASE          answers are kept back ...
-//!   job 2  ------->    SAVEPOINT  job 2  ROLLBACK TO      (a failed job undoes itself only)
+//!   job 1  ------->    SAVEPOINT  job 1  RELEASE          results are kept back ...
+//!   job 2  ------->    SAVEPOINT  job 2  ROLLBACK TO      (a failed job rolls back alone)
 //!   job 3  ------->    SAVEPOINT  job 3  RELEASE
 //!                    COMMIT = one fsync                   ... and sent now
 //! ```
 //!
-//! While one batch is being synced, the next one collects in the queue; so there is no timer and a single caller waits for
-//! nobody. After a shared transaction the writer gives way for a moment, so that those it answered share the next one too.
-//! Invariant: no answer leaves before COMMIT returned.
+//! While one batch is synced, the next one collects in the queue. So there is no timer, and a single caller never waits for
+//! other callers. After a shared transaction the writer yields the processor for a moment, so that the callers it has just
+//! served share the next transaction too.
+//! Invariant: no result is sent before COMMIT returned.
 //!
-//! A store that works in place ([`super::in_place`]) has no thread: the caller carries out its own transaction.
+//! An in-place store ([`super::in_place`]) has no thread: the caller carries out its own transaction.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,30 +26,30 @@ use super::in_place::InPlace;
 use super::job_cache::JobCache;
 use crate::model::failpoint;
 
-/// Jobs that share one transaction at most.
+/// The maximum of jobs in one transaction.
 const BATCH: usize = 128;
-/// Jobs that wait for the writer at most; callers beyond it wait for a place.
+/// The maximum of jobs in the queue. When it is full, callers wait.
 const QUEUE: usize = 1024;
 
-/// How often in a row the writer gives up the processor for callers who are about to come back: some tens of microseconds,
-/// less than the fsync that is shared.
-const PATIENCE: u32 = 64;
+/// How often in a row the writer yields the processor to callers that are about to write again: some tens of microseconds,
+/// less than the fsync that they share.
+const YIELDS: u32 = 64;
 
-/// Sends the answer of a job once the fate of its transaction is known.
-type Answer = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+/// Sends the result of a job when the outcome of its transaction is known.
+type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
-/// A caller's work, waiting for its transaction.
+/// The work of one caller, queued for a transaction.
 trait Job: Send {
-    /// Does it; `false` means "roll me back", the reason is inside the answer.
-    fn run(self: Box<Self>, connection: &Connection) -> (bool, Answer);
-    /// Answers without doing it.
+    /// Carries out the work. `false`: roll this job back; the reply contains the reason.
+    fn run(self: Box<Self>, connection: &Connection) -> (bool, Reply);
+    /// Returns the error to the caller without carrying out the work.
     fn refuse(self: Box<Self>, why: StoreError);
 }
 
 struct Work<T, F> {
     operation: &'static str,
     work: F,
-    answer: oneshot::Sender<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
 impl<T, F> Job for Work<T, F>
@@ -56,29 +57,29 @@ where
     T: Send + 'static,
     F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
 {
-    fn run(self: Box<Self>, connection: &Connection) -> (bool, Answer) {
-        let Self { operation, work, answer } = *self;
+    fn run(self: Box<Self>, connection: &Connection) -> (bool, Reply) {
+        let Self { operation, work, reply } = *self;
         let result = catch_unwind(AssertUnwindSafe(|| work(connection)))
             .unwrap_or_else(|_| Err(StoreError::Panicked { operation }));
         let keep = result.is_ok();
-        // The caller may be gone (a dropped request); its write stands all the same.
-        (keep, Box::new(move |committed| drop(answer.send(committed.and(result)))))
+        // The caller may be gone (a dropped request). Its write is committed anyway.
+        (keep, Box::new(move |committed| drop(reply.send(committed.and(result)))))
     }
 
     fn refuse(self: Box<Self>, why: StoreError) {
-        drop(self.answer.send(Err(why)));
+        drop(self.reply.send(Err(why)));
     }
 }
 
-/// The handle of the writer thread; the thread ends when the last handle is gone.
+/// The handle of the writer. A writer thread ends when the last handle is dropped.
 #[derive(Clone)]
 pub(super) struct Writer {
-    hands: Backend,
+    backend: Backend,
     commits: watch::Receiver<u64>,
-    pages: Arc<JobCache>,
+    cache: Arc<JobCache>,
 }
 
-/// Who carries out the transactions.
+/// What carries out the transactions.
 #[derive(Clone)]
 enum Backend {
     Thread(mpsc::Sender<Box<dyn Job>>),
@@ -87,53 +88,53 @@ enum Backend {
 
 impl Writer {
     /// Starts the thread that owns `connection`.
-    pub(super) fn start(connection: Connection, pages: Arc<JobCache>) -> std::io::Result<Self> {
+    pub(super) fn start(connection: Connection, cache: Arc<JobCache>) -> std::io::Result<Self> {
         let (queue, work) = mpsc::channel(QUEUE);
         let (committed, commits) = watch::channel(0);
-        let kept = Arc::clone(&pages);
+        let thread_cache = Arc::clone(&cache);
         std::thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || run(connection, work, &committed, &kept))?;
-        Ok(Self { hands: Backend::Thread(queue), commits, pages })
+            .spawn(move || run(connection, work, &committed, &thread_cache))?;
+        Ok(Self { backend: Backend::Thread(queue), commits, cache })
     }
 
-    /// A writer whose callers do the work themselves.
-    pub(super) fn in_place(place: Arc<InPlace>, pages: Arc<JobCache>) -> Self {
-        Self { commits: place.commits(), hands: Backend::InPlace(place), pages }
+    /// A writer without a thread: each caller carries out its own transaction.
+    pub(super) fn in_place(place: Arc<InPlace>, cache: Arc<JobCache>) -> Self {
+        Self { commits: place.commits(), backend: Backend::InPlace(place), cache }
     }
 
-    /// Counts the committed transactions.
+    /// The number of committed transactions, as a channel.
     pub(super) fn commits(&self) -> watch::Receiver<u64> {
         self.commits.clone()
     }
 
-    /// The pages that are kept of what was written.
-    pub(super) fn pages(&self) -> &Arc<JobCache> {
-        &self.pages
+    /// The job cache that this writer invalidates.
+    pub(super) fn cache(&self) -> &Arc<JobCache> {
+        &self.cache
     }
 
-    /// How many jobs wait for the writer.
+    /// The number of jobs in the queue.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        match &self.hands {
+        match &self.backend {
             Backend::Thread(queue) => queue.max_capacity() - queue.capacity(),
             Backend::InPlace(_) => 0,
         }
     }
 
-    /// Carries out `work` in a transaction and answers once it is durable.
+    /// Carries out `work` in a transaction and returns when the transaction is durable.
     pub(super) async fn write<T, F>(&self, operation: &'static str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     {
-        let (answer, receive) = oneshot::channel();
-        let job = Box::new(Work { operation, work, answer });
-        match &self.hands {
+        let (reply, receive) = oneshot::channel();
+        let job = Box::new(Work { operation, work, reply });
+        match &self.backend {
             Backend::Thread(queue) => queue.send(job).await.map_err(|_| StoreError::Closed)?,
             Backend::InPlace(place) => {
                 place
-                    .write(operation, |connection| commit_batch(connection, &mut vec![job], &self.pages))
+                    .write(operation, |connection| commit_batch(connection, &mut vec![job], &self.cache))
                     .await?;
             }
         }
@@ -145,7 +146,7 @@ fn run(
     connection: Connection,
     mut queue: mpsc::Receiver<Box<dyn Job>>,
     committed: &watch::Sender<u64>,
-    pages: &JobCache,
+    cache: &JobCache,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut last = 1;
@@ -153,14 +154,15 @@ fn run(
         batch.push(first);
         collect(&mut queue, &mut batch, last);
         last = batch.len();
-        commit_batch(&connection, &mut batch, pages);
+        commit_batch(&connection, &mut batch, cache);
         committed.send_modify(|count| *count += 1);
     }
     let _best_effort = connection.execute_batch("PRAGMA optimize; PRAGMA wal_checkpoint(TRUNCATE);");
 }
 
-/// Takes what else is waiting. Callers who shared the last transaction were just answered and are about to come back: the
-/// processor is given up a few times for them, so that they share the next one too. A caller who is alone waits for nobody.
+/// Takes the other queued jobs. Callers that shared the last transaction have just got their results and are about to write
+/// again: the writer yields the processor to them a few times, so that they share the next transaction too. A single caller
+/// causes no yield.
 fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, last: usize) {
     let mut idle = 0;
     while batch.len() < BATCH {
@@ -169,7 +171,7 @@ fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job
                 batch.push(next);
                 idle = 0;
             }
-            Err(_) if batch.len() < last && idle < PATIENCE => {
+            Err(_) if batch.len() < last && idle < YIELDS => {
                 idle += 1;
                 std::thread::yield_now();
             }
@@ -178,27 +180,27 @@ fn collect(queue: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job
     }
 }
 
-fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &JobCache) {
+fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, cache: &JobCache) {
     if let Err(source) = step(connection, "BEGIN IMMEDIATE") {
         let why = StoreError::sqlite("begin a transaction", source);
         batch.drain(..).for_each(|job| job.refuse(why.clone()));
         return;
     }
     let written_before = connection.total_changes();
-    let mut answers = Vec::with_capacity(batch.len());
+    let mut replies = Vec::with_capacity(batch.len());
     let mut broken = None;
     for job in batch.drain(..) {
         match &broken {
             Some(why) => job.refuse(StoreError::clone(why)),
-            None => broken = in_savepoint(connection, job, &mut answers).err(),
+            None => broken = in_savepoint(connection, job, &mut replies).err(),
         }
     }
-    // A transaction that wrote nothing (a claim that found nothing due) is no effect.
+    // A transaction that wrote nothing (a claim without a due run) has no effect, so it is no point of failure.
     let writes = connection.total_changes() != written_before;
     if writes {
         failpoint::hit("commit");
     }
-    pages.close(connection);
+    cache.close(connection);
     let committed = match broken {
         Some(why) => Err(why),
         None => {
@@ -208,36 +210,39 @@ fn commit_batch(connection: &Connection, batch: &mut Vec<Box<dyn Job>>, pages: &
     if committed.is_err() && !connection.is_autocommit() {
         let _best_effort = connection.execute_batch("ROLLBACK");
     }
-    pages.open();
+    cache.open();
     if writes {
         failpoint::hit("committed");
     }
-    for answer in answers {
-        answer(committed.clone());
+    for reply in replies {
+        reply(committed.clone());
     }
 }
 
-/// Runs one job in a savepoint. `Err` when the savepoint itself broke: then the whole transaction is lost.
+/// Runs one job in a savepoint.
+///
+/// # Errors
+/// When the savepoint itself fails; the whole transaction is lost then.
 fn in_savepoint(
     connection: &Connection,
     job: Box<dyn Job>,
-    answers: &mut Vec<Answer>,
+    replies: &mut Vec<Reply>,
 ) -> Result<(), StoreError> {
-    let broke = |source| StoreError::sqlite("use a savepoint", source);
+    let failed = |source| StoreError::sqlite("use a savepoint", source);
     if let Err(source) = step(connection, "SAVEPOINT job") {
-        let why = broke(source);
+        let why = failed(source);
         job.refuse(why.clone());
         return Err(why);
     }
-    let (keep, answer) = job.run(connection);
-    answers.push(answer);
+    let (keep, reply) = job.run(connection);
+    replies.push(reply);
     if !keep {
-        step(connection, "ROLLBACK TO job").map_err(broke)?;
+        step(connection, "ROLLBACK TO job").map_err(failed)?;
     }
-    step(connection, "RELEASE job").map_err(broke)
+    step(connection, "RELEASE job").map_err(failed)
 }
 
-/// Carries out a statement of the transaction itself, parsed once.
+/// Carries out a transaction statement. The connection caches it, so it is parsed once.
 fn step(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }

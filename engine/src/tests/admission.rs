@@ -1,4 +1,4 @@
-//! Who may begin, who takes turns, and what a gate keeps back: only what has not begun.
+//! Starts, permits, and gates: a gate stops only runs that have not started.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::kit::{Act, Kit, new_run};
-use crate::model::{Closed, NewEvent, NewRun, Outcome, Phase, Pressure, RunId, Server, turn};
+use crate::model::{GateClosure, NewEvent, NewRun, Outcome, Phase, Pressure, RunId, Server, permit_resource};
 use crate::store::TakeOver;
 use crate::{Condition, PressureGauge, Verb};
 
-fn closed(kit: &Kit) -> Closed {
-    Closed { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() }
+fn closed(kit: &Kit) -> GateClosure {
+    GateClosure { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() }
 }
 
 async fn cancel(kit: &Kit, id: RunId) {
@@ -22,18 +22,18 @@ async fn cancel(kit: &Kit, id: RunId) {
 }
 
 #[tokio::test]
-async fn a_drained_controller_begins_nothing_and_ends_what_has_begun() {
+async fn a_drained_controller_starts_no_run_and_ends_started_runs() {
     let kit = Kit::new();
     kit.script("a", [Act::Await("report")]);
-    let begun = kit.start("drill", &["a", "b"]).await;
-    kit.settle().await;
+    let started = kit.start("drill", &["a", "b"]).await;
+    kit.run_until_idle().await;
     assert_eq!(kit.engine.store().drain(closed(&kit)).await.unwrap(), (closed(&kit), true));
     let waiting = kit.start("drill", &["c"]).await;
     let cancelled = kit.start("drill", &["d"]).await;
     let overdue =
         NewRun { deadline_at: kit.now().plus(Duration::from_secs(9)), ..new_run("drill", &["e"], kit.now()) };
     let overdue = kit.start_run(overdue).await;
-    assert_eq!(kit.settle().await, 0);
+    assert_eq!(kit.run_until_idle().await, 0);
     assert_eq!(
         kit.engine.store().next_due(&["default".to_owned()]).await.unwrap(),
         Some(kit.run(overdue).await.deadline_at)
@@ -41,19 +41,19 @@ async fn a_drained_controller_begins_nothing_and_ends_what_has_begun() {
     let why = kit.explain(waiting).await;
     assert_eq!((why.condition, why.reason.as_deref()), (Condition::Gated, Some("drain")));
     assert!(why.summary.contains("upgrade") && why.next_action.contains("undrain"), "{why:?}");
-    // A message is taken and what has begun goes on; a cancel and a deadline take effect.
-    kit.report(begun).await;
+    // A signal is accepted and a started run continues; a cancel and a deadline take effect.
+    kit.report(started).await;
     cancel(&kit, cancelled).await;
     kit.clock.advance(Duration::from_secs(9));
-    kit.settle().await;
-    assert_eq!(kit.ended(begun).await, Some(Outcome::Succeeded));
+    kit.run_until_idle().await;
+    assert_eq!(kit.ended(started).await, Some(Outcome::Succeeded));
     assert_eq!(kit.ended(cancelled).await, Some(Outcome::Cancelled));
     assert_eq!(kit.class(overdue).await, "deadline");
     assert_eq!(kit.run(waiting).await.phase, Phase::Queued);
-    // Another incarnation on the same database is drained too; said twice it stays what it was.
+    // Another controller instance on this database is drained too; a second drain changes nothing.
     let next = kit.engine("two", "default");
     assert_eq!(next.run_until_idle().await.unwrap(), 0);
-    assert!(!next.store().drain(Closed { by: "bob".to_owned(), ..closed(&kit) }).await.unwrap().1);
+    assert!(!next.store().drain(GateClosure { by: "bob".to_owned(), ..closed(&kit) }).await.unwrap().1);
     assert_eq!(next.store().drained().await.unwrap().unwrap().by, "ann");
     assert!(next.store().undrain("bob", kit.now()).await.unwrap().is_some());
     assert!(next.store().undrain("bob", kit.now()).await.unwrap().is_none());
@@ -62,7 +62,7 @@ async fn a_drained_controller_begins_nothing_and_ends_what_has_begun() {
 }
 
 #[tokio::test]
-async fn a_server_in_maintenance_keeps_its_job_from_beginning_and_nobody_elses() {
+async fn maintenance_of_a_server_stops_only_its_own_jobs_from_starting() {
     let kit = Kit::new();
     let mut servers = Vec::new();
     for name in ["S-1", "S-2"] {
@@ -73,25 +73,25 @@ async fn a_server_in_maintenance_keeps_its_job_from_beginning_and_nobody_elses()
     let store = kit.engine.store();
     store.set_maintenance(&servers[0], Some(closed(&kit)), "ann", kit.now()).await.unwrap();
     let on =
-        |place: usize| NewRun { server: Some(servers[place].clone()), ..new_run("drill", &["a"], kit.now()) };
+        |index: usize| NewRun { server: Some(servers[index].clone()), ..new_run("drill", &["a"], kit.now()) };
     let (kept, other) = (kit.start_run(on(0)).await, kit.start_run(on(1)).await);
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(kit.ended(other).await, Some(Outcome::Succeeded));
     assert_eq!(kit.run(kept).await.phase, Phase::Queued);
     let why = kit.explain(kept).await;
     assert_eq!((why.condition, why.reason.as_deref()), (Condition::Gated, Some("maintenance")));
     assert!(why.next_action.contains("S-1"), "{why:?}");
     store.set_maintenance(&servers[0], None, "ann", kit.now()).await.unwrap();
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(kit.ended(kept).await, Some(Outcome::Succeeded));
-    // What has begun goes on.
+    // A run that has started continues.
     kit.script("a", [Act::Await("report")]);
-    let begun = kit.start_run(on(0)).await;
-    kit.settle().await;
+    let started = kit.start_run(on(0)).await;
+    kit.run_until_idle().await;
     store.set_maintenance(&servers[0], Some(closed(&kit)), "ann", kit.now()).await.unwrap();
-    kit.report(begun).await;
-    kit.settle().await;
-    assert_eq!(kit.ended(begun).await, Some(Outcome::Succeeded));
+    kit.report(started).await;
+    kit.run_until_idle().await;
+    assert_eq!(kit.ended(started).await, Some(Outcome::Succeeded));
 }
 
 struct Disk(AtomicBool);
@@ -110,62 +110,65 @@ impl PressureGauge for Disk {
 }
 
 #[tokio::test]
-async fn under_pressure_nothing_begins_and_the_gate_says_what_is_short() {
+async fn under_pressure_no_run_starts_and_the_gate_names_the_shortage() {
     let kit = Kit::new();
     let disk = Arc::new(Disk(AtomicBool::new(true)));
     kit.engine.gauge(Arc::clone(&disk) as Arc<dyn PressureGauge>);
     let id = kit.start("drill", &["a"]).await;
-    assert_eq!(kit.settle().await, 0);
+    assert_eq!(kit.run_until_idle().await, 0);
     let why = kit.explain(id).await;
     assert_eq!((why.condition, why.reason.as_deref()), (Condition::Gated, Some("disk")));
     assert!(why.summary.contains("3 MiB") && why.next_action == "make room", "{why:?}");
     disk.0.store(false, Ordering::SeqCst);
-    assert_eq!(kit.settle().await, 0, "looked at a moment ago");
+    assert_eq!(kit.run_until_idle().await, 0, "the last reading of the gauge is still valid");
     kit.pass(6).await;
     assert_eq!(kit.ended(id).await, Some(Outcome::Succeeded));
     assert_eq!(kit.engine.pressure(), None);
 }
 
 #[tokio::test]
-async fn a_place_is_taken_in_the_middle_of_a_run_and_given_to_the_next_when_it_is_left() {
+async fn a_permit_is_acquired_within_a_run_and_passes_to_the_next_run_when_released() {
     let kit = Kit::new();
-    kit.script("gate", [Act::Turn, Act::Turn, Act::Turn]);
+    kit.script("gate", [Act::Permit, Act::Permit, Act::Permit]);
     kit.script("b", [Act::Await("report"), Act::Await("report"), Act::Await("report")]);
     let mut runs = Vec::new();
     for priority in [0, 0, 9] {
         let run = NewRun { priority, ..new_run("drill", &["a", "gate", "b"], kit.now()) };
         runs.push(kit.start_run(run).await);
         kit.clock.advance(Duration::from_secs(1));
-        kit.settle().await;
+        kit.run_until_idle().await;
     }
-    assert_eq!(kit.run(runs[0]).await.step.as_deref(), Some("b"), "the first one had its turn at once");
+    assert_eq!(kit.run(runs[0]).await.step.as_deref(), Some("b"), "the first run has its permit at once");
     let why = kit.explain(runs[1]).await;
     assert_eq!(why.condition, Condition::Waiting);
-    assert!(why.summary.contains("1 taken") && why.summary.contains("stands 2 of 2"), "{why:?}");
+    assert!(why.summary.contains("1 in use") && why.summary.contains("position 2 of 2"), "{why:?}");
     assert!(why.summary.contains(&runs[0].to_string()), "{why:?}");
-    assert!(kit.explain(runs[2]).await.summary.contains("stands 1 of 2"), "a higher priority goes first");
-    // The end of the way forward gives the place back, however it ends.
+    assert!(
+        kit.explain(runs[2]).await.summary.contains("position 1 of 2"),
+        "a higher priority is served first"
+    );
+    // The end of the forward stage releases the permit, whatever the outcome is.
     cancel(&kit, runs[0]).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(kit.run(runs[2]).await.step.as_deref(), Some("b"));
     assert_eq!(kit.run(runs[1]).await.step.as_deref(), Some("gate"));
-    // It can also be given back on the way.
-    kit.engine.store().release_permit(runs[2], &turn("gate"), kit.now()).await.unwrap();
-    kit.settle().await;
+    // A permit can be released earlier too.
+    kit.engine.store().release_permit(runs[2], &permit_resource("gate"), kit.now()).await.unwrap();
+    kit.run_until_idle().await;
     assert_eq!(kit.run(runs[1]).await.step.as_deref(), Some("b"));
     for run in &runs[1..] {
         kit.report(*run).await;
     }
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(kit.ended(runs[1]).await, Some(Outcome::Succeeded));
     let left: i64 = kit.outside_view().query_row("SELECT count(*) FROM locks", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 0);
 }
 
 #[tokio::test]
-async fn standing_in_line_for_a_turn_is_no_part_of_the_steps_budget_but_of_the_runs_time() {
+async fn the_time_in_a_permit_queue_counts_against_the_runs_deadline_not_the_steps_budget() {
     let kit = Kit::new();
-    kit.script("gate", [Act::Turn, Act::Turn, Act::Retry]);
+    kit.script("gate", [Act::Permit, Act::Permit, Act::Retry]);
     kit.script("b", [Act::Await("report")]);
     let first = kit.start("drill", &["gate", "b"]).await;
     let second = kit.start("drill", &["gate"]).await;
@@ -174,26 +177,26 @@ async fn standing_in_line_for_a_turn_is_no_part_of_the_steps_budget_but_of_the_r
         ..new_run("drill", &["gate"], kit.now())
     };
     let third = kit.start_run(third).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     kit.clock.advance(Duration::from_secs(200));
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(
         (kit.ended(third).await, kit.class(third).await),
         (Some(Outcome::Failed), "deadline".to_owned())
     );
     kit.script("gate", [Act::Retry]);
     cancel(&kit, first).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     kit.pass(3).await;
-    assert_eq!(kit.ended(second).await, Some(Outcome::Succeeded), "its tries begin with its turn");
+    assert_eq!(kit.ended(second).await, Some(Outcome::Succeeded), "the budget starts with the permit");
 }
 
 #[tokio::test]
-async fn who_was_asked_to_end_waits_for_no_free_worker() {
+async fn a_cancelled_run_does_not_wait_for_a_free_worker() {
     let kit = Kit::new();
     kit.script("w", [Act::Await("report")]);
     let parked = kit.start("drill", &["w"]).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     kit.script("a", vec![Act::Stall; 4]);
     for _ in 0..4 {
         kit.start("drill", &["a"]).await;
@@ -205,28 +208,28 @@ async fn who_was_asked_to_end_waits_for_no_free_worker() {
         async move { engine.run(TakeOver::ExpiredOnly, stop).await }
     });
     let mut commits = kit.engine.store().commits();
-    while kit.engine.working() < 4 {
+    while kit.engine.active_runs() < 4 {
         commits.changed().await.unwrap();
     }
     cancel(&kit, parked).await;
     while kit.run(parked).await.phase != Phase::Ended {
         commits.changed().await.unwrap();
     }
-    // The end is durable a moment before its worker is gone.
-    while kit.engine.working() > 4 {
+    // The end is durable shortly before the worker returns.
+    while kit.engine.active_runs() > 4 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(kit.engine.working(), 4, "all others are still at work");
+    assert_eq!(kit.engine.active_runs(), 4, "all other workers are still busy");
     stop.cancel();
     running.await.unwrap();
 }
 
 #[tokio::test]
-async fn a_step_that_may_not_be_interrupted_and_does_not_answer_is_dropped_when_its_time_is_over() {
+async fn an_uninterruptible_step_that_does_not_return_is_dropped_after_the_cancel_grace() {
     let kit = Kit::new();
     kit.script("solid", [Act::Stall]);
     let id = kit.start("drill", &["solid"]).await;
-    kit.settle_while(async {
+    kit.run_while(async {
         kit.world.stalled.notified().await;
         cancel(&kit, id).await;
         let why = kit.explain(id).await;
@@ -238,17 +241,17 @@ async fn a_step_that_may_not_be_interrupted_and_does_not_answer_is_dropped_when_
 }
 
 #[tokio::test]
-async fn a_cancelled_step_begins_no_further_effect() {
+async fn a_cancelled_step_starts_no_further_effect() {
     let kit = Kit::new();
-    kit.script("solid", [Act::Gate]);
+    kit.script("solid", [Act::WaitForGo]);
     let id = kit.start("drill", &["solid", "b"]).await;
     let meanwhile = async {
         kit.world.stalled.notified().await;
         cancel(&kit, id).await;
         kit.world.go.notify_one();
     };
-    tokio::join!(kit.settle(), meanwhile);
-    assert_eq!(*kit.world.outlives.lock().unwrap(), [false]);
+    tokio::join!(kit.run_until_idle(), meanwhile);
+    assert_eq!(*kit.world.lease_allowed.lock().unwrap(), [false]);
     assert_eq!(kit.ended(id).await, Some(Outcome::Cancelled));
 }
 
@@ -262,13 +265,13 @@ async fn cancel_of_a_parent_ends_its_children_in_every_state() {
         kit.script("q", [Act::Await("child.never")]);
         kit.script("c", [act.clone()]);
         let parent = kit.start("drill", &["p", "q"]).await;
-        kit.settle().await;
+        kit.run_until_idle().await;
         let child = child_of(&kit, parent);
         if held {
             kit.engine.verb(child, Verb::Hold, "bob", "").await.unwrap();
         }
         cancel(&kit, parent).await;
-        kit.settle().await;
+        kit.run_until_idle().await;
         assert_eq!(kit.ended(parent).await, Some(Outcome::Cancelled));
         assert_eq!(kit.ended(child).await, Some(Outcome::Cancelled), "{act:?} {held}");
         let failure = kit.run(child).await.failure.unwrap();
@@ -278,7 +281,7 @@ async fn cancel_of_a_parent_ends_its_children_in_every_state() {
 }
 
 #[tokio::test]
-async fn cancel_of_a_parent_interrupts_a_child_at_work_and_one_that_never_began() {
+async fn cancel_of_a_parent_interrupts_a_running_child_and_one_that_never_started() {
     let kit = Kit::new();
     kit.script("p", [Act::Child("tiny", json!({ "forward": ["c", "d"] }))]);
     kit.script("q", [Act::Await("child.never")]);
@@ -288,7 +291,7 @@ async fn cancel_of_a_parent_interrupts_a_child_at_work_and_one_that_never_began(
         kit.world.stalled.notified().await;
         cancel(&kit, parent).await;
     };
-    tokio::join!(kit.settle(), meanwhile);
+    tokio::join!(kit.run_until_idle(), meanwhile);
     assert_eq!(kit.ended(child_of(&kit, parent)).await, Some(Outcome::Cancelled));
     assert_eq!(kit.ended(parent).await, Some(Outcome::Cancelled));
 
@@ -297,12 +300,12 @@ async fn cancel_of_a_parent_interrupts_a_child_at_work_and_one_that_never_began(
     kit.script("p", [Act::Child("tiny", json!({ "forward": ["e@elsewhere"] }))]);
     kit.script("q", [Act::Await("child.never")]);
     let parent = kit.start("drill", &["p", "q"]).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     kit.engine.store().drain(closed(&kit)).await.unwrap();
     cancel(&kit, parent).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     kit.engine("two", "elsewhere").run_until_idle().await.unwrap();
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(kit.ended(child_of(&kit, parent)).await, Some(Outcome::Cancelled));
 }
 
@@ -313,14 +316,14 @@ fn child_of(kit: &Kit, parent: RunId) -> RunId {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_held_with_the_reason_and_keeps_nobody_else() {
+async fn an_unreadable_row_is_held_with_the_reason_and_blocks_no_other_run() {
     for (table, column) in
-        [("runs", "wait"), ("runs", "deadline_at"), ("run_inputs", "plan"), ("run_steps", "evidence")]
+        [("runs", "wait"), ("runs", "deadline_at"), ("run_inputs", "plan"), ("run_steps", "output")]
     {
         let kit = Kit::new();
         kit.script("a", [Act::Await("word")]);
         let broken = kit.start("drill", &["a", "b"]).await;
-        kit.settle().await;
+        kit.run_until_idle().await;
         let key = if table == "runs" { "id" } else { "run" };
         let before: String = kit
             .outside_view()
@@ -338,48 +341,48 @@ async fn a_row_that_cannot_be_read_is_held_with_the_reason_and_keeps_nobody_else
         let due = "UPDATE runs SET next_run_at = ?1 WHERE phase = 'waiting'";
         kit.outside_view().execute(due, [kit.now().to_string()]).unwrap();
         let well = kit.start("drill", &["c"]).await;
-        kit.settle().await;
+        kit.run_until_idle().await;
         assert_eq!(kit.ended(well).await, Some(Outcome::Succeeded), "{column}");
         let unreadable = kit.engine.store().unreadable(broken).await.unwrap().unwrap();
         assert!(unreadable.hold.detail.contains(column) || table != "runs", "{unreadable:?}");
         let why = crate::unreadable(&unreadable.hold);
         super::explain::sane(&why);
         assert_eq!(kit.count(broken, "run.held").await, 1);
-        // Still broken: held again. A wait that was itself what could not be read is gone, and is asked for anew.
+        // The row is still unreadable: it is held again. A wait that could not be read is removed, and the step asks for it again.
         kit.engine.verb(broken, Verb::Resume, "ann", "").await.unwrap();
-        kit.settle().await;
+        kit.run_until_idle().await;
         if column != "wait" {
             assert!(kit.engine.store().unreadable(broken).await.unwrap().is_some(), "{column}");
             set(&before);
             kit.engine.verb(broken, Verb::Resume, "ann", "").await.unwrap();
-            kit.settle().await;
+            kit.run_until_idle().await;
         }
-        kit.tell(broken, "word", "1", json!({})).await;
-        kit.settle().await;
+        kit.signal(broken, "word", "1", json!({})).await;
+        kit.run_until_idle().await;
         assert_eq!(kit.ended(broken).await, Some(Outcome::Succeeded), "{column}");
     }
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_can_be_ended_and_frees_what_it_held() {
+async fn an_unreadable_row_can_be_ended_and_releases_its_locks() {
     let kit = Kit::new();
     kit.script("a", [Act::Await("word")]);
     let locks = || {
         let resource = "rack".to_owned();
-        vec![crate::model::LockRequest { resource, places: 1, on_conflict: crate::model::OnConflict::Wait }]
+        vec![crate::model::LockRequest { resource, capacity: 1, on_conflict: crate::model::OnConflict::Wait }]
     };
     let broken = kit.start_run(NewRun { locks: locks(), ..new_run("drill", &["a"], kit.now()) }).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     let next = kit.start_run(NewRun { locks: locks(), ..new_run("drill", &["c"], kit.now()) }).await;
     let sql = "UPDATE runs SET deadline_at = 'never', next_run_at = ?2 WHERE id = ?1";
     kit.outside_view().execute(sql, [broken.to_string(), kit.now().to_string()]).unwrap();
-    kit.settle().await;
+    kit.run_until_idle().await;
     kit.engine.verb(broken, Verb::Cancel, "ann", "").await.unwrap();
     let phase: String = kit
         .outside_view()
         .query_row("SELECT phase FROM runs WHERE id = ?1", [broken.to_string()], |row| row.get(0))
         .unwrap();
     assert_eq!(phase, "ended");
-    kit.settle().await;
+    kit.run_until_idle().await;
     assert_eq!(kit.ended(next).await, Some(Outcome::Succeeded));
 }

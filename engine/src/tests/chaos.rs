@@ -1,4 +1,4 @@
-//! Anything may happen in any order; a run never falls out of the engine's hands, and ends once the faults stop.
+//! Random sequences of events: the engine never loses a run, and every run ends once the faults stop.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use serde_json::json;
 
 use super::explain::sane;
 use super::kit::{Act, Kit, new_run};
-use super::matrix::work_and_die;
+use super::matrix::run_and_crash;
 use crate::Verb;
 use crate::model::{LockRequest, NewRun, OnConflict, Phase, RunId};
 
-/// More looks at a future than any honest amount of work takes: beyond it, something spins.
+/// More polls of a future than any correct work needs: beyond it, the engine spins.
 const SPINNING: u32 = 20_000;
 
 #[derive(Clone, Debug)]
 enum Event {
-    Tell(usize, &'static str, u8),
+    Signal(usize, &'static str, u8),
     Verb(usize, Verb),
     Pass(u64),
     Work,
-    Die(u32),
+    Crash(u32),
 }
 
 fn event() -> impl Strategy<Value = Event> {
     let name = prop_oneof![Just("report"), Just("word"), Just("gossip")];
     let verb = prop_oneof![1 => Just(Verb::Cancel), 2 => Just(Verb::Hold), 3 => Just(Verb::Resume)];
     prop_oneof![
-        3 => (0..2_usize, name, 0..3_u8).prop_map(|(run, name, key)| Event::Tell(run, name, key)),
+        3 => (0..2_usize, name, 0..3_u8).prop_map(|(run, name, key)| Event::Signal(run, name, key)),
         2 => (0..2_usize, verb).prop_map(|(run, verb)| Event::Verb(run, verb)),
         3 => prop_oneof![Just(1), Just(5), Just(70), Just(700), Just(3601)].prop_map(Event::Pass),
         4 => Just(Event::Work),
-        3 => (0..40_u32).prop_map(Event::Die),
+        3 => (0..40_u32).prop_map(Event::Crash),
     ]
 }
 
@@ -51,19 +51,19 @@ fn act() -> impl Strategy<Value = Act> {
 
 async fn play(kit: &Kit, runs: &[RunId], event: &Event) {
     match event {
-        Event::Tell(run, name, key) => {
+        Event::Signal(run, name, key) => {
             let status = if *key == 2 { "failed" } else { "success" };
-            kit.tell(runs[*run], name, &key.to_string(), json!({ "status": status })).await;
+            kit.signal(runs[*run], name, &key.to_string(), json!({ "status": status })).await;
         }
-        // A verb that means nothing now is refused, which is fine.
+        // A verb that the phase does not accept is refused.
         Event::Verb(run, verb) => drop(kit.engine.verb(runs[*run], *verb, "ann", "").await),
         Event::Pass(seconds) => kit.clock.advance(Duration::from_secs(*seconds)),
-        Event::Work => assert!(work_and_die(kit, SPINNING).await, "the engine spins"),
-        Event::Die(polls) => drop(work_and_die(kit, *polls).await),
+        Event::Work => assert!(run_and_crash(kit, SPINNING).await, "the engine spins"),
+        Event::Crash(polls) => drop(run_and_crash(kit, *polls).await),
     }
 }
 
-/// Nobody is forgotten: who has not ended is held by an operator or due at a time.
+/// Every run that has not ended is held by an operator or due at a known time.
 fn check(kit: &Kit) -> Result<(), TestCaseError> {
     let view = kit.outside_view();
     let count = |sql: &str| view.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
@@ -91,7 +91,7 @@ fn check(kit: &Kit) -> Result<(), TestCaseError> {
     prop_assert_eq!(
         count("SELECT count(*) FROM locks JOIN runs ON runs.id = locks.root WHERE phase = 'ended'"),
         {
-            // Only a family whose children still work keeps its locks past the root's end.
+            // A run tree keeps its locks after the end of its root only while a child has not ended.
             count(
             "SELECT count(*) FROM locks JOIN runs ON runs.id = locks.root WHERE phase = 'ended'
              AND EXISTS (SELECT 1 FROM runs AS child WHERE child.root = locks.root AND child.phase <> 'ended')",
@@ -102,7 +102,7 @@ fn check(kit: &Kit) -> Result<(), TestCaseError> {
 }
 
 async fn scenario(
-    kinds: [&'static str; 2],
+    workflows: [&'static str; 2],
     scripts: &[(&'static str, Vec<Act>)],
     events: &[Event],
 ) -> Result<(), TestCaseError> {
@@ -111,10 +111,10 @@ async fn scenario(
         kit.script(step, acts.clone());
     }
     let mut runs = Vec::new();
-    for kind in kinds {
+    for workflow in workflows {
         let locks =
-            vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
-        runs.push(kit.start_run(NewRun { locks, ..new_run(kind, &["a", "b"], kit.now()) }).await);
+            vec![LockRequest { resource: "rack".to_owned(), capacity: 1, on_conflict: OnConflict::Wait }];
+        runs.push(kit.start_run(NewRun { locks, ..new_run(workflow, &["a", "b"], kit.now()) }).await);
     }
     for event in events {
         play(&kit, &runs, event).await;
@@ -123,17 +123,17 @@ async fn scenario(
             sane(&kit.explain(*run).await);
         }
     }
-    kit.forget_script();
+    kit.clear_scripts();
     for _ in 0..12 {
         for run in &runs {
             let phase = kit.run(*run).await.phase;
             if phase == Phase::Held {
-                // An unknown step stays one: only cancel ends such a run.
+                // An unknown step stays unknown: only a cancel ends such a run.
                 kit.engine.verb(*run, Verb::Cancel, "ann", "").await.unwrap();
             }
         }
-        kit.outlive_lease();
-        prop_assert!(work_and_die(&kit, SPINNING).await, "the engine spins");
+        kit.expire_lease();
+        prop_assert!(run_and_crash(&kit, SPINNING).await, "the engine spins");
         check(&kit)?;
     }
     let view = kit.outside_view();
@@ -158,7 +158,7 @@ proptest! {
 
     #[test]
     fn no_sequence_of_events_makes_the_engine_lose_or_spin_on_a_run(
-        kinds in prop_oneof![Just(["drill", "drill"]), Just(["drill", "undoing"]), Just(["undoing", "undoing"])],
+        workflows in prop_oneof![Just(["drill", "drill"]), Just(["drill", "undoing"]), Just(["undoing", "undoing"])],
         a in prop::collection::vec(act(), 0..6),
         b in prop::collection::vec(act(), 0..6),
         clean in prop::collection::vec(act(), 0..3),
@@ -167,6 +167,6 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let scripts = [("a", a), ("b", b), ("clean", clean), ("undo a", undo)];
-        runtime.block_on(scenario(kinds, &scripts, &events))?;
+        runtime.block_on(scenario(workflows, &scripts, &events))?;
     }
 }

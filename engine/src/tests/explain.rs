@@ -1,4 +1,4 @@
-//! Every state says why it is what it is, what ends it, and what a person can do.
+//! The explanation of every state: why, what ends it, and what an operator can do.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::kit::{Act, Kit, LEASE, new_run};
-use crate::model::{Closed, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time};
+use crate::model::{GateClosure, LockRequest, NewEvent, NewRun, OnConflict, Pressure, RunId, Server, Time};
 use crate::{Condition, Explanation, PressureGauge, Verb};
 
-/// A controller without room.
-struct Short;
+/// A gauge of a full disk.
+struct FullDisk;
 
 #[async_trait]
-impl PressureGauge for Short {
+impl PressureGauge for FullDisk {
     async fn read(&self) -> Option<Pressure> {
         let (name, detail) = ("disk".to_owned(), "3 MiB are left on the data disk, less than 256".to_owned());
         let since = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -23,7 +23,7 @@ impl PressureGauge for Short {
     }
 }
 
-/// All conditions there are; the match below does not compile when one is missing here.
+/// All conditions; the match below does not compile when one is missing.
 fn all() -> BTreeSet<Condition> {
     let listed = |condition: Condition| match condition {
         Condition::Queued
@@ -56,7 +56,7 @@ fn all() -> BTreeSet<Condition> {
     .collect()
 }
 
-/// Explanations as they are collected, with the ids of runs taken out.
+/// The collected explanations, with run ids replaced.
 #[derive(Default)]
 struct Book {
     text: String,
@@ -83,7 +83,7 @@ impl Book {
         let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         writeln!(
             self.text,
-            "{title}\n  condition {condition:?}, reason {}, step {}\n  {}\n  since {since}, deadline {}, looked at {}\n  \
+            "{title}\n  condition {condition:?}, reason {}, step {}\n  {}\n  since {since}, deadline {}, next check {}\n  \
              ends by: {ends_by}\n  to do: {}{}\n",
             or(reason),
             or(step),
@@ -97,7 +97,7 @@ impl Book {
     }
 }
 
-/// A time to the second: the pause between two tries is jittered below it.
+/// A time to the second: the jitter of a retry is below one second.
 fn second(time: Time) -> String {
     time.to_string().chars().take("2026-01-01T00:00:00".len()).collect()
 }
@@ -111,7 +111,7 @@ fn without_ids(text: &str) -> String {
     text.split(' ').map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// What must hold of every explanation.
+/// Asserts the invariants of every explanation.
 pub(super) fn sane(explained: &Explanation) {
     let Explanation { condition, summary, deadline, next_check, ends_by, next_action, .. } = explained;
     assert!(![summary, ends_by, next_action].iter().any(|text| text.trim().is_empty()), "{explained:?}");
@@ -123,67 +123,67 @@ pub(super) fn sane(explained: &Explanation) {
 }
 
 #[tokio::test]
-async fn every_condition_has_words_and_they_are_the_golden_ones() {
+async fn every_condition_has_an_explanation_and_it_equals_the_golden_one() {
     let mut book = Book::default();
     let kit = Kit::new();
 
     let first = kit.start("drill", &["a", "b"]).await;
-    book.write(&kit, "just made", first).await;
+    book.write(&kit, "just created", first).await;
     kit.script("a", [Act::Retry, Act::Stall]);
-    kit.settle().await;
-    book.write(&kit, "between two tries", first).await;
+    kit.run_until_idle().await;
+    book.write(&kit, "between two attempts", first).await;
     kit.clock.advance(Duration::from_secs(2));
-    kit.settle_and_die(&kit.engine).await;
-    book.write(&kit, "a worker at work", first).await;
+    kit.run_until_stall(&kit.engine).await;
+    book.write(&kit, "a worker executes a step", first).await;
     kit.engine.verb(first, Verb::Cancel, "ann", "wrong rack").await.unwrap();
-    book.write(&kit, "a cancel asked for meanwhile", first).await;
+    book.write(&kit, "a cancel requested meanwhile", first).await;
     kit.clock.advance(LEASE);
-    book.write(&kit, "a worker that died", first).await;
-    kit.outlive_lease();
+    book.write(&kit, "a worker that crashed", first).await;
+    kit.expire_lease();
     kit.script("clean", [Act::Fail]);
-    kit.settle().await;
-    book.write(&kit, "cancelled, with something left undone", first).await;
+    kit.run_until_idle().await;
+    book.write(&kit, "cancelled, with a cleanup step that failed", first).await;
 
     kit.script("c", [Act::Await("report")]);
     let second = kit.start("drill", &["c", "d@elsewhere"]).await;
-    kit.settle().await;
-    book.write(&kit, "waiting for a message", second).await;
+    kit.run_until_idle().await;
+    book.write(&kit, "waiting for a signal", second).await;
     kit.report(second).await;
     book.write(&kit, "between two steps", second).await;
     kit.engine.verb(second, Verb::Hold, "ann", "the rack is being moved").await.unwrap();
     book.write(&kit, "held by an operator", second).await;
 
     let third = kit.start("drill", &["unknown-z"]).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     book.write(&kit, "a step of another version", third).await;
 
     kit.script("e", [Act::Await("report")]);
     let alone =
-        || vec![LockRequest { resource: "rack".to_owned(), places: 1, on_conflict: OnConflict::Wait }];
+        || vec![LockRequest { resource: "rack".to_owned(), capacity: 1, on_conflict: OnConflict::Wait }];
     let holder = NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) };
     let holder = kit.start_run(holder).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     let next = kit.start_run(NewRun { locks: alone(), ..new_run("drill", &["e"], kit.now()) }).await;
-    book.write(&kit, "in line for a lock", next).await;
+    book.write(&kit, "queued for a lock", next).await;
     kit.report(holder).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     book.write(&kit, "succeeded", holder).await;
 
-    kit.script("gate", [Act::Turn, Act::Turn]);
+    kit.script("gate", [Act::Permit, Act::Permit]);
     kit.script("g", [Act::Await("report")]);
     kit.start("drill", &["gate", "g"]).await;
-    let turn = kit.start("drill", &["gate"]).await;
-    kit.settle().await;
-    book.write(&kit, "in line for a turn", turn).await;
+    let queued = kit.start("drill", &["gate"]).await;
+    kit.run_until_idle().await;
+    book.write(&kit, "queued for a permit", queued).await;
 
     kit.script("solid", [Act::Stall]);
     let solid = kit.start("drill", &["solid"]).await;
-    kit.settle_and_die(&kit.engine).await;
-    book.write(&kit, "a worker at work on what may not be interrupted", solid).await;
+    kit.run_until_stall(&kit.engine).await;
+    book.write(&kit, "a worker executes a step that may not be interrupted", solid).await;
     kit.engine.verb(solid, Verb::Cancel, "ann", "wrong rack").await.unwrap();
-    book.write(&kit, "a cancel of what may not be interrupted", solid).await;
+    book.write(&kit, "a cancel of a step that may not be interrupted", solid).await;
 
-    let waiting = Closed { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() };
+    let waiting = GateClosure { since: kit.now(), by: "ann".to_owned(), reason: "upgrade".to_owned() };
     let server = Server::unknown("S-1".parse().unwrap(), kit.now());
     let serial = server.serial.clone();
     kit.engine.store().create_server(server, NewEvent::info("server.created", "x")).await.unwrap();
@@ -200,18 +200,18 @@ async fn every_condition_has_words_and_they_are_the_golden_ones() {
     let sql = "UPDATE runs SET wait = '{' WHERE id = ?1";
     kit.outside_view().execute(sql, [unreadable.to_string()]).unwrap();
     kit.clock.advance(Duration::from_secs(3600));
-    kit.settle().await;
-    book.write(&kit, "a record that cannot be read", unreadable).await;
+    kit.run_until_idle().await;
+    book.write(&kit, "a row that cannot be read", unreadable).await;
 
     kit.script("f", [Act::Fail]);
     let failed = kit.start("drill", &["f"]).await;
-    kit.settle().await;
+    kit.run_until_idle().await;
     book.write(&kit, "failed", failed).await;
 
-    kit.engine.gauge(Arc::new(Short));
+    kit.engine.gauge(Arc::new(FullDisk));
     let gated = kit.start("drill", &["a"]).await;
-    kit.settle().await;
-    book.write(&kit, "the controller short of something", gated).await;
+    kit.run_until_idle().await;
+    book.write(&kit, "the controller under pressure", gated).await;
 
     assert_eq!(book.seen, all(), "a condition has no entry in the golden file");
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/explain.txt");
@@ -223,7 +223,7 @@ async fn every_condition_has_words_and_they_are_the_golden_ones() {
 
 #[test]
 #[should_panic(expected = "next_check")]
-fn a_state_without_an_exit_would_be_noticed() {
+fn an_explanation_without_an_exit_fails_the_check() {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     sane(&Explanation {
         condition: Condition::Waiting,

@@ -1,9 +1,9 @@
-//! The drill: a workflow whose steps do what a test's script says and whose outside world is a set of names.
+//! The drill: a workflow whose steps follow the script of a test, and whose outside world is a set of names.
 //!
 //! ```text
-//!  script["b"] = [Retry, Stall, Done]      each call of step b takes the next act; without one it just does its work
-//!  outside     = {a, b}                    doing puts the step's name in, undoing takes it out: twice is the same as once
-//!  calls       = [a, b, b+, undo b]        "+" a call that may find its own earlier work
+//!  script["b"] = [Retry, Stall, Done]      each call of step b takes the next act; without one it does its work
+//!  outside     = {a, b}                    run inserts the step's name, undo removes it: both are idempotent
+//!  calls       = [a, b, b+, undo b]        "+" marks a call that may find its own earlier work
 //! ```
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -17,71 +17,71 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use crate::model::{
-    Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Plan, Run, RunId,
-    Signal, Snapshot, StepInstance, Time, turn,
+    Clock, Failure, Hold, LockRequest, ManualClock, NewRun, OnConflict, Outcome, Phase, Run, RunId, RunPlan,
+    Signal, Snapshot, StepInstance, Time, permit_resource,
 };
 use crate::store::{Created, Creation, Store};
 use crate::{
-    Engine, EngineConfig, Explanation, Kind, Order, PermitRequest, Reason, Refusal, Step, StepContext,
-    StepPolicy, StepReport, Verdict, WaitRequest, WorkflowRegistry,
+    ChildRefused, ChildRequest, Engine, EngineConfig, Explanation, PermitRequest, Step, StepContext,
+    StepOutcome, StepPolicy, StepReport, WaitReason, WaitRequest, Workflow, WorkflowRegistry,
 };
 
 pub(super) const LEASE: Duration = Duration::from_secs(60);
 pub(super) const GRACE: Duration = Duration::from_secs(10);
-/// How long a cancelled step that may not be interrupted goes on here; real time.
-pub(super) const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a cancelled step that may not be interrupted continues in these tests; real time.
+pub(super) const CANCEL_GRACE: Duration = Duration::from_millis(200);
 
 /// What one call of a step does.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Its work, and done.
+    /// Does the work and returns `Done`.
     Done,
-    /// Nothing to do.
+    /// Returns `Skipped`.
     Skip,
-    /// It may work later.
+    /// Returns `Retry`.
     Retry,
-    /// It never will.
+    /// Returns `Fail`.
     Fail,
-    /// An operator must decide.
+    /// Returns `Hold`.
     Hold,
     /// Waits for a signal of that name.
     Await(&'static str),
-    /// Looks again every 5 s, for at most 20 s.
+    /// Polls every 5 s, for at most 20 s.
     Poll,
-    /// Does its work and adds these steps to the plan.
+    /// Does the work and adds these steps to the plan.
     Extend(Vec<&'static str>),
-    /// Takes its turn at "gate", which has one place, then does its work.
-    Turn,
-    /// Starts a run of that kind with that input, and is done.
+    /// Requests the only permit of "gate", then does the work.
+    Permit,
+    /// Requests a child run of that workflow with that input, and returns `Done`.
     Child(&'static str, Value),
-    /// Breaks off.
+    /// Panics.
     Panic,
-    /// Never comes back; a test that waits on [`World::stalled`] lets the worker die here.
+    /// Never returns; a test that waits on [`DrillWorld::stalled`] drops the worker here.
     Stall,
-    /// Does its work, then never comes back.
+    /// Does the work, then never returns.
     WorkThenStall,
-    /// Writes this down, then never comes back.
+    /// Writes this checkpoint, then never returns.
     CheckpointThenStall(Value),
-    /// Waits until the test says go ([`World::go`]), then does its work.
-    Gate,
-    /// Waits until the test says go, then asks to wait for a signal of that name without having looked again.
-    GateThenAwait(&'static str),
+    /// Waits for [`DrillWorld::go`], then does the work.
+    WaitForGo,
+    /// Waits for [`DrillWorld::go`], then asks to wait for a signal of that name without reading the signals again.
+    WaitForGoThenAwait(&'static str),
 }
 
 #[derive(Default)]
-pub(super) struct World {
+pub(super) struct DrillWorld {
     script: Mutex<HashMap<String, VecDeque<Act>>>,
     calls: Mutex<Vec<String>>,
     outside: Mutex<BTreeSet<String>>,
-    /// The evidence each call found of its own.
+    /// The output of the previous call that each call received.
     pub(super) found: Mutex<Vec<Value>>,
-    /// What a lease guard said after the test said go.
-    pub(super) outlives: Mutex<Vec<bool>>,
+    /// What the lease guard returned after the test let a step continue.
+    pub(super) lease_allowed: Mutex<Vec<bool>>,
     pub(super) stalled: Notify,
     pub(super) go: Notify,
 }
 
-impl World {
+impl DrillWorld {
     fn act(&self, name: &str) -> Act {
         let mut script = self.script.lock().unwrap();
         script.get_mut(name).and_then(VecDeque::pop_front).unwrap_or(Act::Done)
@@ -95,14 +95,14 @@ impl World {
 struct Drill {
     name: &'static str,
     undoes_steps: bool,
-    world: Arc<World>,
+    world: Arc<DrillWorld>,
 }
 
-/// What every scripted step waits for.
-pub(super) const DRILL: Reason =
-    Reason { name: "drill", means: "the other side", ends_by: "its message", next_action: "send it" };
+/// The reason of every wait of a scripted step.
+pub(super) const DRILL: WaitReason =
+    WaitReason { name: "drill", means: "the other side", ends_by: "its message", next_action: "send it" };
 
-impl Kind for Drill {
+impl Workflow for Drill {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -116,25 +116,25 @@ impl Kind for Drill {
         (!name.starts_with("unknown")).then(|| Arc::new(step) as Arc<dyn Step>)
     }
 
-    fn prepare(&self, order: Order) -> Result<NewRun, Refusal> {
-        if order.input["refuse"] == true {
-            return Err(Refusal("the drill does not want to".to_owned()));
+    fn prepare_child(&self, request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        if request.input["refuse"] == true {
+            return Err(ChildRefused("refused by the input of the drill".to_owned()));
         }
-        let names = order.input["forward"].as_array().cloned().unwrap_or_default();
+        let names = request.input["forward"].as_array().cloned().unwrap_or_default();
         let forward: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-        let locks = order.input["lock"].as_str().map(|resource| LockRequest {
+        let locks = request.input["lock"].as_str().map(|resource| LockRequest {
             resource: resource.to_owned(),
-            places: 1,
+            capacity: 1,
             on_conflict: OnConflict::Refuse,
         });
         Ok(NewRun {
-            id: order.id,
-            parent: Some(order.parent),
-            created_at: order.now,
-            created_by: order.created_by,
+            id: request.id,
+            parent: Some(request.parent),
+            created_at: request.now,
+            created_by: request.created_by,
             locks: locks.into_iter().collect(),
-            input: order.input,
-            ..new_run(self.name, &forward, order.now)
+            input: request.input,
+            ..new_run(self.name, &forward, request.now)
         })
     }
 
@@ -146,14 +146,14 @@ impl Kind for Drill {
         Duration::from_secs(600)
     }
 
-    fn reasons(&self) -> &'static [&'static Reason] {
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
         &[&DRILL]
     }
 }
 
 struct Scripted {
     name: String,
-    world: Arc<World>,
+    world: Arc<DrillWorld>,
 }
 
 #[async_trait]
@@ -167,14 +167,14 @@ impl Step for Scripted {
             backoff_cap: Duration::from_secs(4),
             wait: None,
             interruptible: !self.name.starts_with("solid"),
-            always: self.name.starts_with("always"),
+            runs_past_deadline: self.name.starts_with("always"),
         }
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
         let world = &*self.world;
         world.call(format!("{}{}", self.name, if context.reentered { "+" } else { "" }));
-        world.found.lock().unwrap().push(context.record.evidence.clone());
+        world.found.lock().unwrap().push(context.record.output.clone());
         let work = || world.outside.lock().unwrap().insert(self.name.clone());
         match world.act(&self.name) {
             Act::Done => {
@@ -182,9 +182,9 @@ impl Step for Scripted {
                 StepReport::done()
             }
             Act::Skip => StepReport::skipped(),
-            Act::Retry => StepReport::new(Verdict::Retry(failure(&self.name, "shaky"))),
+            Act::Retry => StepReport::new(StepOutcome::Retry(failure(&self.name, "shaky"))),
             Act::Fail => StepReport::fail(failure(&self.name, "broken")),
-            Act::Hold => StepReport::new(Verdict::Hold(Hold {
+            Act::Hold => StepReport::new(StepOutcome::Hold(Hold {
                 class: "decide".to_owned(),
                 since: context.now(),
                 remind_at: context.now(),
@@ -192,11 +192,11 @@ impl Step for Scripted {
                 detail: "which colour?".to_owned(),
             })),
             Act::Await(signal) => {
-                let told = context.snapshot.pending().find(|told| told.name == signal);
-                match told {
-                    Some(told) => settled(told),
+                let arrived = context.snapshot.pending().find(|pending| pending.name == signal);
+                match arrived {
+                    Some(arrived) => report_of(arrived),
                     None => {
-                        // Not told yet: the same act again when it comes back.
+                        // The signal has not arrived: the next call repeats this act.
                         let mut script = world.script.lock().unwrap();
                         script.entry(self.name.clone()).or_default().push_front(Act::Await(signal));
                         waiting(vec![signal], None, Duration::from_secs(300))
@@ -208,42 +208,47 @@ impl Step for Scripted {
                 work();
                 StepReport { plan: names.into_iter().map(instance).collect(), ..StepReport::done() }
             }
-            Act::Turn if !context.has_permit(&turn("gate")) => {
-                // The same act again when it comes back.
-                world.script.lock().unwrap().entry(self.name.clone()).or_default().push_front(Act::Turn);
-                StepReport::new(Verdict::Turn(PermitRequest {
-                    resource: turn("gate"),
-                    places: 1,
+            Act::Permit if !context.has_permit(&permit_resource("gate")) => {
+                // The next call repeats this act.
+                world.script.lock().unwrap().entry(self.name.clone()).or_default().push_front(Act::Permit);
+                StepReport::new(StepOutcome::Permit(PermitRequest {
+                    resource: permit_resource("gate"),
+                    capacity: 1,
                     reason: &DRILL,
                     signals: Vec::new(),
                     detail: "not yet".to_owned(),
                 }))
             }
-            Act::Turn => {
+            Act::Permit => {
                 work();
                 StepReport::done()
             }
-            Act::Child(kind, input) => {
-                StepReport { children: vec![(kind.to_owned(), "1".to_owned(), input)], ..StepReport::done() }
-            }
+            Act::Child(workflow, input) => StepReport {
+                children: vec![(workflow.to_owned(), "1".to_owned(), input)],
+                ..StepReport::done()
+            },
             Act::Panic => panic!("on purpose"),
             Act::Stall => self.stall().await,
             Act::WorkThenStall => {
                 work();
                 self.stall().await
             }
-            Act::CheckpointThenStall(evidence) => {
-                context.checkpoint(evidence).await.unwrap();
+            Act::CheckpointThenStall(output) => {
+                context.checkpoint(output).await.unwrap();
                 self.stall().await
             }
-            Act::Gate => {
+            Act::WaitForGo => {
                 world.stalled.notify_one();
                 world.go.notified().await;
-                world.outlives.lock().unwrap().push(context.lease.outlives(Duration::from_secs(5)).is_ok());
+                world
+                    .lease_allowed
+                    .lock()
+                    .unwrap()
+                    .push(context.lease.allows_until(Duration::from_secs(5)).is_ok());
                 work();
                 StepReport::done()
             }
-            Act::GateThenAwait(signal) => {
+            Act::WaitForGoThenAwait(signal) => {
                 world.stalled.notify_one();
                 world.go.notified().await;
                 waiting(vec![signal], None, Duration::from_secs(300))
@@ -255,7 +260,7 @@ impl Step for Scripted {
         let world = &*self.world;
         world.call(format!("undo {}{}", self.name, if context.reentered { "+" } else { "" }));
         match world.act(&format!("undo {}", self.name)) {
-            Act::Retry => StepReport::new(Verdict::Retry(failure(&self.name, "shaky"))),
+            Act::Retry => StepReport::new(StepOutcome::Retry(failure(&self.name, "shaky"))),
             Act::Fail => StepReport::fail(failure(&self.name, "stuck")),
             Act::Stall => self.stall().await,
             _ => {
@@ -265,8 +270,8 @@ impl Step for Scripted {
         }
     }
 
-    fn receive(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
-        (signal.name == "report").then(|| settled(signal))
+    fn on_signal(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
+        (signal.name == "report").then(|| report_of(signal))
     }
 }
 
@@ -277,18 +282,18 @@ impl Scripted {
     }
 }
 
-fn settled(signal: &Signal) -> StepReport {
+fn report_of(signal: &Signal) -> StepReport {
     let mut report = match signal.payload["status"].as_str() {
         Some("failed") => StepReport::fail(failure("unit", "the other side failed")),
         _ => StepReport::done(),
     };
     report.consumed.push((signal.name.clone(), signal.key.clone()));
-    report.leaving(signal.payload.clone())
+    report.with_output(signal.payload.clone())
 }
 
 fn waiting(signals: Vec<&'static str>, poll: Option<Duration>, within: Duration) -> StepReport {
     let detail = "not yet".to_owned();
-    StepReport::new(Verdict::Wait(WaitRequest { reason: &DRILL, signals, poll, within, detail }))
+    StepReport::new(StepOutcome::Wait(WaitRequest { reason: &DRILL, signals, poll, within, detail }))
 }
 
 fn failure(step: &str, class: &str) -> Failure {
@@ -296,7 +301,7 @@ fn failure(step: &str, class: &str) -> Failure {
         class: class.to_owned(),
         step: step.to_owned(),
         summary: format!("{class} on purpose"),
-        evidence: None,
+        detail: None,
         next_action: "nothing, this is a drill".to_owned(),
     }
 }
@@ -307,12 +312,12 @@ fn instance(name: &str) -> StepInstance {
     StepInstance { name: name.to_owned(), key: String::new(), queue: queue.to_owned() }
 }
 
-/// A run of a kind with these steps; it cleans up with "clean" and has an hour.
-pub(super) fn new_run(kind: &str, forward: &[&str], now: Time) -> NewRun {
+/// A run of a workflow with these steps, the finish step "clean" and a deadline of one hour.
+pub(super) fn new_run(workflow: &str, forward: &[&str], now: Time) -> NewRun {
     NewRun {
         id: RunId::new(),
-        kind: kind.to_owned(),
-        kind_version: 1,
+        workflow: workflow.to_owned(),
+        workflow_version: 1,
         server: None,
         parent: None,
         priority: 0,
@@ -320,7 +325,7 @@ pub(super) fn new_run(kind: &str, forward: &[&str], now: Time) -> NewRun {
         created_by: "tester".to_owned(),
         created_at: now,
         input: Value::Null,
-        plan: Plan {
+        plan: RunPlan {
             forward: forward.iter().copied().map(instance).collect(),
             finish: vec![instance("clean")],
         },
@@ -332,9 +337,9 @@ pub(super) fn new_run(kind: &str, forward: &[&str], now: Time) -> NewRun {
 
 pub(super) struct Kit {
     folder: TempDir,
-    pub(super) world: Arc<World>,
+    pub(super) world: Arc<DrillWorld>,
     pub(super) clock: Arc<ManualClock>,
-    /// Serves the queue "default".
+    /// Executes the steps of the queue "default".
     pub(super) engine: Engine,
 }
 
@@ -342,13 +347,13 @@ impl Kit {
     pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap()));
-        let world = Arc::<World>::default();
+        let world = Arc::<DrillWorld>::default();
         let store = Store::open(&folder.path().join("shoal.db"), clock.now()).unwrap();
         let engine = engine(store, &world, &clock, "one", "default");
         Self { folder, world, clock, engine }
     }
 
-    /// One more engine, with a database handle of its own.
+    /// Another engine with a separate database handle.
     pub(super) fn engine(&self, owner: &str, queue: &str) -> Engine {
         let store = Store::open(&self.folder.path().join("shoal.db"), self.clock.now()).unwrap();
         engine(store, &self.world, &self.clock, owner, queue)
@@ -367,12 +372,12 @@ impl Kit {
         self.world.script.lock().unwrap().insert(step.to_owned(), acts.into_iter().collect());
     }
 
-    pub(super) fn forget_script(&self) {
+    pub(super) fn clear_scripts(&self) {
         self.world.script.lock().unwrap().clear();
     }
 
-    pub(super) async fn start(&self, kind: &str, forward: &[&str]) -> RunId {
-        self.start_run(new_run(kind, forward, self.now())).await
+    pub(super) async fn start(&self, workflow: &str, forward: &[&str]) -> RunId {
+        self.start_run(new_run(workflow, forward, self.now())).await
     }
 
     pub(super) async fn start_run(&self, run: NewRun) -> RunId {
@@ -382,43 +387,49 @@ impl Kit {
         }
     }
 
-    pub(super) async fn settle(&self) -> usize {
+    pub(super) async fn run_until_idle(&self) -> usize {
         self.engine.run_until_idle().await.unwrap()
     }
 
-    /// Works until nothing is due, while something else happens.
-    pub(super) async fn settle_while(&self, meanwhile: impl Future<Output = ()>) {
-        tokio::join!(Box::pin(self.settle()), Box::pin(meanwhile));
+    /// Works until no run is due, while `meanwhile` runs concurrently.
+    pub(super) async fn run_while(&self, meanwhile: impl Future<Output = ()>) {
+        tokio::join!(Box::pin(self.run_until_idle()), Box::pin(meanwhile));
     }
 
-    /// Works until a step stalls, and lets the worker die there.
-    pub(super) async fn settle_and_die(&self, engine: &Engine) {
+    /// Works until a step stalls, and drops the worker there.
+    pub(super) async fn run_until_stall(&self, engine: &Engine) {
         tokio::select! {
             done = engine.run_until_idle() => panic!("nothing stalled: {done:?}"),
             () = self.world.stalled.notified() => {}
         }
     }
 
-    /// Lets time pass until a dead worker's lease may be taken.
-    pub(super) fn outlive_lease(&self) {
+    /// Advances the clock until the lease of a dead worker may be taken over.
+    pub(super) fn expire_lease(&self) {
         self.clock.advance(LEASE + GRACE);
     }
 
-    /// Lets time pass in seconds, working whenever something may be due.
+    /// Advances the clock second by second and works after each.
     pub(super) async fn pass(&self, seconds: u64) {
         for _ in 0..seconds {
             self.clock.advance(Duration::from_secs(1));
-            self.settle().await;
+            self.run_until_idle().await;
         }
     }
 
-    pub(super) async fn tell(&self, run: RunId, name: &str, key: &str, payload: Value) -> crate::Delivery {
+    pub(super) async fn signal(
+        &self,
+        run: RunId,
+        name: &str,
+        key: &str,
+        payload: Value,
+    ) -> crate::SignalDelivery {
         let run = self.snapshot(run).await;
         self.engine.deliver(run, name, key, payload, Vec::new()).await.unwrap()
     }
 
-    pub(super) async fn report(&self, run: RunId) -> crate::Delivery {
-        self.tell(run, "report", "1", json!({ "status": "success" })).await
+    pub(super) async fn report(&self, run: RunId) -> crate::SignalDelivery {
+        self.signal(run, "report", "1", json!({ "status": "success" })).await
     }
 
     pub(super) async fn snapshot(&self, id: RunId) -> Snapshot {
@@ -453,23 +464,29 @@ impl Kit {
         self.events(id).await.iter().filter(|event| *event == kind).count()
     }
 
-    /// The calls since the last time this was asked, as one line.
+    /// The step calls since the last call of this function, as one line.
     pub(super) fn calls(&self) -> String {
         std::mem::take(&mut *self.world.calls.lock().unwrap()).join(" ")
     }
 
-    /// What the outside world shows, as one line.
+    /// The names in the outside world, as one line.
     pub(super) fn outside(&self) -> String {
         self.world.outside.lock().unwrap().iter().cloned().collect::<Vec<_>>().join(" ")
     }
 }
 
-fn engine(store: Store, world: &Arc<World>, clock: &Arc<ManualClock>, owner: &str, queue: &str) -> Engine {
-    let kind = |name, undoes_steps| Arc::new(Drill { name, undoes_steps, world: Arc::clone(world) });
-    let kinds = WorkflowRegistry::default()
-        .with(kind("drill", false))
-        .with(kind("undoing", true))
-        .with(kind("tiny", false));
+fn engine(
+    store: Store,
+    world: &Arc<DrillWorld>,
+    clock: &Arc<ManualClock>,
+    owner: &str,
+    queue: &str,
+) -> Engine {
+    let drill = |name, undoes_steps| Arc::new(Drill { name, undoes_steps, world: Arc::clone(world) });
+    let workflows = WorkflowRegistry::default()
+        .with(drill("drill", false))
+        .with(drill("undoing", true))
+        .with(drill("tiny", false));
     let config = EngineConfig {
         owner: owner.to_owned(),
         queues: vec![queue.to_owned()],
@@ -477,5 +494,5 @@ fn engine(store: Store, world: &Arc<World>, clock: &Arc<ManualClock>, owner: &st
         lease: LEASE,
         grace: GRACE,
     };
-    Engine::new(store, kinds, Arc::clone(clock) as Arc<dyn Clock>, config).with_cancel_grace(PATIENCE)
+    Engine::new(store, workflows, Arc::clone(clock) as Arc<dyn Clock>, config).with_cancel_grace(CANCEL_GRACE)
 }

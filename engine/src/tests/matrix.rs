@@ -1,5 +1,4 @@
-//! The failure matrix, generic over the plan: every step fails, breaks off and is interrupted at every point, and the end is
-//! the one it should be.
+//! The failure matrix: every step of a plan fails, panics and is interrupted at every point, and the run ends as specified.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -12,7 +11,7 @@ use crate::model::{Event, Outcome, RunId};
 
 const PLAN: [&str; 4] = ["a", "b", "c", "d"];
 
-/// How a run ended: its outcome, the outside world, and every record's step and phase.
+/// The end of a run: its outcome, the outside world, and the step and phase of every record.
 type End = (Option<Outcome>, String, Vec<(String, String)>);
 
 async fn end(kit: &Kit, id: RunId) -> End {
@@ -22,31 +21,31 @@ async fn end(kit: &Kit, id: RunId) -> End {
     (outcome, kit.outside(), records)
 }
 
-/// Lets dead workers' leases run out and works on until nothing is due.
+/// Lets the leases of dead workers expire and works until no run is due.
 async fn recover(kit: &Kit) {
     for _ in 0..4 {
-        kit.outlive_lease();
-        kit.settle().await;
+        kit.expire_lease();
+        kit.run_until_idle().await;
     }
 }
 
-async fn undisturbed(kind: &str, at: &str, act: Act) -> End {
+async fn undisturbed(workflow: &str, at: &str, act: Act) -> End {
     let kit = Kit::new();
     kit.script(at, [act]);
-    let id = kit.start(kind, &PLAN).await;
+    let id = kit.start(workflow, &PLAN).await;
     recover(&kit).await;
     end(&kit, id).await
 }
 
 #[tokio::test]
-async fn every_step_failing_ends_the_run_with_what_the_kind_promises() {
+async fn a_failure_of_any_step_ends_the_run_as_its_workflow_declares() {
     for (index, step) in PLAN.into_iter().enumerate() {
         for act in [Act::Fail, Act::Panic] {
             let before = PLAN[..index].join(" ");
             let kept = [before.as_str(), "clean"].join(" ").trim().to_owned();
             let (outcome, outside, records) = undisturbed("drill", step, act.clone()).await;
             assert_eq!((outcome, outside), (Some(Outcome::Failed), kept));
-            assert_eq!(records.len(), index + 2, "later steps were never announced");
+            assert_eq!(records.len(), index + 2, "later steps have no record");
 
             let (outcome, outside, records) = undisturbed("undoing", step, act).await;
             assert_eq!((outcome, outside), (Some(Outcome::Failed), "clean".to_owned()));
@@ -56,40 +55,40 @@ async fn every_step_failing_ends_the_run_with_what_the_kind_promises() {
 }
 
 #[tokio::test]
-async fn every_step_carried_out_twice_ends_like_once() {
-    for kind in ["drill", "undoing"] {
-        let once = undisturbed(kind, "none", Act::Done).await;
+async fn every_step_that_runs_twice_ends_like_once() {
+    for workflow in ["drill", "undoing"] {
+        let once = undisturbed(workflow, "none", Act::Done).await;
         for step in ["a", "b", "c", "d", "clean"] {
             for act in [Act::Stall, Act::WorkThenStall, Act::CheckpointThenStall("half".into())] {
                 let kit = Kit::new();
                 kit.script(step, [act.clone()]);
-                let id = kit.start(kind, &PLAN).await;
-                kit.settle_and_die(&kit.engine).await;
+                let id = kit.start(workflow, &PLAN).await;
+                kit.run_until_stall(&kit.engine).await;
                 recover(&kit).await;
-                assert_eq!(end(&kit, id).await, once, "{kind} {step} {act:?}");
+                assert_eq!(end(&kit, id).await, once, "{workflow} {step} {act:?}");
                 let twice = format!("{step} {step}+");
-                assert!(kit.calls().contains(&twice), "{step} was told that it may have acted before");
+                assert!(kit.calls().contains(&twice), "{step} must know that it may have acted before");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn every_undo_carried_out_twice_ends_like_once() {
+async fn every_undo_that_runs_twice_ends_like_once() {
     let once = undisturbed("undoing", "d", Act::Fail).await;
     for step in PLAN {
         let kit = Kit::new();
         kit.script("d", [Act::Fail]);
         kit.script(&format!("undo {step}"), [Act::Stall]);
         let id = kit.start("undoing", &PLAN).await;
-        kit.settle_and_die(&kit.engine).await;
+        kit.run_until_stall(&kit.engine).await;
         recover(&kit).await;
         assert_eq!(end(&kit, id).await, once, "{step}");
     }
 }
 
 #[tokio::test]
-async fn every_undo_failing_is_told_and_the_others_are_done() {
+async fn a_failed_undo_is_logged_and_the_other_steps_are_undone() {
     for step in PLAN {
         let kit = Kit::new();
         kit.script("d", [Act::Fail]);
@@ -97,7 +96,7 @@ async fn every_undo_failing_is_told_and_the_others_are_done() {
         let id = kit.start("undoing", &PLAN).await;
         recover(&kit).await;
         let (outcome, outside, records) = end(&kit, id).await;
-        // The last step has failed without doing anything, so that there is nothing of it to be left.
+        // The last step failed without an effect, so that none can remain.
         let left = if step == "d" { "" } else { step };
         let expected = ["clean", left].into_iter().filter(|name| !name.is_empty()).collect::<BTreeSet<_>>();
         let outside: BTreeSet<&str> = outside.split(' ').collect();
@@ -107,21 +106,21 @@ async fn every_undo_failing_is_told_and_the_others_are_done() {
             records.iter().take(PLAN.len()).all(|(name, phase)| phase == ends(name)),
             "{step}: {records:?}"
         );
-        let told = kit.engine.store().last_events(id, 100).await.unwrap();
+        let events = kit.engine.store().last_events(id, 100).await.unwrap();
         let gave_up = |event: &&Event| event.kind == "step.gave-up" && event.message.starts_with(step);
-        assert_eq!(told.iter().filter(gave_up).count(), 1, "{step}: that it is not done is told");
+        assert_eq!(events.iter().filter(gave_up).count(), 1, "{step}: the failed undo must be logged");
     }
 }
 
-/// The mutant: a store that loses what a step announced, once its worker is dead.
+/// The mutant: a store that loses the intent of a step when the worker dies.
 #[tokio::test]
-async fn a_store_that_forgets_an_intent_is_caught() {
-    for (forgets, outside) in [(false, "clean"), (true, "b clean")] {
+async fn a_store_that_loses_an_intent_is_found() {
+    for (loses, outside) in [(false, "clean"), (true, "b clean")] {
         let kit = Kit::new();
         kit.script("b", [Act::WorkThenStall]);
         let id = kit.start("undoing", &PLAN).await;
-        kit.settle_and_die(&kit.engine).await;
-        if forgets {
+        kit.run_until_stall(&kit.engine).await;
+        if loses {
             kit.outside_view().execute("DELETE FROM run_steps WHERE phase = 'intent'", []).unwrap();
         }
         kit.engine.verb(id, Verb::Cancel, "ann", "").await.unwrap();
@@ -130,13 +129,13 @@ async fn a_store_that_forgets_an_intent_is_caught() {
     }
 }
 
-/// A worker that dies at the n-th time it is looked at, wherever that is: in a step, before, in or after a commit.
-struct Dies<F> {
+/// A future that is dropped at its n-th poll, wherever that is: in a step, or before, in or after a commit.
+struct DropAtPoll<F> {
     inner: Pin<Box<F>>,
     left: u32,
 }
 
-impl<F: Future> Future for Dies<F> {
+impl<F: Future> Future for DropAtPoll<F> {
     type Output = Option<F::Output>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.left == 0 {
@@ -147,26 +146,26 @@ impl<F: Future> Future for Dies<F> {
     }
 }
 
-/// Works until nothing is due or the worker is dead; `false` when it died.
-pub(super) async fn work_and_die(kit: &Kit, polls: u32) -> bool {
-    let dies = Dies { inner: Box::pin(kit.engine.run_until_idle()), left: polls };
-    pin!(dies).await.is_some()
+/// Works until no run is due or the worker is dropped at poll `polls`; `false` when it was dropped.
+pub(super) async fn run_and_crash(kit: &Kit, polls: u32) -> bool {
+    let dropped = DropAtPoll { inner: Box::pin(kit.engine.run_until_idle()), left: polls };
+    pin!(dropped).await.is_some()
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_at_any_moment_changes_nothing_about_the_end() {
-    for (kind, fail) in [("drill", false), ("undoing", true)] {
+async fn a_worker_crash_at_any_poll_does_not_change_the_end() {
+    for (workflow, fail) in [("drill", false), ("undoing", true)] {
         let act = if fail { Act::Fail } else { Act::Done };
-        let undisturbed = undisturbed(kind, "c", act.clone()).await;
+        let undisturbed = undisturbed(workflow, "c", act.clone()).await;
         for polls in 1.. {
             let kit = Kit::new();
             kit.script("c", [act.clone(), act.clone()]);
-            let id = kit.start(kind, &PLAN).await;
-            let lived = work_and_die(&kit, polls).await;
+            let id = kit.start(workflow, &PLAN).await;
+            let finished = run_and_crash(&kit, polls).await;
             recover(&kit).await;
-            assert_eq!(end(&kit, id).await, undisturbed, "{kind}, died at poll {polls}");
-            if lived {
-                assert!(polls > 5, "the worker had no time to die in");
+            assert_eq!(end(&kit, id).await, undisturbed, "{workflow}, dropped at poll {polls}");
+            if finished {
+                assert!(polls > 5, "the worker was done before it could be dropped");
                 break;
             }
         }

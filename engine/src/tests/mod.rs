@@ -1,5 +1,4 @@
-//! The engine through kinds of its own that know nothing of any real workflow, on a real database and a clock that stands
-//! still until it is told to move.
+//! Tests of the engine with test workflows, on a real database and a clock that only the test advances.
 
 mod admission;
 mod chaos;

@@ -1,4 +1,4 @@
-//! What changes a twin: login and logout, the boot override, reset. Media are in media_actions.rs.
+//! Requests that change a simulated BMC: login and logout, boot override, reset. Media are in media_actions.rs.
 //!
 //! ```text
 //!   body ─ declared JSON? ─ an object? ─ only known names? ─ right types? ─ listed values? ─► state ─► 204
@@ -16,13 +16,13 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::{
-    boot::{BootOverride, OverrideEnabled},
+    boot::{OverrideEnabled, OverrideState},
     call::{Body, Call},
     config::{AlreadyThere, BootDemands, BootPolicy, ErrorPolicy, ErrorShape, Success},
     etag,
-    journal::Change,
-    power::{Power, Refusal, ResetType},
-    reply::{Refused, Reply},
+    journal::StateChange,
+    power::{Power, ResetRefusal, ResetType},
+    reply::{ErrorReply, Reply},
     routes::{self, Resource},
     sim_bmc::SimBmc,
 };
@@ -32,23 +32,24 @@ const RESET: &str = "ComputerSystem.Reset";
 impl SimBmc {
     // === Sessions ===
 
-    pub(super) fn login(&self, call: &Call) -> Result<Reply, Refused> {
-        let body = object(call)?.ok_or_else(Refused::malformed_json)?;
+    pub(super) fn login(&self, call: &Call) -> Result<Reply, ErrorReply> {
+        let body = object(call)?.ok_or_else(ErrorReply::malformed_json)?;
         if let Some(name) = body.keys().find(|name| !matches!(name.as_str(), "UserName" | "Password" | "Oem"))
         {
-            return Err(Refused::property_unknown(name));
+            return Err(ErrorReply::property_unknown(name));
         }
         let word = |name: &str| match body.get(name) {
-            None => Err(Refused::property_missing(name)),
-            Some(value) => value.as_str().ok_or_else(|| Refused::property_type(name)),
+            None => Err(ErrorReply::property_missing(name)),
+            Some(value) => value.as_str().ok_or_else(|| ErrorReply::property_type(name)),
         };
         let (username, password) = (word("UserName")?, word("Password")?);
         let config = &self.inner.config;
         if let Some(oem) = &config.session.login_oem {
             let pointer = format!("/Oem/{}/{}", oem.vendor, oem.property);
-            let told = body.get("Oem").and_then(|told| told.pointer(pointer.trim_start_matches("/Oem")));
-            if told.and_then(Value::as_str) != Some(oem.value.as_str()) {
-                return Err(Refused::new(
+            let received =
+                body.get("Oem").and_then(|received| received.pointer(pointer.trim_start_matches("/Oem")));
+            if received.and_then(Value::as_str) != Some(oem.value.as_str()) {
+                return Err(ErrorReply::new(
                     StatusCode::BAD_REQUEST,
                     "iBMC.1.0.AuthorizationFailed",
                     "The user name or password is incorrect, or the account is locked.",
@@ -70,10 +71,10 @@ impl SimBmc {
         Ok(reply.with(header::LOCATION, &routes::uri(config, &Resource::Session(id))))
     }
 
-    pub(super) fn logout(&self, call: &Call, id: u64) -> Result<Reply, Refused> {
+    pub(super) fn logout(&self, call: &Call, id: u64) -> Result<Reply, ErrorReply> {
         let mut state = self.state();
         if !state.sessions.has(id) {
-            return Err(Refused::not_found(&call.path));
+            return Err(ErrorReply::not_found(&call.path));
         }
         state.sessions.close(id);
         Ok(Reply::no_content())
@@ -82,8 +83,8 @@ impl SimBmc {
     // === The boot override ===
 
     /// A PATCH of the system or of its settings resource.
-    pub(super) fn patch_system(&self, call: &Call, at_settings: bool) -> Result<Reply, Refused> {
-        let body = object(call)?.filter(|body| !body.is_empty()).ok_or_else(Refused::malformed_json)?;
+    pub(super) fn patch_system(&self, call: &Call, at_settings: bool) -> Result<Reply, ErrorReply> {
+        let body = object(call)?.filter(|body| !body.is_empty()).ok_or_else(ErrorReply::malformed_json)?;
         let config = &self.inner.config;
         let at = self.elapsed();
         let mut state = self.state();
@@ -94,78 +95,78 @@ impl SimBmc {
         let mut boot = state.boot.clone();
         for (name, value) in body {
             match name.as_str() {
-                "Boot" if elsewhere => return Err(Refused::property_not_writable("Boot")),
+                "Boot" if elsewhere => return Err(ErrorReply::property_not_writable("Boot")),
                 "Boot" => {
                     if config.boot.locked_in_post && state.machine.is_in_post() {
                         return Err(in_post());
                     }
-                    let changes = value.as_object().ok_or_else(|| Refused::property_type("Boot"))?;
+                    let changes = value.as_object().ok_or_else(|| ErrorReply::property_type("Boot"))?;
                     patch_boot(&mut boot, changes, &config.boot)?;
                 }
                 "Id" | "Name" | "SerialNumber" | "SKU" | "Model" | "Manufacturer" | "UUID" | "PowerState"
                 | "Status" | "BiosVersion" | "SystemType" | "LastResetTime" | "BootProgress" | "Links"
-                | "Actions" | "VirtualMedia" => return Err(Refused::property_not_writable(name)),
-                _ => return Err(Refused::property_unknown(name)),
+                | "Actions" | "VirtualMedia" => return Err(ErrorReply::property_not_writable(name)),
+                _ => return Err(ErrorReply::property_unknown(name)),
             }
         }
         state.system_revision += 1;
         state.changed(
             at,
-            Change::BootOverride { target: boot.target.clone(), enabled: boot.enabled.as_str() },
+            StateChange::BootOverride { target: boot.target.clone(), enabled: boot.enabled.as_str() },
         );
         state.boot = boot;
         let opaque = if at_settings { state.settings_etag() } else { state.system_etag() };
         drop(state);
         self.notify();
         let resource = if at_settings { Resource::Settings } else { Resource::System };
-        let done = self.done("Boot override", config.answers.patch, &resource);
+        let done = self.done("Boot override", config.responses.patch, &resource);
         Ok(etag::tag(config.etag, done, &opaque))
     }
 
     // === Power ===
 
-    pub(super) fn reset(&self, call: &Call) -> Result<Reply, Refused> {
-        let body = object(call)?.ok_or_else(|| Refused::parameter_missing(RESET, "ResetType"))?;
+    pub(super) fn reset(&self, call: &Call) -> Result<Reply, ErrorReply> {
+        let body = object(call)?.ok_or_else(|| ErrorReply::parameter_missing(RESET, "ResetType"))?;
         if let Some(name) = body.keys().find(|name| *name != "ResetType") {
-            return Err(Refused::parameter_unknown(RESET, name));
+            return Err(ErrorReply::parameter_unknown(RESET, name));
         }
-        let value = body.get("ResetType").ok_or_else(|| Refused::parameter_missing(RESET, "ResetType"))?;
-        let word = value.as_str().ok_or_else(|| Refused::parameter_type(RESET, "ResetType"))?;
+        let value = body.get("ResetType").ok_or_else(|| ErrorReply::parameter_missing(RESET, "ResetType"))?;
+        let word = value.as_str().ok_or_else(|| ErrorReply::parameter_type(RESET, "ResetType"))?;
         let policy = &self.inner.config.power;
         let kind: ResetType =
-            word.parse().map_err(|()| Refused::parameter_not_in_list(RESET, "ResetType", word))?;
+            word.parse().map_err(|()| ErrorReply::parameter_not_in_list(RESET, "ResetType", word))?;
         if policy.not_implemented.contains(&kind) {
             return Err(not_implemented(kind));
         }
         if !policy.reset_types.contains(&kind) {
-            return Err(Refused::parameter_not_in_list(RESET, "ResetType", word));
+            return Err(ErrorReply::parameter_not_in_list(RESET, "ResetType", word));
         }
         self.check_moment(kind)?;
-        let done = || self.done("Reset", self.inner.config.answers.reset, &Resource::System);
+        let done = || self.done("Reset", self.inner.config.responses.reset, &Resource::System);
         if !policy.act_delay.is_zero() {
-            let (twin, delay) = (self.clone(), policy.act_delay);
+            let (bmc, delay) = (self.clone(), policy.act_delay);
             tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
-                // Whatever became impossible in the meantime does not happen; nobody is told.
-                twin.reset_now(kind).ok();
+                // A reset that became impossible in the meantime is dropped: the response was sent before.
+                bmc.reset_now(kind).ok();
             });
             return Ok(done());
         }
         match self.reset_now(kind) {
             Ok(()) => Ok(done()),
-            Err(Refusal::AlreadyThere) if policy.already_there == AlreadyThere::NoOp => Ok(done()),
+            Err(ResetRefusal::AlreadyThere) if policy.already_there == AlreadyThere::NoOp => Ok(done()),
             Err(refusal) => Err(refuse_reset(kind, refusal, policy.already_there)),
         }
     }
 
-    /// What a BMC refuses only for a while.
-    fn check_moment(&self, kind: ResetType) -> Result<(), Refused> {
+    /// Refuses a reset that this BMC refuses only for some time after a change of power.
+    fn check_moment(&self, kind: ResetType) -> Result<(), ErrorReply> {
         let policy = &self.inner.config.power;
         let at = self.elapsed();
         let state = self.state();
         let since = |then: Option<Duration>| then.map_or(Duration::MAX, |then| at.saturating_sub(then));
         if since(state.last_command) < policy.quiet_after_reset {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::BAD_REQUEST,
                 "InvalidOperationForSystemState",
                 "The operation was not successful due to the current power state.",
@@ -174,7 +175,7 @@ impl SimBmc {
         let went_off =
             state.power_log.back().filter(|(_, power)| *power == Power::Off).map(|(when, _)| *when);
         if kind == ResetType::On && since(went_off) < policy.no_on_after_off {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::CONFLICT,
                 "ActionParameterValueConflict",
                 "The parameter 'ResetType' with the requested value of 'On' does not meet the constraints of the \
@@ -185,13 +186,13 @@ impl SimBmc {
         Ok(())
     }
 
-    fn reset_now(&self, kind: ResetType) -> Result<(), Refusal> {
+    fn reset_now(&self, kind: ResetType) -> Result<(), ResetRefusal> {
         let at = self.elapsed();
         let timer = self.drive(|state| {
             let outcome = state.machine.reset(kind, &self.inner.config.power);
             if outcome.is_ok() {
                 state.last_command = Some(at);
-                state.changed(at, Change::Reset(kind));
+                state.changed(at, StateChange::Reset(kind));
             }
             outcome
         })?;
@@ -199,13 +200,14 @@ impl SimBmc {
         Ok(())
     }
 
-    /// A success as the vendor tells it; tasks that have nothing left to do are over at once.
+    /// The success response of this vendor. A task returned here has no work left.
     pub(super) fn done(&self, name: &'static str, how: Success, resource: &Resource) -> Reply {
         match how {
             Success::NoContent => Reply::no_content(),
             Success::Accepted => Reply::empty(StatusCode::ACCEPTED),
             Success::Message => {
-                let message = Refused::new(StatusCode::OK, "Success", "The request completed successfully.");
+                let message =
+                    ErrorReply::new(StatusCode::OK, "Success", "The request completed successfully.");
                 let shape = ErrorPolicy { shape: ErrorShape::NoEnvelope, ..self.inner.config.errors.clone() };
                 message.reply(&shape)
             }
@@ -222,12 +224,12 @@ impl SimBmc {
     }
 }
 
-/// Applies the `Boot` object of a PATCH; on refusal the caller throws `boot` away.
+/// Applies the `Boot` object of a PATCH; when it returns an error the caller drops `boot`.
 fn patch_boot(
-    boot: &mut BootOverride,
+    boot: &mut OverrideState,
     changes: &Map<String, Value>,
     policy: &BootPolicy,
-) -> Result<(), Refused> {
+) -> Result<(), ErrorReply> {
     const TARGET: &str = "BootSourceOverrideTarget";
     const ENABLED: &str = "BootSourceOverrideEnabled";
     const MODE: &str = "BootSourceOverrideMode";
@@ -235,7 +237,7 @@ fn patch_boot(
     let before = boot.clone();
     for (name, value) in changes {
         let property = format!("Boot/{name}");
-        let word = || value.as_str().ok_or_else(|| Refused::property_type(&property));
+        let word = || value.as_str().ok_or_else(|| ErrorReply::property_type(&property));
         match name.as_str() {
             TARGET => boot.target = listed(&property, word()?, &policy.targets)?,
             MODE if !policy.modes.is_empty() => boot.mode = listed(&property, word()?, &policy.modes)?,
@@ -244,9 +246,9 @@ fn patch_boot(
                 let word = word()?;
                 boot.enabled = *allowed
                     .find(|enabled| enabled.as_str() == word)
-                    .ok_or_else(|| Refused::property_not_in_list(&property, word))?;
+                    .ok_or_else(|| ErrorReply::property_not_in_list(&property, word))?;
             }
-            _ => return Err(Refused::property_unknown(&property)),
+            _ => return Err(ErrorReply::property_unknown(&property)),
         }
     }
     match policy.demands {
@@ -261,7 +263,7 @@ fn patch_boot(
             return Ok(());
         }
         BootDemands::Target if !has(TARGET) => {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::BAD_REQUEST,
                 "PropertyMissing",
                 "Missing the BootSourceOverrideTarget element",
@@ -282,14 +284,14 @@ fn patch_boot(
     Ok(())
 }
 
-/// The body as an object; `None` if there is none.
-pub(super) fn object(call: &Call) -> Result<Option<&Map<String, Value>>, Refused> {
+/// The body as a JSON object; `None` if the request has no body.
+pub(super) fn object(call: &Call) -> Result<Option<&Map<String, Value>>, ErrorReply> {
     match &call.body {
         Body::Absent => Ok(None),
         Body::Object(object) => Ok(Some(object)),
-        Body::Malformed => Err(Refused::malformed_json()),
+        Body::Malformed => Err(ErrorReply::malformed_json()),
         Body::WrongType => Err(unsupported_media_type()),
-        Body::TooLong => Err(Refused::new(
+        Body::TooLong => Err(ErrorReply::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "PayloadTooLarge",
             "The supplied payload exceeds the maximum size supported by the service.",
@@ -297,8 +299,8 @@ pub(super) fn object(call: &Call) -> Result<Option<&Map<String, Value>>, Refused
     }
 }
 
-pub(super) fn unsupported_media_type() -> Refused {
-    Refused::new(
+pub(super) fn unsupported_media_type() -> ErrorReply {
+    ErrorReply::new(
         StatusCode::UNSUPPORTED_MEDIA_TYPE,
         "HeaderInvalid",
         "Header 'Content-Type' is invalid: the body has to be application/json.",
@@ -306,48 +308,51 @@ pub(super) fn unsupported_media_type() -> Refused {
     .args(&["Content-Type"])
 }
 
-fn listed(property: &str, word: &str, allowed: &[String]) -> Result<String, Refused> {
+fn listed(property: &str, word: &str, allowed: &[String]) -> Result<String, ErrorReply> {
     let mut allowed = allowed.iter();
-    allowed.find(|value| *value == word).cloned().ok_or_else(|| Refused::property_not_in_list(property, word))
+    allowed
+        .find(|value| *value == word)
+        .cloned()
+        .ok_or_else(|| ErrorReply::property_not_in_list(property, word))
 }
 
-fn in_post() -> Refused {
-    Refused::new(
+fn in_post() -> ErrorReply {
+    ErrorReply::new(
         StatusCode::BAD_REQUEST,
         "iLO.2.14.UnableToModifyDuringSystemPOST",
         "The value of the property cannot be changed while the system is in POST.",
     )
 }
 
-fn not_implemented(kind: ResetType) -> Refused {
-    Refused::new(
+fn not_implemented(kind: ResetType) -> ErrorReply {
+    ErrorReply::new(
         StatusCode::NOT_IMPLEMENTED,
         "ActionNotSupported",
         format!("The reset type {kind} is not supported by the resource."),
     )
 }
 
-fn refuse_reset(kind: ResetType, refusal: Refusal, already_there: AlreadyThere) -> Refused {
+fn refuse_reset(kind: ResetType, refusal: ResetRefusal, already_there: AlreadyThere) -> ErrorReply {
     let conflict = |text: String| {
-        Refused::new(StatusCode::CONFLICT, "ActionParameterValueConflict", text)
+        ErrorReply::new(StatusCode::CONFLICT, "ActionParameterValueConflict", text)
             .args(&["ResetType", kind.as_str()])
     };
     match (refusal, already_there) {
-        (Refusal::Standby, _) => Refused::new(
+        (ResetRefusal::Standby, _) => ErrorReply::new(
             StatusCode::CONFLICT,
             "ResourceInStandby",
             "The request could not be performed because the resource is in standby.",
         )
         .resolution("Ensure that the resource is in the correct power state and resubmit the request."),
-        (Refusal::Moving, _) => {
+        (ResetRefusal::Moving, _) => {
             conflict(format!("The reset type {kind} cannot be used while the host powers off."))
         }
-        (Refusal::AlreadyThere, AlreadyThere::BadRequest) => Refused::new(
+        (ResetRefusal::AlreadyThere, AlreadyThere::BadRequest) => ErrorReply::new(
             StatusCode::BAD_REQUEST,
             "InvalidOperationForSystemState",
             format!("The operation {kind} was not successful due to the current power state."),
         ),
-        (Refusal::AlreadyThere, _) => conflict(format!(
+        (ResetRefusal::AlreadyThere, _) => conflict(format!(
             "The reset type {kind} cannot be used: the host is in that power state already."
         )),
     }

@@ -1,11 +1,11 @@
-//! Who is asking: Basic credentials or a session token, a session limit, time-outs and lock-out.
+//! Authentication: Basic credentials or a session token, session limit, session timeout and account lock-out.
 //!
 //! ```text
-//!   POST Sessions ──► open ──(each use: last_used = now)──► DELETE, or unused for `timeout` ──► gone
+//!   POST Sessions ──► open ──(each use: last_used = now)──► DELETE, or unused for `timeout` ──► closed
 //!   wrong password × lockout_after ──► locked for lockout_time (right passwords are refused too)
 //! ```
 //!
-//! Invariants: at most `limit` sessions; a token is compared in constant time and never shown again after login.
+//! Invariants: at most `limit` sessions; a token is compared in constant time and shown only in the login response.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{StatusCode, header};
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
-use super::{call::Call, config::SimBmcConfig, reply::Refused};
+use super::{call::Call, config::SimBmcConfig, reply::ErrorReply};
 
 /// One open session.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Session {
     last_used: Instant,
 }
 
-/// All that is known of who may ask.
+/// Open sessions and the lock-out of the account.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     open: Vec<Session>,
@@ -34,7 +34,7 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Forgets what timed out.
+    /// Closes sessions that timed out.
     pub(super) fn prune(&mut self, config: &SimBmcConfig, now: Instant) {
         self.open.retain(|session| now.duration_since(session.last_used) < config.session.timeout);
     }
@@ -67,10 +67,10 @@ impl Sessions {
         username: &str,
         password: &str,
         now: Instant,
-    ) -> Result<(u64, String), Refused> {
+    ) -> Result<(u64, String), ErrorReply> {
         self.check_password(config, username, password, now)?;
         if self.open.len() >= config.session.limit {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 &config.session.limit_message,
                 "The session establishment failed due to the number of simultaneous sessions exceeding the limit \
@@ -79,7 +79,7 @@ impl Sessions {
             .resolution("Reduce the number of other sessions before trying to establish the session."));
         }
         self.opened += 1;
-        // Derived, not random: a run with the same requests is the same run.
+        // Derived, not random: a run with equal requests gives equal tokens.
         let mut hash = Sha256::new();
         hash.update(config.password.expose_secret());
         hash.update(config.serial.as_bytes());
@@ -89,13 +89,13 @@ impl Sessions {
         Ok((self.opened, token))
     }
 
-    /// Whether the request carries valid credentials.
+    /// Checks the credentials of a request.
     pub(super) fn authenticate(
         &mut self,
         config: &SimBmcConfig,
         call: &Call,
         now: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ErrorReply> {
         if let Some(token) = call.header("x-auth-token") {
             let session = self
                 .open
@@ -122,7 +122,7 @@ impl Sessions {
         username: &str,
         password: &str,
         now: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), ErrorReply> {
         if self.locked_until.is_some_and(|until| now < until) {
             return Err(denied());
         }
@@ -142,15 +142,18 @@ impl Sessions {
     }
 }
 
-fn denied() -> Refused {
-    Refused::unauthorized(
+fn denied() -> ErrorReply {
+    ErrorReply::unauthorized(
         "ResourceAtUriUnauthorized",
         "While accessing the resource, the service received an authorization error.",
     )
 }
 
-fn no_valid_session() -> Refused {
-    Refused::unauthorized("NoValidSession", "There is no valid session established with the implementation.")
+fn no_valid_session() -> ErrorReply {
+    ErrorReply::unauthorized(
+        "NoValidSession",
+        "There is no valid session established with the implementation.",
+    )
 }
 
 fn decode_basic(value: &str) -> Option<(String, String)> {

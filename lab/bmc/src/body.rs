@@ -1,4 +1,4 @@
-//! Bodies of answers on a socket: whole, or as a fault has them travel.
+//! Bodies of responses on a socket: whole, or altered in transfer by a fault.
 
 use std::{
     io,
@@ -15,42 +15,42 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::response_faults::Delivery;
+use super::response_faults::BodyTransfer;
 
-/// The filler of a body that is too long, in pieces of this size.
+/// Filler of a body that is too long, sent in pieces of this size.
 const FILLER: &[u8] = &[b' '; 16 * 1024];
 
-/// A body under way.
-pub(super) enum Sending {
-    /// In one piece.
+/// A response body as it is sent.
+pub(super) enum FaultyBody {
+    /// The whole body with its length.
     Whole(Option<Bytes>),
-    /// In one piece of unannounced length.
+    /// The whole body without a length.
     Chunked(Option<Bytes>),
-    /// So much of it, then the end of the connection.
+    /// The beginning of the body, then a reset of the connection.
     Cut { first: Option<Bytes>, flushed: bool, reset: Arc<AtomicBool> },
-    /// One byte at a time.
+    /// One byte at a time, with a pause between two bytes.
     Trickle { rest: Bytes, pause: Duration, sleep: Pin<Box<Sleep>> },
-    /// So many bytes after the first ones.
+    /// The body, then `left` bytes of filler.
     Padded { first: Option<Bytes>, left: u64 },
-    /// Nothing, at once the end of the connection.
+    /// No byte: the connection is cut at once.
     Broken,
 }
 
-impl Sending {
-    /// `reset` is set when the connection is to be reset in the middle of the body.
-    pub(super) fn new(bytes: Bytes, delivery: Option<Delivery>, reset: &Arc<AtomicBool>) -> Self {
+impl FaultyBody {
+    /// Creates the body. It sets `reset` when the connection must be reset in the middle of it.
+    pub(super) fn new(bytes: Bytes, transfer: Option<BodyTransfer>, reset: &Arc<AtomicBool>) -> Self {
         let some = |bytes: Bytes| Some(bytes).filter(|bytes| !bytes.is_empty());
-        match delivery {
+        match transfer {
             None => Self::Whole(some(bytes)),
-            Some(Delivery::Chunked) => Self::Chunked(some(bytes)),
-            Some(Delivery::Cut(kept)) => {
+            Some(BodyTransfer::Chunked) => Self::Chunked(some(bytes)),
+            Some(BodyTransfer::Cut(kept)) => {
                 let first = some(bytes.slice(..kept.min(bytes.len())));
                 Self::Cut { first, flushed: false, reset: Arc::clone(reset) }
             }
-            Some(Delivery::Trickle(pause)) => {
+            Some(BodyTransfer::Trickle(pause)) => {
                 Self::Trickle { rest: bytes, pause, sleep: Box::pin(tokio::time::sleep(pause)) }
             }
-            Some(Delivery::Padded(length)) => {
+            Some(BodyTransfer::Padded(length)) => {
                 let left = length.saturating_sub(bytes.len() as u64);
                 Self::Padded { first: some(bytes), left }
             }
@@ -58,7 +58,7 @@ impl Sending {
     }
 }
 
-impl Body for Sending {
+impl Body for FaultyBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -75,7 +75,7 @@ impl Body for Sending {
                     return some(bytes);
                 }
                 if !*flushed {
-                    // One more turn, in which what was given is written.
+                    // One more poll, in which the connection writes the bytes returned before.
                     *flushed = true;
                     context.waker().wake_by_ref();
                     return Poll::Pending;

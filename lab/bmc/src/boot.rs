@@ -1,4 +1,4 @@
-//! The boot override and what the firmware makes of it.
+//! The boot override and the firmware's choice of the boot source.
 //!
 //! ```text
 //!   Enabled    Target          medium in the slots              boots        afterwards
@@ -18,16 +18,16 @@ use super::config::{BootPolicy, BootSearch, MediaKind};
 /// `BootSourceOverrideEnabled`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum OverrideEnabled {
-    /// The boot order of the firmware counts.
+    /// The firmware uses its boot order.
     Disabled,
     /// For the next boot only.
     Once,
-    /// Until it is changed.
+    /// For every boot until the override is changed.
     Continuous,
 }
 
 impl OverrideEnabled {
-    /// The word of the schema.
+    /// The value in the Redfish schema.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "Disabled",
@@ -39,7 +39,7 @@ impl OverrideEnabled {
 
 /// The override as the BMC holds it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BootOverride {
+pub struct OverrideState {
     /// `BootSourceOverrideTarget`.
     pub target: String,
     /// `BootSourceOverrideEnabled`.
@@ -48,12 +48,12 @@ pub struct BootOverride {
     pub mode: String,
 }
 
-impl BootOverride {
+impl OverrideState {
     pub(super) fn none(mode: &str) -> Self {
         Self { target: "None".to_owned(), enabled: OverrideEnabled::Disabled, mode: mode.to_owned() }
     }
 
-    /// What happens to the override at a boot.
+    /// Applies a boot to the override: `Once` becomes `Disabled`.
     pub(super) fn consume(&mut self) {
         if self.enabled == OverrideEnabled::Once {
             self.enabled = OverrideEnabled::Disabled;
@@ -66,12 +66,12 @@ impl BootOverride {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) kind: MediaKind,
-    /// `None`: empty. Else whether it can be booted.
+    /// Whether the medium is bootable; `None` when the slot is empty.
     pub(super) bootable: Option<bool>,
 }
 
-/// The index of the slot the host boots from, `None` for the disk.
-pub(super) fn choose(boot: &BootOverride, slots: &[Candidate], policy: &BootPolicy) -> Option<usize> {
+/// The index of the slot that the host boots from; `None` for the disk.
+pub(super) fn choose(boot: &OverrideState, slots: &[Candidate], policy: &BootPolicy) -> Option<usize> {
     if boot.enabled == OverrideEnabled::Disabled {
         return None;
     }
@@ -80,7 +80,7 @@ pub(super) fn choose(boot: &BootOverride, slots: &[Candidate], policy: &BootPoli
     first(slots, wanted, policy)
 }
 
-/// The slot that decides among those of the wanted kinds, if it can be booted.
+/// The slot that the firmware finds among those of the wanted kinds; `None` if it is not bootable.
 pub(super) fn first(
     slots: &[Candidate],
     wanted: impl Fn(MediaKind) -> bool,
@@ -109,12 +109,12 @@ mod tests {
         states.into_iter().map(|(kind, bootable)| Candidate { kind, bootable }).collect()
     }
 
-    fn boot(target: &str, enabled: OverrideEnabled) -> BootOverride {
-        BootOverride { target: target.to_owned(), enabled, mode: "UEFI".to_owned() }
+    fn boot(target: &str, enabled: OverrideEnabled) -> OverrideState {
+        OverrideState { target: target.to_owned(), enabled, mode: "UEFI".to_owned() }
     }
 
     #[test]
-    fn the_first_cd_decides_even_if_a_later_one_could_boot() {
+    fn the_first_cd_is_used_even_if_only_a_later_one_is_bootable() {
         let policy = BootPolicy::default();
         let task_first =
             slots([(MediaKind::Cd, Some(false)), (MediaKind::Cd, Some(true)), (MediaKind::Usb, EMPTY)]);
@@ -139,7 +139,7 @@ mod tests {
     fn once_is_consumed_and_continuous_stays() {
         let mut once = boot("Cd", OverrideEnabled::Once);
         once.consume();
-        assert_eq!(once, BootOverride::none("UEFI"));
+        assert_eq!(once, OverrideState::none("UEFI"));
         let mut continuous = boot("Cd", OverrideEnabled::Continuous);
         continuous.consume();
         assert_eq!(continuous, boot("Cd", OverrideEnabled::Continuous));

@@ -1,11 +1,11 @@
-//! One request, understood: which resource, what it means, what its body says.
+//! A parsed request: its resource, kind and body.
 //!
 //! ```text
 //!   POST /redfish/v1/Systems/437XR1138R2/Actions/ComputerSystem.Reset  {"ResetType":"On"}
-//!     └─ resource Reset ─┴─ operation Reset ─┴─ detail Reset(On) ─┴─ body Object
+//!     └─ resource Reset ─┴─ kind Reset ─┴─ detail Reset(On) ─┴─ body Object
 //! ```
 //!
-//! Invariant: understanding never fails; what makes no sense is kept as such and refused in its turn.
+//! Invariant: parsing never fails; an invalid part is kept as such and refused when it is used.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
@@ -13,29 +13,29 @@ use serde_json::{Map, Value};
 
 use super::{
     config::SimBmcConfig,
-    journal::Operation,
+    journal::RequestKind,
     power::ResetType,
     routes::{Oem, Paths, Resource},
 };
 
-/// The longest body a twin reads.
+/// The longest body that is read.
 pub(super) const MAX_BODY_BYTES: usize = 64 * 1024;
-/// The longest path a twin reads (and journals).
+/// The longest path that is read and kept in the journal.
 const MAX_PATH_BYTES: usize = 1024;
 
-/// What the body is.
+/// The body of a request.
 #[derive(Debug)]
 pub(super) enum Body {
     Absent,
     Object(Map<String, Value>),
-    /// JSON, but not an object; or no JSON at all.
+    /// JSON that is not an object, or no JSON.
     Malformed,
     /// Not declared as JSON.
     WrongType,
     TooLong,
 }
 
-/// What is particular about an operation.
+/// The slot or reset type that a request names; faults match on it.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Detail {
     None,
@@ -52,7 +52,7 @@ impl Detail {
     }
 }
 
-/// One request.
+/// A parsed request.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) method: Method,
@@ -60,18 +60,18 @@ pub(super) struct Call {
     pub(super) query: Option<String>,
     pub(super) headers: HeaderMap,
     pub(super) resource: Option<Resource>,
-    pub(super) operation: Operation,
+    pub(super) operation: RequestKind,
     pub(super) detail: Detail,
     pub(super) body: Body,
 }
 
 impl Call {
-    pub(super) fn understand(config: &SimBmcConfig, paths: &Paths, request: Request<Bytes>) -> Self {
+    pub(super) fn parse(config: &SimBmcConfig, paths: &Paths, request: Request<Bytes>) -> Self {
         let (parts, bytes) = request.into_parts();
         let full = parts.uri.path();
         let resource = if full.len() <= MAX_PATH_BYTES { paths.resolve(config, full) } else { None };
         let path = full.chars().take(MAX_PATH_BYTES).collect();
-        let body = understand_body(&parts.headers, &bytes);
+        let body = parse_body(&parts.headers, &bytes);
         let operation = operation(&parts.method, resource.as_ref(), &body);
         let detail = match (&resource, &body) {
             (Some(resource), _) if resource.slot().is_some() => {
@@ -96,42 +96,42 @@ impl Call {
         }
     }
 
-    /// A header as text, if it is there and is text.
+    /// The value of a header, if it is text.
     pub(super) fn header(&self, name: impl header::AsHeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> Operation {
+fn operation(method: &Method, resource: Option<&Resource>, body: &Body) -> RequestKind {
     match (method, resource) {
-        (&Method::GET | &Method::HEAD, _) => Operation::Read,
-        (&Method::POST, Some(Resource::Sessions)) => Operation::Login,
-        (&Method::DELETE, Some(Resource::Session(_))) => Operation::Logout,
-        (&Method::PATCH, Some(Resource::System | Resource::Settings)) => Operation::PatchSystem,
+        (&Method::GET | &Method::HEAD, _) => RequestKind::Read,
+        (&Method::POST, Some(Resource::Sessions)) => RequestKind::Login,
+        (&Method::DELETE, Some(Resource::Session(_))) => RequestKind::Logout,
+        (&Method::PATCH, Some(Resource::System | Resource::Settings)) => RequestKind::PatchSystem,
         (&Method::PATCH, Some(Resource::Slot(..))) => match body {
-            Body::Object(object) if object.contains_key("Oem") => Operation::Configure,
-            Body::Object(object) if object.get("Image").is_some_and(Value::is_string) => Operation::Insert,
-            _ => Operation::Eject,
+            Body::Object(object) if object.contains_key("Oem") => RequestKind::Configure,
+            Body::Object(object) if object.get("Image").is_some_and(Value::is_string) => RequestKind::Insert,
+            _ => RequestKind::Eject,
         },
-        (&Method::POST, Some(Resource::Reset)) => Operation::Reset,
+        (&Method::POST, Some(Resource::Reset)) => RequestKind::Reset,
         (&Method::POST, Some(Resource::Insert(..) | Resource::Oem(Oem::HpInsert(..) | Oem::CfgCdMount))) => {
-            Operation::Insert
+            RequestKind::Insert
         }
         (&Method::POST, Some(Resource::Eject(..) | Resource::Oem(Oem::HpEject(..) | Oem::CfgCdUnmount))) => {
-            Operation::Eject
+            RequestKind::Eject
         }
         (&Method::POST, Some(Resource::Oem(Oem::Vmm(..)))) => match body {
             Body::Object(object) if object.get("VmmControlType").is_some_and(|kind| kind == "Connect") => {
-                Operation::Insert
+                RequestKind::Insert
             }
-            _ => Operation::Eject,
+            _ => RequestKind::Eject,
         },
-        (&Method::POST | &Method::PATCH, Some(Resource::Oem(_))) => Operation::Configure,
-        _ => Operation::Unknown,
+        (&Method::POST | &Method::PATCH, Some(Resource::Oem(_))) => RequestKind::Configure,
+        _ => RequestKind::Unknown,
     }
 }
 
-fn understand_body(headers: &HeaderMap, bytes: &[u8]) -> Body {
+fn parse_body(headers: &HeaderMap, bytes: &[u8]) -> Body {
     if bytes.is_empty() {
         return Body::Absent;
     }

@@ -1,9 +1,9 @@
-//! ETags: how a vendor writes them and what it takes in `If-Match`.
+//! ETags: how a vendor writes them and what it accepts in `If-Match`.
 //!
 //! ```text
 //!   kind                 GET gives   If-Match that matches
 //!   strong               "5"         "5", *
-//!   weak                 W/"5"       W/"5", "5", *      (RFC 9110 would have no weak tag match here)
+//!   weak                 W/"5"       W/"5", "5", *      (in RFC 9110 no weak tag matches here)
 //!   weak_matches_strong  W/"5"       "5", *
 //!   empty                (empty)     *
 //!   absent               none        *
@@ -15,16 +15,16 @@ use http::{StatusCode, header};
 
 use super::{
     call::Call,
-    config::{EtagKind, EtagPolicy, IfMatch},
-    reply::{Refused, Reply},
+    config::{EtagKind, EtagPolicy, IfMatchRule},
+    reply::{ErrorReply, Reply},
 };
 
-/// The opaque part of the tag of a revision.
+/// The opaque part of the ETag of a revision.
 pub(super) fn opaque(prefix: &str, revision: u64) -> String {
     format!("\"{prefix}{revision:x}\"")
 }
 
-/// The tag as it is given; `None`: not at all.
+/// The ETag as this vendor writes it; `None` if it writes none.
 pub(super) fn given(policy: EtagPolicy, opaque: &str) -> Option<String> {
     match policy.kind {
         EtagKind::Strong => Some(opaque.to_owned()),
@@ -34,7 +34,7 @@ pub(super) fn given(policy: EtagPolicy, opaque: &str) -> Option<String> {
     }
 }
 
-/// Puts the tag on an answer.
+/// Adds the ETag to a response.
 pub(super) fn tag(policy: EtagPolicy, reply: Reply, opaque: &str) -> Reply {
     match given(policy, opaque) {
         Some(tag) => reply.with(header::ETAG, &tag),
@@ -42,31 +42,31 @@ pub(super) fn tag(policy: EtagPolicy, reply: Reply, opaque: &str) -> Reply {
     }
 }
 
-/// Whether the request may change what has this tag now.
-pub(super) fn check(policy: EtagPolicy, call: &Call, opaque: &str) -> Result<(), Refused> {
-    let told = call.header(header::IF_MATCH).map(str::trim);
-    match (policy.if_match, told) {
-        (IfMatch::Ignored, _) | (IfMatch::Optional, None) | (_, Some("*")) => Ok(()),
-        (IfMatch::Required, None) => Err(Refused::new(
+/// Checks `If-Match` of a request against the current ETag.
+pub(super) fn check(policy: EtagPolicy, call: &Call, opaque: &str) -> Result<(), ErrorReply> {
+    let received = call.header(header::IF_MATCH).map(str::trim);
+    match (policy.if_match, received) {
+        (IfMatchRule::Ignored, _) | (IfMatchRule::Optional, None) | (_, Some("*")) => Ok(()),
+        (IfMatchRule::Required, None) => Err(ErrorReply::new(
             StatusCode::PRECONDITION_REQUIRED,
             "PreconditionRequired",
             "A precondition header or annotation is required to change the resource.",
         )),
-        (IfMatch::OnlyStar, _) | (IfMatch::RequiredSays412, None) => Err(failed()),
-        (_, Some(told)) => {
+        (IfMatchRule::OnlyStar, _) | (IfMatchRule::RequiredSays412, None) => Err(failed()),
+        (_, Some(received)) => {
             let matches = |tag: &str| match (policy.kind, tag.strip_prefix("W/")) {
                 (EtagKind::Empty | EtagKind::Absent, _) => false,
                 (EtagKind::Weak, Some(weak)) => weak == opaque,
                 (_, None) => tag == opaque,
                 (_, Some(_)) => false,
             };
-            if told.split(',').any(|tag| matches(tag.trim())) { Ok(()) } else { Err(failed()) }
+            if received.split(',').any(|tag| matches(tag.trim())) { Ok(()) } else { Err(failed()) }
         }
     }
 }
 
-fn failed() -> Refused {
-    Refused::new(
+fn failed() -> ErrorReply {
+    ErrorReply::new(
         StatusCode::PRECONDITION_FAILED,
         "PreconditionFailed",
         "The ETag supplied did not match the ETag required to change this resource.",

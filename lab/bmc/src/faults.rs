@@ -1,19 +1,19 @@
-//! What goes wrong, as data: a rule names the requests it strikes and what becomes of them.
+//! Faults as data: a fault says which requests it affects and what happens to them.
 //!
 //! ```text
-//!   request ──► first rule that matches (when, only_if, chance), in the order of injection
-//!                 │ skip > 0:  skip -= 1, the request passes this rule
-//!                 │ times = 0, or `lasts` over since its first strike: the rule is spent and gone
+//!   request ──► first fault that matches (when, only_if, chance), in the order of injection
+//!                 │ skip > 0:  skip -= 1, the request is not affected by this fault
+//!                 │ times = 0, or `lasts` over since its first use: the fault is removed
 //!                 ▼
 //!   connection              NewCertificate, FailHandshake, LegacyTls, Reset, Drop
-//!   before the twin looks   Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart     nothing is carried out
-//!   around it               Delay, LoseMedia, WrongSerial, Lie, and what is done to the body  carried out
+//!   before the request      Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart     nothing is carried out
+//!   with the request        Delay, LoseMedia, WrongSerial, Lie, and effects on the body       carried out
 //!   instead of it           AcceptButIgnore                                                   2xx, nothing is carried out
-//!   after it                ApplyButTimeout, ApplyButDrop                                     carried out, never answered
+//!   after it                ApplyButTimeout, ApplyButDrop                                     carried out, no response
 //! ```
 //!
-//! Invariants: at most one rule strikes a request; a rule strikes before authentication, as a broken BMC would; what
-//! chance decides is a function of the rule's seed and of how often it was asked.
+//! Invariants: at most one fault applies to a request; a fault applies before authentication, as on a broken BMC; a random
+//! decision is a function of the fault's seed and of the number of decisions before.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,14 +24,14 @@ use sha2::{Digest, Sha256};
 use super::{
     call::{Call, Detail},
     config::{ErrorShape, time},
-    journal::Operation,
+    journal::RequestKind,
     power::{Power, ResetType},
 };
 
-/// Which requests a fault strikes.
+/// The requests that a fault affects.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum When {
+pub enum FaultTrigger {
     /// Every request.
     Anything,
     /// Every GET and HEAD.
@@ -56,14 +56,14 @@ pub enum When {
     ResetTo(ResetType),
     /// A PATCH of the system.
     PatchBoot,
-    /// This method (upper case) on a path that ends so.
+    /// Requests with this method (upper case) and this end of the path.
     Request {
         /// The method.
         method: String,
         /// The end of the path.
         path_ends_with: String,
     },
-    /// This method (upper case, `*` for any) on a path that fits, `*` standing for anything.
+    /// Requests with this method (upper case, `*` for any) and a path that matches a pattern with `*` for any text.
     Path {
         /// The method.
         method: String,
@@ -74,22 +74,24 @@ pub enum When {
     Connect,
 }
 
-impl When {
+impl FaultTrigger {
     fn matches(&self, call: Option<&Call>) -> bool {
         let Some(call) = call else { return *self == Self::Connect };
         match self {
             Self::Anything => true,
-            Self::Read => call.operation == Operation::Read,
+            Self::Read => call.operation == RequestKind::Read,
             Self::Mutation => call.operation.is_mutation(),
-            Self::Login => call.operation == Operation::Login,
-            Self::Logout => call.operation == Operation::Logout,
-            Self::Insert => call.operation == Operation::Insert,
-            Self::InsertInto(id) => call.operation == Operation::Insert && call.detail.slot() == Some(id),
-            Self::Eject => call.operation == Operation::Eject,
-            Self::EjectFrom(id) => call.operation == Operation::Eject && call.detail.slot() == Some(id),
-            Self::Reset => call.operation == Operation::Reset,
-            Self::ResetTo(kind) => call.operation == Operation::Reset && call.detail == Detail::Reset(*kind),
-            Self::PatchBoot => call.operation == Operation::PatchSystem,
+            Self::Login => call.operation == RequestKind::Login,
+            Self::Logout => call.operation == RequestKind::Logout,
+            Self::Insert => call.operation == RequestKind::Insert,
+            Self::InsertInto(id) => call.operation == RequestKind::Insert && call.detail.slot() == Some(id),
+            Self::Eject => call.operation == RequestKind::Eject,
+            Self::EjectFrom(id) => call.operation == RequestKind::Eject && call.detail.slot() == Some(id),
+            Self::Reset => call.operation == RequestKind::Reset,
+            Self::ResetTo(kind) => {
+                call.operation == RequestKind::Reset && call.detail == Detail::Reset(*kind)
+            }
+            Self::PatchBoot => call.operation == RequestKind::PatchSystem,
             Self::Request { method, path_ends_with } => {
                 call.method.as_str() == method && call.path.ends_with(path_ends_with.as_str())
             }
@@ -101,7 +103,7 @@ impl When {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything.
+/// Whether a text matches a pattern in which `*` stands for any text.
 fn fits(glob: &str, text: &str) -> bool {
     let mut parts = glob.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -119,25 +121,25 @@ fn fits(glob: &str, text: &str) -> bool {
     true
 }
 
-/// What has to be so for a fault to strike.
+/// The state in which a fault applies.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultCondition {
-    /// The power (as it is, not as it is shown).
+    /// The host has this power state (the real one, not the one shown).
     Power(Power),
-    /// A slot has a medium.
+    /// At least one slot has a medium.
     AnyMedium,
-    /// No slot has one.
+    /// No slot has a medium.
     NoMedium,
-    /// A boot override waits for the next boot.
+    /// A boot override is set for the next boot.
     OverrideSet,
-    /// The host was powered on at least so often.
+    /// The host was powered on at least this often.
     PowerOns(u64),
 }
 
-/// What [`FaultCondition`] is asked of.
+/// The state that a [`FaultCondition`] is checked against.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Circumstances {
+pub(super) struct FaultContext {
     pub(super) power: Power,
     pub(super) media: bool,
     pub(super) override_set: bool,
@@ -146,7 +148,7 @@ pub(super) struct Circumstances {
 }
 
 impl FaultCondition {
-    fn holds(self, now: &Circumstances) -> bool {
+    fn holds(self, now: &FaultContext) -> bool {
         match self {
             Self::Power(power) => now.power == power,
             Self::AnyMedium => now.media,
@@ -157,35 +159,35 @@ impl FaultCondition {
     }
 }
 
-/// A fault that strikes sometimes.
+/// The probability with which a fault applies.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Chance {
-    /// How often, of a hundred times.
+pub struct Probability {
+    /// Percentage of matching requests.
     pub percent: u8,
-    /// Decides which of them.
+    /// Seed of the decisions.
     pub seed: u64,
-    /// How often it was asked so far.
+    /// Number of decisions so far.
     #[serde(default)]
     pub asked: u64,
 }
 
-impl Chance {
+impl Probability {
     fn falls(&mut self) -> bool {
         self.asked += 1;
         let mut hash = Sha256::new();
         hash.update(self.seed.to_be_bytes());
         hash.update(self.asked.to_be_bytes());
         let drawn = hash.finalize();
-        // Sixteen bits are fine enough for a hundredth.
+        // Sixteen bits are precise enough for one percent.
         u32::from(u16::from_be_bytes([drawn[0], drawn[1]])) * 100 < u32::from(self.percent) * 65_536
     }
 }
 
-/// What becomes of the request.
+/// What a fault does to a request or its response.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
-    /// A Redfish error; nothing is carried out.
+pub enum FaultEffect {
+    /// Returns a Redfish error; nothing is carried out.
     Status {
         /// The status code.
         status: u16,
@@ -194,7 +196,7 @@ pub enum Effect {
         /// The `Message`.
         message: String,
     },
-    /// These very bytes; nothing is carried out.
+    /// Returns this body; nothing is carried out.
     Raw {
         /// The status code.
         status: u16,
@@ -203,7 +205,7 @@ pub enum Effect {
         /// The body.
         body: String,
     },
-    /// These very headers and bytes; nothing is carried out. Redirects, dates in `Retry-After`, pages of a web front.
+    /// Returns these headers and this body; nothing is carried out. For redirects, dates in `Retry-After`, web pages.
     Answer {
         /// The status code.
         status: u16,
@@ -212,113 +214,113 @@ pub enum Effect {
         /// The body.
         body: String,
     },
-    /// 429; nothing is carried out.
+    /// Returns 429; nothing is carried out.
     RateLimit {
         /// The `Retry-After` header, if any.
         retry_after_seconds: Option<u64>,
     },
-    /// Never answered; nothing is carried out.
+    /// Sends no response; nothing is carried out.
     Hang,
-    /// The connection is closed; nothing is carried out.
+    /// Closes the connection; nothing is carried out.
     Drop,
-    /// The connection is reset; nothing is carried out.
+    /// Resets the connection; nothing is carried out.
     Reset,
-    /// The BMC restarts: sessions, media, override and tasks are lost, no connection is taken for this long.
+    /// Restarts the BMC: sessions, media, override and tasks are lost, and connections are refused for this long.
     BmcRestart(#[serde(with = "time")] Duration),
-    /// All slots are emptied, then the request is carried out.
+    /// Empties all slots, then carries out the request.
     LoseMedia,
-    /// Carried out and answered, this much later.
+    /// Carries out the request after this delay.
     Delay(#[serde(with = "time")] Duration),
-    /// 2xx for a mutation of which nothing is carried out. Has no effect on other requests.
+    /// Returns 2xx for a mutation and carries out nothing. Has no effect on other requests.
     AcceptButIgnore,
-    /// Carried out, never answered.
+    /// Carries out the request and sends no response.
     ApplyButTimeout,
-    /// Carried out, the connection is closed.
+    /// Carries out the request and closes the connection.
     ApplyButDrop,
-    /// A read shows this serial number in place of the own one.
+    /// Shows this serial number in place of the real one.
     WrongSerial(String),
-    /// What an answer shows under these keys, as far as it has them, at any depth, is this.
+    /// Replaces the values of these keys in the response, at the same depth. Keys that the response lacks are not added.
     Lie(Value),
-    /// An error has this shape.
+    /// Gives an error response this shape.
     ErrorShape(ErrorShape),
-    /// The answer's body ends after so many bytes (and its length says so).
+    /// Ends the body after this many bytes; Content-Length agrees.
     Truncate(usize),
-    /// The connection is reset after so many bytes of the answer's body (and its length says that more comes).
+    /// Resets the connection after this many bytes of the body; Content-Length announces more.
     CutBody(usize),
-    /// The answer's body comes in pieces of one byte, this far apart.
+    /// Sends the body one byte at a time, with this pause between two bytes.
     Trickle(#[serde(with = "time")] Duration),
-    /// The answer says it is of this type.
+    /// Sets this content type.
     ContentType(String),
-    /// A byte order mark stands before the answer.
+    /// Puts a byte order mark before the body.
     ByteOrderMark,
-    /// The answer is compressed although nobody asked for it.
+    /// Compresses the body although the client did not ask for it.
     Gzip,
-    /// The answer has no length; it comes in chunks.
+    /// Sends the body chunked, without a length.
     Chunked,
-    /// The answer's object has a key twice, first with a wrong value.
+    /// Adds a key a second time, first with a wrong value.
     DuplicateKey,
-    /// The answer's object nests this deep.
+    /// Returns an object nested this deep.
     Deep(u32),
-    /// The answer's body is this long.
+    /// Pads the body to this length.
     Huge(u64),
-    /// The TLS handshake fails; on a request its connection is closed.
+    /// Fails the TLS handshake; on a request it closes the connection.
     FailHandshake,
-    /// The TLS handshake fails as with a server that ends at version 1.0.
+    /// Fails the TLS handshake as a server limited to TLS 1.0; on a request it closes the connection.
     LegacyTls,
-    /// From now on there is another certificate.
+    /// Replaces the certificate.
     NewCertificate,
 }
 
-/// One rule.
+/// One fault: which requests it affects, when, how often and how.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Fault {
-    /// Which requests.
-    pub when: When,
-    /// In which state.
+    /// The affected requests.
+    pub when: FaultTrigger,
+    /// The state in which the fault applies; `None` for every state.
     #[serde(default)]
     pub only_if: Option<FaultCondition>,
-    /// How many matching requests pass before it strikes.
+    /// How many matching requests pass before the fault applies.
     #[serde(default)]
     pub skip: u32,
-    /// How often it strikes; `None` until it is cleared.
+    /// How often the fault applies; `None` until it is cleared.
     #[serde(default)]
     pub times: Option<u32>,
-    /// How long it strikes, from its first time on; `None` until it is cleared.
+    /// How long the fault applies after its first use; `None` until it is cleared.
     #[serde(default, with = "optional_time")]
     pub lasts: Option<Duration>,
-    /// Whether it strikes sometimes only.
+    /// The probability of each use; `None` for every matching request.
     #[serde(default)]
-    pub chance: Option<Chance>,
-    /// What it does.
-    pub effect: Effect,
+    pub chance: Option<Probability>,
+    /// What happens to the request.
+    pub effect: FaultEffect,
 }
 
 impl Fault {
-    /// Strikes the next matching request.
-    pub fn once(when: When, effect: Effect) -> Self {
+    /// A fault on the next matching request.
+    pub fn once(when: FaultTrigger, effect: FaultEffect) -> Self {
         Self { times: Some(1), ..Self::always(when, effect) }
     }
 
-    /// Strikes every matching request until it is cleared.
-    pub fn always(when: When, effect: Effect) -> Self {
+    /// A fault on every matching request until it is cleared.
+    pub fn always(when: FaultTrigger, effect: FaultEffect) -> Self {
         Self { when, only_if: None, skip: 0, times: None, lasts: None, chance: None, effect }
     }
 
-    /// The same fault, so many times.
+    /// Limits the fault to this many requests.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// The same fault, after so many matching requests passed.
+    /// Lets this many matching requests pass first.
     #[must_use]
     pub fn after(mut self, skip: u32) -> Self {
         self.skip = skip;
         self
     }
 
-    /// The same fault, for so long from its first strike on.
+    /// Limits the fault to this time after its first use, with any number of requests.
     #[must_use]
     pub fn lasting(mut self, time: Duration) -> Self {
         self.times = None;
@@ -326,17 +328,17 @@ impl Fault {
         self
     }
 
-    /// The same fault, in this state only.
+    /// Limits the fault to this state.
     #[must_use]
     pub fn only_if(mut self, state: FaultCondition) -> Self {
         self.only_if = Some(state);
         self
     }
 
-    /// The same fault, so often of a hundred times.
+    /// Applies the fault to this percentage of matching requests, chosen by `seed`.
     #[must_use]
     pub fn sometimes(mut self, percent: u8, seed: u64) -> Self {
-        self.chance = Some(Chance { percent, seed, asked: 0 });
+        self.chance = Some(Probability { percent, seed, asked: 0 });
         self
     }
 }
@@ -365,14 +367,14 @@ mod optional_time {
     }
 }
 
-/// A rule in force.
+/// A fault in force and the time of its first use.
 #[derive(Debug)]
 struct Rule {
     fault: Fault,
     first: Option<Duration>,
 }
 
-/// The rules in force.
+/// The faults in force.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Rule>);
 
@@ -393,8 +395,8 @@ impl Faults {
         self.0.iter().map(|rule| rule.fault.clone()).collect()
     }
 
-    /// The effect on this request (or new connection), if any; counts it.
-    pub(super) fn strike(&mut self, call: Option<&Call>, now: &Circumstances) -> Option<Effect> {
+    /// Returns the effect on this request (`None`: a new connection) and counts the use.
+    pub(super) fn apply(&mut self, call: Option<&Call>, now: &FaultContext) -> Option<FaultEffect> {
         self.0.retain(|Rule { fault, first }| {
             let over = first.zip(fault.lasts).is_some_and(|(first, lasts)| now.at >= first + lasts);
             fault.times != Some(0) && !over
@@ -425,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_fits_whole_paths_only() {
+    fn a_pattern_matches_whole_paths_only() {
         for (glob, path, does) in [
             ("/redfish/v1/Systems/*", "/redfish/v1/Systems/1", true),
             ("/redfish/v1/Systems/*", "/redfish/v1/Managers/1", false),
@@ -440,9 +442,9 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_the_same_for_the_same_seed_and_about_as_often_as_asked() {
+    fn a_probability_decides_the_same_for_one_seed_and_about_as_often_as_set() {
         let draws = |seed| {
-            let mut chance = Chance { percent: 30, seed, asked: 0 };
+            let mut chance = Probability { percent: 30, seed, asked: 0 };
             (0..1000).map(|_| chance.falls()).collect::<Vec<_>>()
         };
         assert_eq!(draws(7), draws(7));
@@ -452,8 +454,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_survives_the_way_through_json() {
-        let rule = Fault::always(When::Read, Effect::Delay(Duration::from_millis(1500)))
+    fn a_fault_survives_a_round_trip_through_json() {
+        let rule = Fault::always(FaultTrigger::Read, FaultEffect::Delay(Duration::from_millis(1500)))
             .lasting(Duration::from_secs(45))
             .sometimes(50, 1);
         let text = serde_json::to_string(&rule).unwrap();

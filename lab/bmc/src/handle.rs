@@ -1,7 +1,7 @@
-//! From a request that was understood to its answer: may it, does it exist, what is to be done.
+//! From a parsed request to its response: credentials, resource, method, then the read or action.
 //!
 //! ```text
-//!   delay ─ final slash? 308 ─ who asks? 401, 403 ─ is it there? 404 ─ method? 405 ─ query? 501 ─► read or action
+//!   delay ─ final slash? 308 ─ credentials? 401, 403 ─ resource? 404 ─ method? 405 ─ query? 501 ─► read or action
 //! ```
 
 use http::{StatusCode, header};
@@ -9,18 +9,18 @@ use tokio::time::Instant;
 
 use super::{
     call::Call,
-    faults::Effect,
-    journal::Operation,
-    reply::{Refused, Reply},
+    faults::FaultEffect,
+    journal::RequestKind,
+    reply::{ErrorReply, Reply},
     routes::Resource,
     sim_bmc::SimBmc,
 };
 
 impl SimBmc {
-    pub(super) async fn answer(&self, call: &Call, effect: Option<Effect>) -> Reply {
+    pub(super) async fn respond(&self, call: &Call, effect: Option<FaultEffect>) -> Reply {
         match effect {
-            Some(Effect::Delay(time)) => tokio::time::sleep(time).await,
-            Some(Effect::LoseMedia) => self.lose_media(&mut self.state()),
+            Some(FaultEffect::Delay(time)) => tokio::time::sleep(time).await,
+            Some(FaultEffect::LoseMedia) => self.lose_media(&mut self.state()),
             _ => {}
         }
         let errors = &self.inner.config.errors;
@@ -32,35 +32,36 @@ impl SimBmc {
             Err(refused) => return refused.reply(errors),
         };
         let done = match (call.operation, resource) {
-            (operation, _) if operation.is_mutation() && effect == Some(Effect::AcceptButIgnore) => {
+            (operation, _) if operation.is_mutation() && effect == Some(FaultEffect::AcceptButIgnore) => {
                 Ok(Reply::no_content())
             }
-            (Operation::Login, _) => self.login(call),
-            (Operation::Logout, Resource::Session(id)) => self.logout(call, *id),
-            (Operation::PatchSystem, resource) => self.patch_system(call, *resource == Resource::Settings),
-            (Operation::Reset, _) => self.reset(call),
-            (Operation::Insert, Resource::Insert(tree, slot)) => self.insert(call, *tree, *slot).await,
-            (Operation::Eject, Resource::Eject(tree, slot)) => self.eject(call, *tree, *slot),
-            (Operation::Insert | Operation::Eject | Operation::Configure, Resource::Slot(tree, slot)) => {
-                self.patch_slot(call, *tree, *slot).await
-            }
-            (Operation::Insert | Operation::Eject | Operation::Configure, Resource::Oem(oem)) => {
+            (RequestKind::Login, _) => self.login(call),
+            (RequestKind::Logout, Resource::Session(id)) => self.logout(call, *id),
+            (RequestKind::PatchSystem, resource) => self.patch_system(call, *resource == Resource::Settings),
+            (RequestKind::Reset, _) => self.reset(call),
+            (RequestKind::Insert, Resource::Insert(tree, slot)) => self.insert(call, *tree, *slot).await,
+            (RequestKind::Eject, Resource::Eject(tree, slot)) => self.eject(call, *tree, *slot),
+            (
+                RequestKind::Insert | RequestKind::Eject | RequestKind::Configure,
+                Resource::Slot(tree, slot),
+            ) => self.patch_slot(call, *tree, *slot).await,
+            (RequestKind::Insert | RequestKind::Eject | RequestKind::Configure, Resource::Oem(oem)) => {
                 self.oem(call, *oem).await
             }
             _ => {
                 let serial = match &effect {
-                    Some(Effect::WrongSerial(serial)) => serial,
+                    Some(FaultEffect::WrongSerial(serial)) => serial,
                     _ => &self.inner.config.serial,
                 };
                 let query = call.query.as_deref();
                 self.view(serial, |view| view.show(resource, query))
-                    .ok_or_else(|| Refused::not_found(&call.path))
+                    .ok_or_else(|| ErrorReply::not_found(&call.path))
             }
         };
         done.unwrap_or_else(|refused| refused.reply(errors))
     }
 
-    /// Who demands the final slash sends everybody else there.
+    /// The redirect of a vendor whose paths end with a slash, when the request path does not.
     fn slash_redirect(&self, call: &Call) -> Option<Reply> {
         if !self.inner.config.service.slash_redirect || call.path.ends_with('/') || call.path == "/redfish" {
             return None;
@@ -69,8 +70,8 @@ impl SimBmc {
         Some(reply.with(header::LOCATION, &format!("{}/", call.path)))
     }
 
-    /// Credentials first, then the path, then the method, then the query: what an outsider learns is nothing.
-    fn admit<'a>(&self, call: &'a Call) -> Result<&'a Resource, Refused> {
+    /// Checks credentials, then path, method and query: a client without credentials cannot find out which paths exist.
+    fn admit<'a>(&self, call: &'a Call) -> Result<&'a Resource, ErrorReply> {
         let config = &self.inner.config;
         let is_open = call.resource.as_ref().is_some_and(|resource| resource.is_open(&call.method));
         let now = Instant::now();
@@ -85,19 +86,22 @@ impl SimBmc {
         }
         let slots = state.slots_there(config, self.elapsed());
         drop(state);
-        if let Some(odd) = config.service.odd.iter().find(|odd| call.path.ends_with(odd.ends_with.as_str())) {
-            let status = StatusCode::from_u16(odd.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            return Err(Refused::new(status, "InternalError", "This resource is not available."));
+        if let Some(fixed) =
+            config.service.fixed_status.iter().find(|fixed| call.path.ends_with(fixed.ends_with.as_str()))
+        {
+            let status = StatusCode::from_u16(fixed.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            return Err(ErrorReply::new(status, "InternalError", "This resource is not available."));
         }
         let there = |resource: &&Resource| resource.slot().is_none_or(|slot| slot < slots);
-        let resource = call.resource.as_ref().filter(there).ok_or_else(|| Refused::not_found(&call.path))?;
+        let resource =
+            call.resource.as_ref().filter(there).ok_or_else(|| ErrorReply::not_found(&call.path))?;
         let methods = resource.methods(config);
         if !methods.contains(&call.method) {
             let allow: Vec<&str> = methods.iter().map(http::Method::as_str).collect();
-            return Err(Refused::method_not_allowed(&allow.join(", ")));
+            return Err(ErrorReply::method_not_allowed(&allow.join(", ")));
         }
         if call.header("odata-version").is_some_and(|version| version != "4.0") {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::PRECONDITION_FAILED,
                 "HeaderInvalid",
                 "Header 'OData-Version' is invalid.",
@@ -110,7 +114,7 @@ impl SimBmc {
                 name => !name.starts_with('$'),
             };
             if !known {
-                return Err(Refused::new(
+                return Err(ErrorReply::new(
                     StatusCode::NOT_IMPLEMENTED,
                     "QueryNotSupported",
                     "Querying is not supported by the implementation.",
@@ -122,9 +126,9 @@ impl SimBmc {
     }
 }
 
-fn password_change_required() -> Refused {
+fn password_change_required() -> ErrorReply {
     const ACCOUNT: &str = "/redfish/v1/AccountService/Accounts/1";
-    Refused::new(
+    ErrorReply::new(
         StatusCode::FORBIDDEN,
         "PasswordChangeRequired",
         format!("The password provided for this account must be changed before access is granted. PATCH the 'Password' property for this account located at the target URI '{ACCOUNT}' to complete this process."),

@@ -1,13 +1,13 @@
-//! What the twin's host runs: the seam to whatever plays the operating system.
+//! The host of a simulated BMC: the trait between it and a simulated operating system.
 //!
 //! ```text
-//!   twin: end of Post ──► Host::power_on(BootContext) ──► the embedding program starts its simulated system
-//!                                   │  cancel ◄── power lost, reset, shutdown: the system is gone at once
-//!                                   ├─ halt()    the system powers its own machine off
-//!                                   └─ reboot()  the system restarts its own machine
+//!   BMC: end of POST ──► Host::power_on(BootContext) ──► the embedding program starts its simulated system
+//!                                   │  cancel ◄── power lost, reset, shutdown: the system ends at once
+//!                                   ├─ halt()    the system powers off its machine
+//!                                   └─ reboot()  the system restarts its machine
 //! ```
 //!
-//! `halt` and `reboot` work only while this very boot still runs: a system that outlived its machine moves nothing.
+//! `halt` and `reboot` work only while this boot is running: a system of an earlier boot changes nothing.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{config::MediaKind, sim_bmc::WeakSimBmc};
 
-/// A media URL. Its path carries the right to read an image, so it is shown only to who asks by name.
+/// A media URL. Its path carries the right to read an image, so `Debug` shows only the file name.
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub struct MediaUrl(String);
 
@@ -29,7 +29,7 @@ impl MediaUrl {
         &self.0
     }
 
-    /// The last segment of the path, which is all that logs may show.
+    /// The last segment of the path, the only part that logs may show.
     pub fn file_name(&self) -> &str {
         self.0.rsplit('/').next().unwrap_or_default()
     }
@@ -41,16 +41,16 @@ impl fmt::Debug for MediaUrl {
     }
 }
 
-/// What the firmware started.
+/// The source that the firmware booted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BootSource {
-    /// The installed disk, whatever is on it.
+    /// The installed disk, with any content.
     Disk,
     /// The medium in a virtual media slot.
     Media {
         /// The slot's id.
         slot: String,
-        /// What it holds.
+        /// The URL of the image in it.
         url: MediaUrl,
     },
 }
@@ -62,49 +62,49 @@ pub struct InsertedMedia {
     pub slot: String,
     /// How the host sees the slot.
     pub kind: MediaKind,
-    /// What it holds.
+    /// The URL of the image in it.
     pub url: MediaUrl,
 }
 
-/// Everything a simulated operating system may know about its machine.
+/// What a simulated operating system knows about its machine.
 #[derive(Clone, Debug)]
 pub struct BootContext {
-    /// The machine's serial number (what DMI would say).
+    /// The machine's serial number, as in DMI.
     pub serial: String,
-    /// What was booted.
+    /// The boot source.
     pub boots_from: BootSource,
     /// All media in the slots, in the order of the slots.
     pub media: Vec<InsertedMedia>,
     /// Cancelled when the machine loses power or restarts.
     pub cancel: CancellationToken,
-    /// Counts the boots of this twin from 1.
+    /// Number of this boot, from 1.
     pub generation: u64,
     pub(super) machine: WeakSimBmc,
 }
 
 impl BootContext {
-    /// The operating system switches its machine off. Does nothing if this boot is over.
+    /// Switches the machine off on behalf of the operating system. Does nothing if this boot is over.
     pub fn halt(&self) {
         self.machine.host_stops(self.generation, false);
     }
 
-    /// The operating system restarts its machine. Does nothing if this boot is over.
+    /// Restarts the machine on behalf of the operating system. Does nothing if this boot is over.
     pub fn reboot(&self) {
         self.machine.host_stops(self.generation, true);
     }
 }
 
-/// Plays the operating system. The calls come from inside an async runtime and must return at once: an
+/// Simulates the operating system. The methods are called inside an async runtime and must return at once: an
 /// implementation spawns its work and ends it when [`BootContext::cancel`] is cancelled.
 pub trait Host: Send + Sync {
-    /// The firmware has started an operating system.
+    /// Called after the firmware started an operating system.
     fn power_on(&self, boot: BootContext);
 
-    /// The operating system of the machine with this serial number is gone (its token is cancelled already).
+    /// Called after the operating system of the machine with this serial number ended (its token is cancelled already).
     fn power_off(&self, serial: &str);
 }
 
-/// A machine on which nothing runs.
+/// A host that runs nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullHost;
 

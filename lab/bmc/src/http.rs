@@ -1,10 +1,10 @@
-//! A twin behind a socket, with or without TLS.
+//! A simulated BMC on a socket, with or without TLS.
 //!
 //! ```text
-//!   TcpListener ── accept (at most 32 at a time) ── handshake ── HTTP/1.1 connection ── body (bounded) ── Twin::handle
+//!   TcpListener ── accept (at most 32 at a time) ── handshake ── HTTP/1.1 connection ── body (bounded) ── SimBmc::handle
 //!        │                                                            │                                      │
-//!        └── closed while the BMC is unreachable                      └── closed or reset ◄────── Severed ────┘
-//!   SimBmcServer::stop (or its drop) ── no more accepts, open connections are cut
+//!        └── closed while the BMC is unreachable                      └── closed or reset ◄── ConnectionCut ──┘
+//!   SimBmcServer::stop (or its drop) ── no further accepts, open connections are cut
 //! ```
 //!
 //! Invariants: no task outlives the [`SimBmcServer`]; headers, bodies, connections and their waits are bounded.
@@ -37,9 +37,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    body::Sending,
+    body::FaultyBody,
     call::MAX_BODY_BYTES,
-    response_faults::Delivery,
+    response_faults::BodyTransfer,
     sim_bmc::{Connection, ConnectionCut, SimBmc},
     tls,
 };
@@ -48,21 +48,21 @@ const MAX_CONNECTIONS: usize = 32;
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why a twin cannot be served.
+/// Why a simulated BMC cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// No port on the loopback address.
-    #[error("binding a loopback port for a twin failed; check the limit of open files")]
+    /// Binding a port of the loopback address failed.
+    #[error("binding a loopback port for a simulated BMC failed; check the limit of open files")]
     Bind(#[source] io::Error),
-    /// The listener does not know its own address.
-    #[error("reading the address of a twin's listener failed; pass a listener that is bound")]
+    /// The listener returned no address.
+    #[error("reading the address of the listener of a simulated BMC failed; pass a bound listener")]
     Address(#[source] io::Error),
-    /// There is no certificate.
-    #[error("preparing TLS for a twin failed")]
+    /// Making the certificate failed.
+    #[error("preparing TLS for a simulated BMC failed")]
     Certificate(#[from] tls::CertificateError),
 }
 
-/// A twin that listens; it stops when this is dropped.
+/// A listening simulated BMC; dropping it stops the listener.
 #[derive(Debug)]
 pub struct SimBmcServer {
     address: SocketAddr,
@@ -72,7 +72,7 @@ pub struct SimBmcServer {
 }
 
 impl SimBmcServer {
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -82,7 +82,7 @@ impl SimBmcServer {
         format!("{}://{}", if self.is_tls { "https" } else { "http" }, self.address)
     }
 
-    /// Stops listening, cuts what is open and waits until all is gone.
+    /// Stops listening, cuts open connections and waits for their end.
     pub async fn stop(self) {
         self.stop.cancel();
         self.tasks.wait().await;
@@ -96,12 +96,18 @@ impl Drop for SimBmcServer {
 }
 
 impl SimBmc {
-    /// Serves the twin on a listener. Needs a runtime; any number of listeners may serve the same twin.
+    /// Serves the simulated BMC on a listener. Needs a Tokio runtime. One BMC may have any number of listeners.
+    ///
+    /// # Errors
+    /// When the listener has no address.
     pub fn serve(&self, listener: TcpListener) -> Result<SimBmcServer, ServeError> {
         self.listen(listener, false)
     }
 
-    /// Serves the twin with TLS and a certificate of its own.
+    /// Serves the simulated BMC with TLS and a self-signed certificate.
+    ///
+    /// # Errors
+    /// When the listener has no address or the certificate cannot be made.
     pub fn serve_tls(&self, listener: TcpListener) -> Result<SimBmcServer, ServeError> {
         self.fingerprint()?;
         self.listen(listener, true)
@@ -110,37 +116,50 @@ impl SimBmc {
     fn listen(&self, listener: TcpListener, is_tls: bool) -> Result<SimBmcServer, ServeError> {
         let address = listener.local_addr().map_err(ServeError::Address)?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let place = Place { twin: self.clone(), address, is_tls, stop: stop.clone(), tasks: tasks.clone() };
-        tasks.spawn(place.run(listener));
+        let task =
+            ListenerTask { bmc: self.clone(), address, is_tls, stop: stop.clone(), tasks: tasks.clone() };
+        tasks.spawn(task.run(listener));
         tasks.close();
         Ok(SimBmcServer { address, is_tls, stop, tasks })
     }
 
-    /// Serves the twin on a free port of 127.0.0.1.
+    /// Serves the simulated BMC on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When no port can be bound.
+    ///
+    /// # Errors
+    /// When no port can be bound.
     pub async fn serve_on_loopback(&self) -> Result<SimBmcServer, ServeError> {
         self.serve(TcpListener::bind(("127.0.0.1", 0)).await.map_err(ServeError::Bind)?)
     }
 
-    /// Serves the twin with TLS on a free port of 127.0.0.1.
+    /// Serves the simulated BMC with TLS on a free port of 127.0.0.1.
+    ///
+    /// # Errors
+    /// When no port can be bound or the certificate cannot be made.
+    ///
+    /// # Errors
+    /// When no port can be bound or the certificate cannot be made.
     pub async fn serve_tls_on_loopback(&self) -> Result<SimBmcServer, ServeError> {
         self.serve_tls(TcpListener::bind(("127.0.0.1", 0)).await.map_err(ServeError::Bind)?)
     }
 
-    /// SHA-256 of the certificate that is shown now.
+    /// SHA-256 of the current certificate.
     ///
     /// # Errors
-    /// When none can be made.
+    /// When the certificate cannot be made.
     pub fn fingerprint(&self) -> Result<[u8; 32], tls::CertificateError> {
         let revision = self.state().certificate;
         self.inner.certificates.fingerprint(revision)
     }
 
-    /// Serves one connection of any kind (a socket, TLS, a pipe) to its end.
+    /// Serves one connection (a socket, TLS, a pipe) to its end.
     pub async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) {
         self.serve_stream(stream, &Arc::default()).await;
     }
 
-    /// `reset` is set when the connection is to end with a reset.
+    /// Serves one stream. Sets `reset` when the connection must end with a reset.
     async fn serve_stream(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
@@ -154,8 +173,8 @@ impl SimBmc {
                 reset.store(true, Ordering::Relaxed);
             }
             answer.map(|response| {
-                let delivery = response.extensions().get::<Delivery>().copied();
-                response.map(|bytes| Sending::new(bytes, delivery, reset))
+                let transfer = response.extensions().get::<BodyTransfer>().copied();
+                response.map(|bytes| FaultyBody::new(bytes, transfer, reset))
             })
         });
         let connection = http1::Builder::new()
@@ -164,57 +183,57 @@ impl SimBmc {
             .max_buf_size(MAX_BODY_BYTES)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = connection.await {
-            tracing::debug!(server.serial = self.config().serial, %error, "twin connection ended");
+            tracing::debug!(server.serial = self.config().serial, %error, "connection to a simulated BMC ended");
         }
     }
 
-    /// The twin as a router, for who wants to put it behind a server of their own. A router cannot cut a
-    /// connection before the head of the answer; it cuts it right behind.
+    /// The simulated BMC as a router, for another HTTP server. A router cannot cut a connection before the response
+    /// head; it cuts the connection directly after it.
     pub fn router(&self) -> Router {
-        let twin = self.clone();
+        let bmc = self.clone();
         Router::new().fallback(move |request: axum::extract::Request| {
-            let twin = twin.clone();
-            async move { route(&twin, request).await }
+            let bmc = bmc.clone();
+            async move { route(&bmc, request).await }
         })
     }
 }
 
-async fn route(twin: &SimBmc, request: axum::extract::Request) -> axum::response::Response {
+async fn route(bmc: &SimBmc, request: axum::extract::Request) -> axum::response::Response {
     let (parts, body) = request.into_parts();
     let Ok(bytes) = read(body).await else { return cut() };
-    match twin.handle(Request::from_parts(parts, bytes)).await {
+    match bmc.handle(Request::from_parts(parts, bytes)).await {
         Ok(response) => response.map(axum::body::Body::from).into_response(),
         Err(_) => cut(),
     }
 }
 
 fn cut() -> axum::response::Response {
-    let mut response = Response::new(axum::body::Body::new(Sending::Broken));
+    let mut response = Response::new(axum::body::Body::new(FaultyBody::Broken));
     *response.status_mut() = StatusCode::BAD_GATEWAY;
     response
 }
 
-/// Where a twin listens.
-struct Place {
-    twin: SimBmc,
+/// The accept loop of one listener.
+struct ListenerTask {
+    bmc: SimBmc,
     address: SocketAddr,
     is_tls: bool,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl Place {
+impl ListenerTask {
     async fn run(self, mut listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let arrival = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (listener.accept().await, place)
+                let permit = Arc::clone(&permits).acquire_owned().await;
+                (listener.accept().await, permit)
             };
-            let (accepted, place) = tokio::select! {
+            let (accepted, permit) = tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = self.twin.until_reachable(false) => {
-                    // Closed, so that who comes is refused as by a BMC that is not there.
+                () = self.bmc.until_reachable(false) => {
+                    // Closed, so that a client is refused as by a BMC that is not there.
                     drop(listener);
                     let Some(again) = self.listen_again().await else { return };
                     listener = again;
@@ -223,29 +242,29 @@ impl Place {
                 arrival = arrival => arrival,
             };
             let Ok((stream, _)) = accepted else {
-                // Out of file descriptors, or the peer was gone before it was served: neither lasts.
+                // No file descriptor is free, or the peer left before it was accepted: try again.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let (twin, stop, is_tls) = (self.twin.clone(), self.stop.clone(), self.is_tls);
+            let (bmc, stop, is_tls) = (self.bmc.clone(), self.stop.clone(), self.is_tls);
             self.tasks.spawn(async move {
-                let _place = place;
+                let _permit = permit;
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = twin.take(stream, is_tls) => {}
+                    () = bmc.take(stream, is_tls) => {}
                 }
             });
         }
     }
 
-    /// The same address once the twin is reachable; `None` when it is to stop.
+    /// Binds the address again when the BMC is reachable; returns `None` when the listener is stopped.
     async fn listen_again(&self) -> Option<TcpListener> {
         let again = async {
             loop {
-                self.twin.until_reachable(true).await;
+                self.bmc.until_reachable(true).await;
                 match TcpListener::bind(self.address).await {
                     Ok(listener) => return listener,
-                    // Somebody else has the port for the moment.
+                    // Another process has the port at this moment.
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 }
             }
@@ -258,14 +277,14 @@ impl Place {
 }
 
 impl SimBmc {
-    /// A connection, as it is to be taken.
+    /// Serves an accepted connection, or ends it as a fault says.
     async fn take(&self, stream: TcpStream, is_tls: bool) {
         let reset = Arc::<AtomicBool>::default();
         let stream = Resettable { stream, reset: Arc::clone(&reset) };
         match self.connect() {
             Err(Connection::Cut) => reset.store(true, Ordering::Relaxed),
             Err(Connection::LegacyTls) if is_tls => {
-                // Whatever comes of it, this connection is over.
+                // The connection ends after the alert, sent or not.
                 let _over = timeout(READ_TIMEOUT, tls::refuse_versions(stream)).await;
             }
             Err(Connection::FailHandshake) if is_tls => {}
@@ -285,7 +304,7 @@ impl SimBmc {
     }
 }
 
-/// A connection that can be made to end with a reset in place of a farewell.
+/// A connection that can end with a TCP reset in place of an orderly close.
 struct Resettable {
     stream: TcpStream,
     reset: Arc<AtomicBool>,
@@ -294,7 +313,7 @@ struct Resettable {
 impl Drop for Resettable {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Relaxed) {
-            // If it cannot be, the connection is closed the usual way.
+            // If that fails, the connection is closed in the usual way.
             self.stream.set_zero_linger().ok();
         }
     }
@@ -331,7 +350,7 @@ impl AsyncWrite for Resettable {
     }
 }
 
-/// Reads a body until it ends or is longer than a twin takes; the rest is left unread.
+/// Reads a body to its end or until it exceeds the limit; the rest stays unread.
 async fn read<B>(mut body: B) -> Result<Bytes, ConnectionCut>
 where
     B: Body<Data = Bytes> + Unpin,

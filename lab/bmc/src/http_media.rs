@@ -1,7 +1,7 @@
-//! Media over real HTTP or HTTPS.
+//! Reads media over real HTTP or HTTPS.
 //!
-//! Invariants: no redirect is followed; a certificate is never verified (BMCs cannot); no error shows a URL, whose
-//! path is a secret.
+//! Invariants: no redirect is followed; a certificate is never verified (BMCs cannot); no error contains a URL, because
+//! its path is a secret.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -12,13 +12,13 @@ use async_trait::async_trait;
 use bytes::BytesMut;
 use reqwest::{Client, Version, header, redirect};
 
-use super::media_reader::{MediaAnswer, MediaReader, MediaRefusal, MediaRequest};
+use super::media_reader::{MediaReader, MediaRefusal, MediaRequest, MediaResponse};
 use redfish::{tls::accept_any_certificate, transport::TransportError};
 
-/// Where requests come from that are not to come from the BMC's own address: all of 127/8 is ours.
+/// The source of requests from a second address. All of 127/8 is local.
 const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 
-/// Why there is no HTTP reader.
+/// Why the HTTP reader cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaReaderError {
     /// The TLS provider refused its own protocol versions.
@@ -29,22 +29,28 @@ pub enum MediaReaderError {
     Client(#[source] reqwest::Error),
 }
 
-/// Reads over real HTTP or HTTPS.
+/// Reads media over real HTTP or HTTPS.
 #[derive(Clone, Debug)]
 pub struct HttpMediaReader {
     client: Client,
-    /// The same from [`OTHER_ADDRESS`], for servers on loopback.
+    /// Sends from [`OTHER_ADDRESS`], for servers on loopback.
     elsewhere: Client,
 }
 
 impl HttpMediaReader {
-    /// A reader with clients of its own, meant to be shared by all twins of a process.
+    /// Creates a reader with its HTTP clients. All simulated BMCs of a process share one.
+    ///
+    /// # Errors
+    /// When TLS or an HTTP client cannot be set up.
     pub fn new() -> Result<Self, MediaReaderError> {
         Ok(Self { client: client(None)?, elsewhere: client(Some(OTHER_ADDRESS))? })
     }
 }
 
-/// TLS of a virtual CD: any certificate will do, as long as the peer owns it. Most BMCs have no way to know ours.
+/// TLS of a virtual CD: every certificate is accepted if the peer has its key. Most BMCs cannot verify a certificate.
+///
+/// # Errors
+/// When the TLS provider refuses its protocol versions.
 pub fn any_certificate() -> Result<rustls::ClientConfig, MediaReaderError> {
     accept_any_certificate().map_err(MediaReaderError::Tls)
 }
@@ -66,7 +72,7 @@ fn client(local: Option<IpAddr>) -> Result<Client, MediaReaderError> {
 
 #[async_trait]
 impl MediaReader for HttpMediaReader {
-    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal> {
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
         let client = if request.other_address { &self.elsewhere } else { &self.client };
         let url = request.url.as_str();
         let mut sent = if request.head { client.head(url) } else { client.get(url) };
@@ -78,12 +84,12 @@ impl MediaReader for HttpMediaReader {
         }
         let mut answer = sent.send().await.map_err(unreachable)?;
         let text = |name: header::HeaderName| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
-        let mut read = MediaAnswer {
+        let mut read = MediaResponse {
             status: answer.status().as_u16(),
             length: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
             content_range: text(header::CONTENT_RANGE),
             encoded: answer.headers().contains_key(header::CONTENT_ENCODING),
-            ..MediaAnswer::default()
+            ..MediaResponse::default()
         };
         let mut body = BytesMut::new();
         while !request.head && (body.len() < request.keep || request.to_the_end) {
@@ -95,7 +101,7 @@ impl MediaReader for HttpMediaReader {
     }
 }
 
-/// The cause without the URL, whose path is a secret.
+/// The cause without the URL, because its path is a secret.
 fn unreachable(error: reqwest::Error) -> MediaRefusal {
     let error = error.without_url();
     let cause = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);

@@ -1,4 +1,4 @@
-//! What happened to a twin, in order: every request and every change, the last N of them.
+//! The journal of a simulated BMC: its requests and state changes in order, the last N of them.
 //!
 //! ```text
 //!   #41  2.031s  request  POST /redfish/v1/…/VirtualMedia.InsertMedia   Insert   204
@@ -6,8 +6,8 @@
 //!   #43  2.040s  request  GET  /redfish/v1/…/VirtualMedia/CD1           Read     200
 //! ```
 //!
-//! Invariants: bounded, oldest first out; a request is entered when it ends (answered, cut or given up by the
-//! client), its changes before it; neither queries, headers nor bodies are kept.
+//! Invariants: the journal is bounded and drops the oldest entry first; a request is added when it ends (response sent,
+//! connection cut, client gone), its changes before it; queries, headers and bodies are not kept.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,10 +15,10 @@ use serde::Serialize;
 
 use super::power::{Power, ResetType};
 
-/// What a request means.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Operation {
+pub enum RequestKind {
     /// GET or HEAD.
     Read,
     /// A new session.
@@ -29,40 +29,40 @@ pub enum Operation {
     PatchSystem,
     /// `ComputerSystem.Reset`.
     Reset,
-    /// `VirtualMedia.InsertMedia`, or the vendor's own way.
+    /// `VirtualMedia.InsertMedia`, or the insert of the vendor.
     Insert,
-    /// `VirtualMedia.EjectMedia`, or the vendor's own way.
+    /// `VirtualMedia.EjectMedia`, or the eject of the vendor.
     Eject,
-    /// What only this vendor demands beside: enabling slots, writing where an image is, an own boot device.
+    /// A request that only this vendor needs: enabling slots, writing the location of an image, an OEM boot device.
     Configure,
-    /// Nothing the twin knows.
+    /// A request that the simulated BMC does not know.
     Unknown,
 }
 
-impl Operation {
-    /// Whether it is meant to change the host, a slot or the boot override.
+impl RequestKind {
+    /// Whether the request would change the host, a slot or the boot override.
     pub fn is_mutation(self) -> bool {
         matches!(self, Self::PatchSystem | Self::Reset | Self::Insert | Self::Eject | Self::Configure)
     }
 }
 
-/// A change of the twin's state.
+/// A change of the state of a simulated BMC.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// A medium came into a slot.
+pub enum StateChange {
+    /// A medium was inserted into a slot.
     Inserted {
         /// The slot's id.
         slot: String,
         /// The last segment of its URL.
         file: String,
     },
-    /// A medium left a slot.
+    /// A medium was ejected from a slot.
     Ejected {
         /// The slot's id.
         slot: String,
     },
-    /// A medium was taken from an operating system that was booted with it: the disk may be corrupt.
+    /// A medium was removed while an operating system booted with it was running: the disk may be corrupt.
     EjectedWhileRunning {
         /// The slot's id.
         slot: String,
@@ -76,34 +76,34 @@ pub enum Change {
     },
     /// A reset was accepted.
     Reset(ResetType),
-    /// The power state is now this.
+    /// The power state changed to this one.
     Power(Power),
-    /// The firmware started what is on the disk.
+    /// The firmware booted the disk.
     BootedDisk,
-    /// The firmware started what is in a slot.
+    /// The firmware booted the medium in a slot.
     BootedMedia {
         /// The slot's id.
         slot: String,
     },
-    /// The operating system switched its own machine off or restarted it.
+    /// The operating system switched its machine off or restarted it.
     HostStopped {
-        /// Whether it comes back.
+        /// Whether it was a restart.
         restart: bool,
     },
 }
 
-/// One line.
+/// One line of the journal.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Counts from 1 and never repeats.
     pub sequence: u64,
-    /// Since the start of the twin.
+    /// Time since the start of the simulated BMC.
     pub at: Duration,
     /// What happened.
     pub what: JournalItem,
 }
 
-/// What an [`Entry`] says.
+/// The content of a [`JournalEntry`].
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalItem {
@@ -113,19 +113,19 @@ pub enum JournalItem {
         method: String,
         /// The path, without query.
         path: String,
-        /// What it meant.
-        operation: Operation,
-        /// The status code of the answer; `None` when there was none.
+        /// What it was for.
+        operation: RequestKind,
+        /// The status code of the response; `None` when there was no response.
         status: Option<u16>,
     },
     /// A change of state.
-    Change(Change),
+    Change(StateChange),
 }
 
-/// The ring of entries.
+/// The bounded list of entries.
 #[derive(Debug)]
 pub(super) struct Journal {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<JournalEntry>,
     capacity: usize,
     sequence: u64,
 }
@@ -140,10 +140,10 @@ impl Journal {
             self.entries.pop_front();
         }
         self.sequence += 1;
-        self.entries.push_back(Entry { sequence: self.sequence, at, what });
+        self.entries.push_back(JournalEntry { sequence: self.sequence, at, what });
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &JournalEntry> {
         self.entries.iter()
     }
 }

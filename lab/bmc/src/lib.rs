@@ -1,16 +1,16 @@
-//! Twins: simulated BMCs that behave honestly, on a real socket or in process.
+//! Simulated BMCs: each behaves like the BMC of one vendor, on a real socket or in process.
 //!
-//! A twin is one server's BMC. It keeps its own state, reads the media it is given over real HTTP, decides by itself
-//! what the host boots, and hands the host over to whatever plays the operating system ([`Host`]).
+//! A simulated BMC belongs to one server. It keeps its state, reads inserted media over real HTTP, decides what the host
+//! boots, and starts the operating system through a trait ([`Host`]).
 //!
 //! ```text
 //!   socket, TLS ([`SimBmc::serve`], [`SimBmc::serve_tls`])     [`SimBmc::router`]     in process ([`InProcess`])
 //!                        └───────────────────────┼───────────────────────┘
 //!                                                ▼
-//!   http ──► call (method, path, body ─► what is meant) ──► faults (what goes wrong now) ──► auth
+//!   http ──► call (method, path, body ─► request kind) ──► faults (is one in force?) ──► auth
 //!                                                │
 //!                      reads ◄───────────────────┴──────────────────► mutations (detached: they
-//!                  resources (JSON)                                   finish though the client left)
+//!                  resources (JSON)                                   finish without the client)
 //!                        ▲                                                  actions
 //!                        │                                     ┌────────────┼───────────────┐
 //!                        │                                   power        slots         boot override
@@ -21,16 +21,18 @@
 //! ```
 //!
 //! Invariants
-//! - The client and the twins share no type, no path and no JSON: a misunderstanding cannot cancel itself out.
-//! - A request that changes something is carried out to its end even if the client hangs up, as on a real BMC.
-//! - The host boots only what is truly there: an override to `Cd` without a bootable image ends on the disk.
-//! - Nothing secret enters the journal: no credential, no token, no media URL beyond its file name.
-//! - Time is `tokio::time` only; a twin owns no thread, and no task while nothing is pending.
+//! - The client and the simulated BMCs share no type, path or JSON: one wrong reading of the specification cannot hide
+//!   in both.
+//! - A mutation runs to its end even if the client closes the connection, as on a real BMC.
+//! - The host boots only what is inserted: with an override to `Cd` and no bootable image it boots the disk.
+//! - The journal holds no secret: no credential, no token, of a media URL only the file name.
+//! - Time is `tokio::time` only; a simulated BMC owns no thread, and no task while nothing is pending.
 //!
-//! What a particular vendor does differently is data in [`SimBmcConfig`] (a file for each in `redfish/twins/`); what goes
-//! wrong is data in [`Fault`].
+//! The behaviour of a vendor is data in [`SimBmcConfig`] (one file per vendor in `lab/bmc/vendors`); a defect is data in
+//! [`Fault`].
 //!
-//! Reference: DSP0266 (protocol), DSP0268 (ComputerSystem, VirtualMedia), DESIGN sections 3 (L1, L3, L4, L17) and 8.
+//! Reference: DSP0266 (protocol), DSP0268 (ComputerSystem, VirtualMedia), decisions D1, D3, D4 and D17;
+//! docs/hardware.md.
 
 mod actions;
 mod auth;
@@ -65,24 +67,24 @@ mod warm_reset;
 #[cfg(test)]
 mod tests;
 
-pub use boot::{BootOverride, OverrideEnabled};
+pub use boot::{OverrideEnabled, OverrideState};
 pub use config::{
-    AlreadyThere, AnswerPolicy, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia,
-    ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, Graceful, Identity, IfMatch,
-    ImageShown, InsertRules, LoginOem, MediaKind, MediaPolicy, MediaVia, MonitorAfter, Occupied, OddPath,
-    PowerPolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SlotConfig,
-    SlotTree, Success, TaskPolicy, UrlRules,
+    AlreadyThere, BootDemands, BootOem, BootPolicy, BootSearch, EjectEmpty, EnableMedia, ErrorPolicy,
+    ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, Graceful, IfMatchRule,
+    ImageShown, InsertRules, LoginOem, MediaKind, MediaPolicy, MediaVia, MonitorAfter, Occupied, PowerPolicy,
+    ResponsePolicy, SerialShown, ServicePolicy, SessionPolicy, SettingsObject, SimBmcConfig, SimIdentity,
+    SlotConfig, SlotTree, Success, TaskPolicy, UrlRules,
 };
-pub use faults::{Chance, Effect, Fault, FaultCondition, When};
+pub use faults::{Fault, FaultCondition, FaultEffect, FaultTrigger, Probability};
 pub use host::{BootContext, BootSource, Host, InsertedMedia, MediaUrl, NullHost};
 pub use http::{ServeError, SimBmcServer};
 pub use http_media::{HttpMediaReader, MediaReaderError, any_certificate};
 pub use in_process::InProcess;
-pub use journal::{Change, Entry, JournalItem, Operation};
-pub use media_reader::{MediaAnswer, MediaFacts, MediaReader, MediaRefusal, MediaRequest, ReadStyle};
+pub use journal::{JournalEntry, JournalItem, RequestKind, StateChange};
+pub use media_reader::{MediaFacts, MediaReader, MediaRefusal, MediaRequest, MediaResponse, ReadStyle};
 pub use power::{Power, ResetType};
-pub use response_faults::Delivery;
+pub use response_faults::BodyTransfer;
 pub use sim_bmc::{ConnectionCut, SimBmc};
 pub use state::{SimBmcSnapshot, SlotSnapshot};
 pub use tls::CertificateError;
-pub use vendors::{SHOWN, VENDORS, Vendor, VendorError};
+pub use vendors::{DEMO_VENDORS, VENDORS, Vendor, VendorError};

@@ -1,12 +1,12 @@
-//! Media in and out of slots, in the ways of the specification: the actions, and the PATCH.
+//! Insert and eject as the specification defines them: by action and by PATCH.
 //!
 //! ```text
-//!   body ─► what is asked ─► may it be now? ─► busy ─► image read ─► attaching ─► inserted
+//!   body ─► parameters ────► possible now? ──► busy ─► image read ─► attaching ─► inserted
 //!   400, 403, 415           400, 409, 500, 503         400, 500
 //! ```
 //!
-//! Invariants: a refused action changes nothing; a slot is `busy` from before its image is read until it holds it
-//! or gave up, and a busy slot takes neither insert nor eject.
+//! Invariants: a refused action changes nothing; a slot is `busy` from before its image is read until the image is
+//! inserted or refused, and a busy slot takes neither insert nor eject.
 //!
 //! Reference: DSP0268 VirtualMedia.
 
@@ -20,9 +20,9 @@ use super::{
     config::{EjectEmpty, MediaKind, Occupied, Success, UrlRules},
     etag,
     host::MediaUrl,
-    journal::Change,
+    journal::StateChange,
     media_reader::{self, MediaFacts, MediaRefusal},
-    reply::{Refused, Reply},
+    reply::{ErrorReply, Reply},
     routes::{Resource, Tree},
     sim_bmc::SimBmc,
     state::Medium,
@@ -34,36 +34,36 @@ const CD_SECTOR: u64 = 2048;
 const USB_SECTOR: u64 = 512;
 
 impl SimBmc {
-    pub(super) async fn insert(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, Refused> {
+    pub(super) async fn insert(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, ErrorReply> {
         if let Some(status) = self.inner.config.slots[index].refuses {
             return Err(slot_refuses(status));
         }
         let url = self.read_insert(call, index)?;
-        self.insert_url(tree, index, url, self.inner.config.answers.insert).await
+        self.insert_url(tree, index, url, self.inner.config.responses.insert).await
     }
 
-    /// Inserts by whatever way the URL came.
+    /// Inserts an image, for all insert methods.
     pub(super) async fn insert_url(
         &self,
         tree: Tree,
         index: usize,
         url: MediaUrl,
         how: Success,
-    ) -> Result<Reply, Refused> {
+    ) -> Result<Reply, ErrorReply> {
         self.make_busy(index)?;
         if how.is_task() {
-            let twin = self.clone();
-            return Ok(self.begin_task("Insert media", how, async move { twin.attach(index, url).await }));
+            let bmc = self.clone();
+            return Ok(self.begin_task("Insert media", how, async move { bmc.attach(index, url).await }));
         }
         self.attach(index, url).await?;
         Ok(self.done("Insert media", how, &Resource::Slot(tree, index)))
     }
 
-    /// Whether the slot may be inserted into now; if so nothing else may happen to it.
-    fn make_busy(&self, index: usize) -> Result<(), Refused> {
+    /// Marks the slot as busy if an insert is possible now.
+    fn make_busy(&self, index: usize) -> Result<(), ErrorReply> {
         let (config, at) = (&self.inner.config, self.elapsed());
         if let Some(message) = &config.media.licence_missing {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::FORBIDDEN,
                 message,
                 "This operation needs a licence that is not installed on the management controller.",
@@ -72,10 +72,10 @@ impl SimBmc {
         }
         let mut state = self.state();
         if state.slots[index].busy {
-            return Err(Refused::busy());
+            return Err(ErrorReply::busy());
         }
         if state.slots[index].ejecting(config, at) {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "InternalError",
                 "The request failed due to an internal service error. The eject is not finished.",
@@ -90,7 +90,7 @@ impl SimBmc {
             match config.media.occupied {
                 Occupied::Conflict => return Err(in_use()),
                 Occupied::BadRequest => {
-                    return Err(Refused::new(
+                    return Err(ErrorReply::new(
                         StatusCode::BAD_REQUEST,
                         "IDRAC.2.8.SYS446",
                         "Unable to attach the virtual media because it is attached already.",
@@ -106,7 +106,7 @@ impl SimBmc {
     }
 
     /// Reads the image and puts it into the busy slot.
-    async fn attach(&self, index: usize, url: MediaUrl) -> Result<(), Refused> {
+    async fn attach(&self, index: usize, url: MediaUrl) -> Result<(), ErrorReply> {
         let config = &self.inner.config;
         let look = media_reader::inspect(&*self.inner.media, &url, config.media.read);
         let facts = tokio::time::timeout(config.media.timeout, look)
@@ -120,13 +120,13 @@ impl SimBmc {
             Ok(facts) => facts,
             Err(refusal) => {
                 drop(state);
-                // Who waits for the slot need not be the client, which may be gone.
+                // Other tasks wait for the slot, even if the client is gone.
                 self.notify();
                 return Err(refuse_media(&url, &refusal));
             }
         };
         let change =
-            Change::Inserted { slot: config.slots[index].id.clone(), file: url.file_name().to_owned() };
+            StateChange::Inserted { slot: config.slots[index].id.clone(), file: url.file_name().to_owned() };
         let from = at + config.media.attach_time;
         state.slots[index].medium = Some(Medium { url, facts, from });
         state.slots[index].revision += 1;
@@ -137,31 +137,31 @@ impl SimBmc {
         Ok(())
     }
 
-    pub(super) fn eject(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, Refused> {
+    pub(super) fn eject(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, ErrorReply> {
         match object(call)? {
             None if self.inner.config.media.body_required => return Err(unsupported_media_type()),
             None => {}
             Some(body) => {
                 if let Some(name) = body.keys().next() {
-                    return Err(Refused::parameter_unknown(EJECT, name));
+                    return Err(ErrorReply::parameter_unknown(EJECT, name));
                 }
             }
         }
-        self.eject_slot(tree, index, self.inner.config.answers.eject)
+        self.eject_slot(tree, index, self.inner.config.responses.eject)
     }
 
-    /// Ejects by whatever way it was asked.
-    pub(super) fn eject_slot(&self, tree: Tree, index: usize, how: Success) -> Result<Reply, Refused> {
+    /// Ejects a slot, for all eject methods.
+    pub(super) fn eject_slot(&self, tree: Tree, index: usize, how: Success) -> Result<Reply, ErrorReply> {
         let config = &self.inner.config;
         let at = self.elapsed();
         let mut state = self.state();
         if state.slots[index].busy {
-            return Err(Refused::busy());
+            return Err(ErrorReply::busy());
         }
         if state.slots[index].medium.is_some() {
             self.remove_medium(&mut state, index, at);
         } else if config.media.eject_empty == EjectEmpty::Refused {
-            return Err(Refused::new(
+            return Err(ErrorReply::new(
                 StatusCode::BAD_REQUEST,
                 "OperationFailed",
                 "There is no media in the virtual media slot to eject.",
@@ -173,113 +173,118 @@ impl SimBmc {
         Ok(self.done("Eject media", how, &Resource::Slot(tree, index)))
     }
 
-    /// A PATCH of the slot: an image goes in, or none.
-    pub(super) async fn patch_slot(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, Refused> {
+    /// A PATCH of the slot: inserts an image, or ejects.
+    pub(super) async fn patch_slot(
+        &self,
+        call: &Call,
+        tree: Tree,
+        index: usize,
+    ) -> Result<Reply, ErrorReply> {
         let config = &self.inner.config;
-        let body = object(call)?.filter(|body| !body.is_empty()).ok_or_else(Refused::malformed_json)?;
+        let body = object(call)?.filter(|body| !body.is_empty()).ok_or_else(ErrorReply::malformed_json)?;
         etag::check(config.etag, call, &self.state().slot_etag(index))?;
         if body.contains_key("Oem") {
             return self.boot_slot_next(body, tree, index);
         }
         if let Some(name) = body.keys().find(|name| !config.media.patch_accepted.contains(name)) {
-            return Err(Refused::property_unknown(name));
+            return Err(ErrorReply::property_unknown(name));
         }
         let inserted = match body.get("Inserted") {
             None => None,
             Some(Value::Bool(inserted)) => Some(*inserted),
-            Some(_) => return Err(Refused::property_type("Inserted")),
+            Some(_) => return Err(ErrorReply::property_type("Inserted")),
         };
         match body.get("Image") {
             Some(Value::String(image)) if inserted != Some(false) => {
                 let url = self.take_url(image, index, "Image")?;
                 if config.media.patch_needs_inserted && inserted.is_none() {
-                    // Taken, and nothing happens: the firmware attaches what says that it is inserted.
+                    // Accepted without effect: this firmware attaches an image only with `Inserted: true`.
                     return Ok(self.done(
                         "Insert media",
-                        config.answers.insert,
+                        config.responses.insert,
                         &Resource::Slot(tree, index),
                     ));
                 }
-                self.insert_url(tree, index, url, config.answers.insert).await
+                self.insert_url(tree, index, url, config.responses.insert).await
             }
             None | Some(Value::Null) if inserted != Some(true) => {
-                self.eject_slot(tree, index, config.answers.eject)
+                self.eject_slot(tree, index, config.responses.eject)
             }
-            _ => Err(Refused::property_type("Image")),
+            _ => Err(ErrorReply::property_type("Image")),
         }
     }
 
-    /// The body of an insert: all it says must be true of this twin.
-    fn read_insert(&self, call: &Call, index: usize) -> Result<MediaUrl, Refused> {
+    /// Checks the body of an insert and returns its URL.
+    fn read_insert(&self, call: &Call, index: usize) -> Result<MediaUrl, ErrorReply> {
         let media = &self.inner.config.media;
         let rules = &media.insert;
-        let body = object(call)?.ok_or_else(|| Refused::parameter_missing(INSERT, "Image"))?;
+        let body = object(call)?.ok_or_else(|| ErrorReply::parameter_missing(INSERT, "Image"))?;
         if let Some(name) = body.keys().find(|name| !rules.accepted.contains(name)) {
-            return Err(Refused::parameter_unknown(INSERT, name));
+            return Err(ErrorReply::parameter_unknown(INSERT, name));
         }
         if let Some(name) = rules.required.iter().find(|name| !body.contains_key(*name)) {
-            return Err(Refused::parameter_missing(INSERT, name));
+            return Err(ErrorReply::parameter_missing(INSERT, name));
         }
         if media.credentials_in_pairs && body.contains_key("UserName") != body.contains_key("Password") {
-            return Err(Refused::parameter_missing(INSERT, "Password"));
+            return Err(ErrorReply::parameter_missing(INSERT, "Password"));
         }
         check_insert(body)?;
-        let image = word(body, "Image")?.ok_or_else(|| Refused::parameter_missing(INSERT, "Image"))?;
+        let image = word(body, "Image")?.ok_or_else(|| ErrorReply::parameter_missing(INSERT, "Image"))?;
         let url = self.take_url(image, index, "Image")?;
         let scheme = image.split(':').next().unwrap_or_default();
         let protocol = word(body, "TransferProtocolType")?;
         if let Some(protocol) = protocol.filter(|protocol| !protocol.eq_ignore_ascii_case(scheme)) {
-            return Err(Refused::parameter_not_in_list(INSERT, "TransferProtocolType", protocol));
+            return Err(ErrorReply::parameter_not_in_list(INSERT, "TransferProtocolType", protocol));
         }
         Ok(url)
     }
 
-    /// The URL, if this slot takes such.
-    pub(super) fn take_url(&self, image: &str, index: usize, name: &str) -> Result<MediaUrl, Refused> {
+    /// Returns the URL if the slot accepts it.
+    pub(super) fn take_url(&self, image: &str, index: usize, name: &str) -> Result<MediaUrl, ErrorReply> {
         let config = &self.inner.config;
         let rules = &config.media.url;
         let suffixes = config.slots[index].suffixes.as_ref().unwrap_or(&rules.suffixes);
         match check_url(image, rules, suffixes) {
             Ok(_) => Ok(MediaUrl::new(image)),
-            Err(BAD_SCHEME) if rules.scheme_message.is_some() => Err(Refused::new(
+            Err(BAD_SCHEME) if rules.scheme_message.is_some() => Err(ErrorReply::new(
                 StatusCode::BAD_REQUEST,
                 rules.scheme_message.as_deref().unwrap_or_default(),
                 "The file transfer protocol is not supported for virtual media.",
             )),
-            Err(why) => Err(Refused::parameter_format(INSERT, name, why)),
+            Err(why) => Err(ErrorReply::parameter_format(INSERT, name, why)),
         }
     }
 }
 
-/// What an insert says beside the image.
-fn check_insert(body: &Map<String, Value>) -> Result<(), Refused> {
+/// Checks the parameters of an insert other than the image.
+fn check_insert(body: &Map<String, Value>) -> Result<(), ErrorReply> {
     for name in ["Inserted", "WriteProtected"] {
         match body.get(name) {
             None | Some(Value::Bool(true)) => {}
             Some(Value::Bool(false)) => {
-                return Err(Refused::parameter_not_in_list(INSERT, name, "false"));
+                return Err(ErrorReply::parameter_not_in_list(INSERT, name, "false"));
             }
-            Some(_) => return Err(Refused::parameter_type(INSERT, name)),
+            Some(_) => return Err(ErrorReply::parameter_type(INSERT, name)),
         }
     }
     for name in ["UserName", "Password"] {
         word(body, name)?;
     }
     if let Some(method) = word(body, "TransferMethod")?.filter(|&method| method != "Stream") {
-        return Err(Refused::parameter_not_in_list(INSERT, "TransferMethod", method));
+        return Err(ErrorReply::parameter_not_in_list(INSERT, "TransferMethod", method));
     }
     Ok(())
 }
 
-fn word<'a>(body: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, Refused> {
+fn word<'a>(body: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, ErrorReply> {
     match body.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => value.as_str().map(Some).ok_or_else(|| Refused::parameter_type(INSERT, name)),
+        Some(value) => value.as_str().map(Some).ok_or_else(|| ErrorReply::parameter_type(INSERT, name)),
     }
 }
 
-fn in_use() -> Refused {
-    Refused::new(
+fn in_use() -> ErrorReply {
+    ErrorReply::new(
         StatusCode::CONFLICT,
         "ResourceInUse",
         "The change to the requested resource failed because the resource is in use or in transition.",
@@ -287,9 +292,9 @@ fn in_use() -> Refused {
     .resolution("Eject the media that is inserted and resubmit the request.")
 }
 
-fn slot_refuses(status: u16) -> Refused {
+fn slot_refuses(status: u16) -> ErrorReply {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-    Refused::new(
+    ErrorReply::new(
         status,
         if status == StatusCode::METHOD_NOT_ALLOWED { "OperationNotAllowed" } else { "ActionNotSupported" },
         "The action is not supported by this virtual media slot.",
@@ -349,31 +354,31 @@ fn check_size(facts: MediaFacts, kind: MediaKind, min_sectors: u64) -> Result<Me
     Ok(facts)
 }
 
-fn refuse_media(url: &MediaUrl, refusal: &MediaRefusal) -> Refused {
-    // As on a real BMC the text repeats the whole URI: it is the client's part not to log it.
+fn refuse_media(url: &MediaUrl, refusal: &MediaRefusal) -> ErrorReply {
+    // As on a real BMC the message contains the whole URI: the client must not log it.
     let uri = url.as_str();
     match refusal {
-        MediaRefusal::Unreachable(_) => Refused::new(
+        MediaRefusal::Unreachable(_) => ErrorReply::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "CouldNotEstablishConnection",
             format!("The service failed to establish a connection with the URI '{uri}': {refusal}."),
         )
         .args(&[uri])
         .resolution("Ensure that the URI contains a valid and reachable node name, protocol information and other URI components."),
-        MediaRefusal::Status(401 | 403) => Refused::new(
+        MediaRefusal::Status(401 | 403) => ErrorReply::new(
             StatusCode::BAD_REQUEST,
             "AccessDenied",
             format!("While attempting to establish a connection to '{uri}', the service denied access."),
         )
         .args(&[uri]),
-        MediaRefusal::Status(404 | 410) => Refused::new(
+        MediaRefusal::Status(404 | 410) => ErrorReply::new(
             StatusCode::BAD_REQUEST,
             "ResourceMissingAtURI",
             format!("The resource at the URI '{uri}' was not found."),
         )
         .args(&[uri]),
         MediaRefusal::Status(_) | MediaRefusal::NoLength | MediaRefusal::Unusable(_) | MediaRefusal::Size(_) => {
-            Refused::new(
+            ErrorReply::new(
                 StatusCode::BAD_REQUEST,
                 "ResourceAtUriInUnknownFormat",
                 format!("The resource at '{uri}' is in a format not recognized by the service: {refusal}."),

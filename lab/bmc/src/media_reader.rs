@@ -1,4 +1,4 @@
-//! Reading what is inserted, as a BMC does: requests that decide what the image is, in the vendor's way.
+//! Reads an inserted image as a BMC does: a few requests, in the style of the vendor, show what the image is.
 //!
 //! ```text
 //!   HEAD                              200, Content-Length, no encoding
@@ -9,11 +9,11 @@
 //!                                       FF "CD001"  terminator
 //! ```
 //!
-//! Which of these are sent, in how many pieces and in which HTTP is data ([`ReadStyle`]); how a request travels is
-//! the [`MediaReader`]'s business (a socket, or memory), so that nothing here needs a network.
+//! [`ReadStyle`] says which of these are sent, in how many ranges and in which version of HTTP. A [`MediaReader`]
+//! transports the requests (over a socket, or from memory), so this module needs no network.
 //!
-//! Invariants: no redirect is followed; at most 64 KiB of body are kept whatever the server says; a total that
-//! changes between answers is a refusal.
+//! Invariants: no redirect is followed; at most 64 KiB of a body are kept; an image whose total length changes between
+//! responses is refused.
 //!
 //! Reference: ECMA-119 clause 8 (descriptors), El Torito 1.0 figure 7, RFC 9110 clause 14 (ranges).
 
@@ -27,10 +27,10 @@ const SECTOR: usize = 2048;
 const FIRST_END: u64 = 511;
 const DESCRIPTORS: u64 = 32_768;
 const DESCRIPTORS_END: u64 = 65_535;
-/// What a reader that cannot ask for ranges keeps of the whole.
+/// The bytes of the whole image that are kept when ranges are not used.
 const WINDOW: usize = 65_536;
 
-/// What an image turned out to be.
+/// What the BMC found in an image.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct MediaFacts {
     /// Its length in bytes.
@@ -43,23 +43,23 @@ pub struct MediaFacts {
     pub boot_signature: bool,
 }
 
-/// Why an image cannot be used.
+/// Why the BMC cannot use an image.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum MediaRefusal {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("the image server cannot be reached: {0}")]
     Unreachable(String),
-    /// The server has no such image, or refuses it.
-    #[error("the image server answered {0}")]
+    /// The image server returned an error status.
+    #[error("the image server returned status {0}")]
     Status(u16),
-    /// The length is not told.
-    #[error("the image server tells no Content-Length")]
+    /// The response has no Content-Length.
+    #[error("the response of the image server has no Content-Length")]
     NoLength,
-    /// The bytes are not those of a stable image.
-    #[error("the image server's answer is not usable: {0}")]
+    /// The response is inconsistent.
+    #[error("the response of the image server is not usable: {0}")]
     Unusable(&'static str),
-    /// Too short, or not made of whole sectors.
-    #[error("the image has an impossible size of {0} bytes")]
+    /// The image is too short, or its length is not a multiple of the sector size.
+    #[error("the size of the image, {0} bytes, is not valid")]
     Size(u64),
 }
 
@@ -67,17 +67,17 @@ pub enum MediaRefusal {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadStyle {
-    /// Whether the length is asked for with HEAD; else it is taken from the first answer.
+    /// Whether the length is read with HEAD; else from the first response.
     pub head: bool,
-    /// Whether ranges are asked for; else the whole image is read once.
+    /// Whether ranges are requested; else the whole image is read once.
     pub ranges: bool,
-    /// Whether the descriptors are asked for in four ranges at a time.
+    /// Whether the descriptors are read in four parallel ranges.
     pub parallel: bool,
     /// Whether requests are HTTP/1.0.
     pub http_1_0: bool,
-    /// Whether requests come from another address than the one the BMC answers on.
+    /// Whether requests come from another address than the one the BMC listens on.
     pub other_address: bool,
-    /// Whether a first read is broken off in the middle.
+    /// Whether an extra first read is aborted in the middle.
     pub aborts: bool,
 }
 
@@ -101,21 +101,21 @@ pub struct MediaRequest {
     pub url: MediaUrl,
     /// HEAD instead of GET.
     pub head: bool,
-    /// First and last byte; `None` is the whole.
+    /// First and last byte; `None` for the whole image.
     pub range: Option<(u64, u64)>,
-    /// How many bytes of the body are worth keeping.
+    /// How many bytes of the body to keep.
     pub keep: usize,
-    /// Whether the body is read to its end although no more is kept.
+    /// Whether the body is read to its end, beyond the bytes to keep.
     pub to_the_end: bool,
     /// HTTP/1.0 instead of 1.1.
     pub http_1_0: bool,
-    /// From another address than usual.
+    /// Whether the request comes from the second address.
     pub other_address: bool,
 }
 
-/// What came back.
+/// The response to a [`MediaRequest`].
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct MediaAnswer {
+pub struct MediaResponse {
     /// The status code.
     pub status: u16,
     /// `Content-Length`.
@@ -124,54 +124,57 @@ pub struct MediaAnswer {
     pub content_range: Option<String>,
     /// Whether the body is encoded (compressed).
     pub encoded: bool,
-    /// The first bytes of the body, at most as many as were worth keeping.
+    /// The first bytes of the body, at most [`MediaRequest::keep`].
     pub body: Bytes,
 }
 
-/// Carries requests for media. One reader serves any number of twins.
+/// Transports requests for media. One reader serves any number of simulated BMCs.
 #[async_trait]
 pub trait MediaReader: Send + Sync {
     /// Sends one request. The caller bounds the time.
-    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal>;
+    ///
+    /// # Errors
+    /// When the image server cannot be reached.
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal>;
 }
 
-/// Looks at the image behind the URL as a vendor does.
+/// Reads the image at the URL in the style of a vendor.
 pub(super) async fn inspect(
     reader: &dyn MediaReader,
     url: &MediaUrl,
     style: ReadStyle,
 ) -> Result<MediaFacts, MediaRefusal> {
-    let look = Look { reader, url, style };
+    let inspection = Inspection { reader, url, style };
     if style.aborts {
-        look.fetch(false, None, SECTOR, false).await?;
+        inspection.fetch(false, None, SECTOR, false).await?;
     }
     if !style.ranges {
-        return look.whole().await;
+        return inspection.whole().await;
     }
-    let told = if style.head { Some(look.length().await?) } else { None };
-    let (first, length) = look.range(0, FIRST_END, told).await?;
+    let received = if style.head { Some(inspection.length().await?) } else { None };
+    let (first, length) = inspection.range(0, FIRST_END, received).await?;
     let descriptors = if style.parallel {
-        look.in_quarters(length).await?
+        inspection.in_quarters(length).await?
     } else {
-        look.range(DESCRIPTORS, DESCRIPTORS_END, Some(length)).await?.0.to_vec()
+        inspection.range(DESCRIPTORS, DESCRIPTORS_END, Some(length)).await?.0.to_vec()
     };
-    Ok(understand(length, &first, &descriptors))
+    Ok(media_facts(length, &first, &descriptors))
 }
 
-struct Look<'a> {
+struct Inspection<'a> {
     reader: &'a dyn MediaReader,
     url: &'a MediaUrl,
     style: ReadStyle,
 }
 
-impl Look<'_> {
+impl Inspection<'_> {
     async fn fetch(
         &self,
         head: bool,
         range: Option<(u64, u64)>,
         keep: usize,
         to_the_end: bool,
-    ) -> Result<MediaAnswer, MediaRefusal> {
+    ) -> Result<MediaResponse, MediaRefusal> {
         let answer = self
             .reader
             .fetch(MediaRequest {
@@ -192,7 +195,7 @@ impl Look<'_> {
 
     async fn length(&self) -> Result<u64, MediaRefusal> {
         match self.fetch(true, None, 0, false).await? {
-            MediaAnswer { status: 200, length, .. } => length.ok_or(MediaRefusal::NoLength),
+            MediaResponse { status: 200, length, .. } => length.ok_or(MediaRefusal::NoLength),
             answer => Err(MediaRefusal::Status(answer.status)),
         }
     }
@@ -205,7 +208,7 @@ impl Look<'_> {
         let length = answer.length.ok_or(MediaRefusal::NoLength)?;
         let body = &answer.body;
         let descriptors = body.get(DESCRIPTORS as usize..).unwrap_or_default();
-        Ok(understand(length, body.get(..FIRST_END as usize + 1).unwrap_or_default(), descriptors))
+        Ok(media_facts(length, body.get(..FIRST_END as usize + 1).unwrap_or_default(), descriptors))
     }
 
     async fn in_quarters(&self, length: u64) -> Result<Vec<u8>, MediaRefusal> {
@@ -225,7 +228,7 @@ impl Look<'_> {
             return Ok((Bytes::new(), total.unwrap_or_default()));
         }
         let wanted = usize::try_from(last - first + 1).unwrap_or(WINDOW).min(WINDOW);
-        // A server without ranges answers with the whole: then the window begins further in.
+        // A server without ranges returns the whole image: the wanted bytes then begin at `first`.
         let skip = usize::try_from(first).unwrap_or(WINDOW);
         let answer = self.fetch(false, Some((first, last)), wanted + skip, false).await?;
         let (skip, total) = match answer.status {
@@ -241,11 +244,18 @@ impl Look<'_> {
     }
 }
 
-/// The total of a `Content-Range` that is what was asked for.
-fn check_range(answer: &MediaAnswer, first: u64, last: u64, total: Option<u64>) -> Result<u64, MediaRefusal> {
-    let wrong = MediaRefusal::Unusable("its Content-Range is not what was asked for");
-    let told = answer.content_range.as_deref().and_then(|told| told.strip_prefix("bytes "));
-    let Some((range, whole)) = told.and_then(|told| told.split_once('/')) else { return Err(wrong) };
+/// The total length in a `Content-Range`, if the range is the requested one.
+fn check_range(
+    answer: &MediaResponse,
+    first: u64,
+    last: u64,
+    total: Option<u64>,
+) -> Result<u64, MediaRefusal> {
+    let wrong = MediaRefusal::Unusable("its Content-Range is not the requested one");
+    let received = answer.content_range.as_deref().and_then(|received| received.strip_prefix("bytes "));
+    let Some((range, whole)) = received.and_then(|received| received.split_once('/')) else {
+        return Err(wrong);
+    };
     let Ok(whole) = whole.parse::<u64>() else { return Err(wrong) };
     let last = last.min(whole.saturating_sub(1));
     if total.is_some_and(|total| total != whole) || range != format!("{first}-{last}") {
@@ -254,7 +264,7 @@ fn check_range(answer: &MediaAnswer, first: u64, last: u64, total: Option<u64>) 
     Ok(whole)
 }
 
-fn understand(length: u64, first: &[u8], descriptors: &[u8]) -> MediaFacts {
+fn media_facts(length: u64, first: &[u8], descriptors: &[u8]) -> MediaFacts {
     let mut facts = MediaFacts {
         length,
         boot_signature: first.get(510..512) == Some(&[0x55, 0xAA]),

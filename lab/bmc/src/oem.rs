@@ -1,7 +1,7 @@
-//! What only some vendors have: enabling slots, own ways to insert, own ways to choose the boot device.
+//! OEM requests of vendors: enabling slots, inserting media, choosing the boot device.
 //!
 //! ```text
-//!   AMI         EnableRMedia {"RMediaState":"Enable"} ──► slots after a while;  ConfigureCDInstance {"CDInstance":n}
+//!   AMI         EnableRMedia {"RMediaState":"Enable"} ──► slots after some time;  ConfigureCDInstance {"CDInstance":n}
 //!   HPE         {Hpi,Hpei}LOVirtualMedia.InsertVirtualMedia {"Image"}, .EjectVirtualMedia {}
 //!               PATCH slot {"Oem":{"Hpe":{"BootOnNextServerReset":true}}}
 //!   Supermicro  PATCH CfgCD {"Host","Path","Username","Password"} ──► IsoConfig.Mount {} ──► first slot
@@ -16,16 +16,16 @@ use super::{
     actions::object,
     call::Call,
     config::{MediaKind, Success},
-    journal::Change,
-    reply::{Refused, Reply},
+    journal::StateChange,
+    reply::{ErrorReply, Reply},
     routes::{Oem, Resource, Tree},
     sim_bmc::SimBmc,
     state::NextBoot,
 };
 
 impl SimBmc {
-    pub(super) async fn oem(&self, call: &Call, oem: Oem) -> Result<Reply, Refused> {
-        let answers = self.inner.config.answers;
+    pub(super) async fn oem(&self, call: &Call, oem: Oem) -> Result<Reply, ErrorReply> {
+        let responses = self.inner.config.responses;
         match oem {
             Oem::EnableMedia => self.enable_media(call),
             Oem::ConfigureCds => self.configure_cds(call),
@@ -33,15 +33,15 @@ impl SimBmc {
                 let body = required(call, "Image")?;
                 only(body, &["Image"])?;
                 let url = self.take_url(text(body, "Image")?, index, "Image")?;
-                self.insert_url(tree, index, url, answers.insert).await
+                self.insert_url(tree, index, url, responses.insert).await
             }
             Oem::HpEject(tree, index) => {
                 object(call)?;
-                self.eject_slot(tree, index, answers.eject)
+                self.eject_slot(tree, index, responses.eject)
             }
             Oem::CfgCd => self.patch_cfg_cd(call),
-            Oem::CfgCdMount => self.mount_cfg_cd(answers.insert).await,
-            Oem::CfgCdUnmount => self.eject_slot(Tree::Manager, 0, answers.eject),
+            Oem::CfgCdMount => self.mount_cfg_cd(responses.insert).await,
+            Oem::CfgCdUnmount => self.eject_slot(Tree::Manager, 0, responses.eject),
             Oem::Vmm(tree, index) => self.vmm_control(call, tree, index).await,
             Oem::Attributes => self.patch_attributes(call),
             Oem::ImportProfile => self.import_profile(call),
@@ -50,37 +50,37 @@ impl SimBmc {
 
     // === AMI ===
 
-    fn enable_media(&self, call: &Call) -> Result<Reply, Refused> {
+    fn enable_media(&self, call: &Call) -> Result<Reply, ErrorReply> {
         let body = required(call, "RMediaState")?;
         let at = self.elapsed();
         let mut state = self.state();
         match text(body, "RMediaState")? {
             "Enable" => state.enabled = Some(state.enabled.unwrap_or(at)),
             "Disable" => state.enabled = None,
-            other => return Err(Refused::parameter_not_in_list("EnableRMedia", "RMediaState", other)),
+            other => return Err(ErrorReply::parameter_not_in_list("EnableRMedia", "RMediaState", other)),
         }
         drop(state);
         if let Some(enable) = &self.inner.config.media.enable {
             self.notify_after(enable.settle);
         }
-        Ok(self.done("Enable media", self.inner.config.answers.patch, &Resource::Manager))
+        Ok(self.done("Enable media", self.inner.config.responses.patch, &Resource::Manager))
     }
 
-    fn configure_cds(&self, call: &Call) -> Result<Reply, Refused> {
+    fn configure_cds(&self, call: &Call) -> Result<Reply, ErrorReply> {
         let body = required(call, "CDInstance")?;
         let wanted = body.get("CDInstance").and_then(Value::as_u64).and_then(|n| usize::try_from(n).ok());
         let most = self.inner.config.slots.len();
         let wanted = wanted
             .filter(|wanted| *wanted <= most)
-            .ok_or_else(|| Refused::parameter_type("ConfigureCDInstance", "CDInstance"))?;
+            .ok_or_else(|| ErrorReply::parameter_type("ConfigureCDInstance", "CDInstance"))?;
         let at = self.elapsed();
         let mut state = self.state();
         state.instances = wanted;
-        // The slots go away and come back.
+        // The slots disappear and come back.
         state.enabled = state.enabled.map(|_| at);
         drop(state);
         self.notify();
-        Ok(self.done("Configure CDs", self.inner.config.answers.patch, &Resource::Manager))
+        Ok(self.done("Configure CDs", self.inner.config.responses.patch, &Resource::Manager))
     }
 
     // === HPE ===
@@ -91,33 +91,33 @@ impl SimBmc {
         body: &Map<String, Value>,
         tree: Tree,
         index: usize,
-    ) -> Result<Reply, Refused> {
-        let told = body.get("Oem").and_then(|oem| oem.pointer("/Hpe/BootOnNextServerReset"));
-        let next = told.and_then(Value::as_bool).ok_or_else(|| Refused::property_type("Oem/Hpe"))?;
+    ) -> Result<Reply, ErrorReply> {
+        let received = body.get("Oem").and_then(|oem| oem.pointer("/Hpe/BootOnNextServerReset"));
+        let next = received.and_then(Value::as_bool).ok_or_else(|| ErrorReply::property_type("Oem/Hpe"))?;
         let mut state = self.state();
         state.next_boot = next.then_some(NextBoot::Slot(index));
         state.slots[index].revision += 1;
         drop(state);
         self.notify();
-        Ok(self.done("Boot device", self.inner.config.answers.patch, &Resource::Slot(tree, index)))
+        Ok(self.done("Boot device", self.inner.config.responses.patch, &Resource::Slot(tree, index)))
     }
 
     // === Supermicro ===
 
-    fn patch_cfg_cd(&self, call: &Call) -> Result<Reply, Refused> {
+    fn patch_cfg_cd(&self, call: &Call) -> Result<Reply, ErrorReply> {
         let body = required(call, "Host")?;
         if let Some(name) =
             body.keys().find(|name| !matches!(name.as_str(), "Host" | "Path" | "Username" | "Password"))
         {
-            return Err(Refused::property_unknown(name));
+            return Err(ErrorReply::property_unknown(name));
         }
         let cfg = (text(body, "Host")?.to_owned(), text(body, "Path")?.to_owned());
         self.state().cfg_cd = cfg;
         self.notify();
-        Ok(self.done("Configure CD", self.inner.config.answers.patch, &Resource::Oem(Oem::CfgCd)))
+        Ok(self.done("Configure CD", self.inner.config.responses.patch, &Resource::Oem(Oem::CfgCd)))
     }
 
-    async fn mount_cfg_cd(&self, how: Success) -> Result<Reply, Refused> {
+    async fn mount_cfg_cd(&self, how: Success) -> Result<Reply, ErrorReply> {
         let (host, path) = self.state().cfg_cd.clone();
         let image = format!("{}/{}", host.trim_end_matches('/'), path.trim_start_matches('/'));
         let url = self.take_url(&image, 0, "Host")?;
@@ -126,44 +126,44 @@ impl SimBmc {
 
     // === Huawei ===
 
-    async fn vmm_control(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, Refused> {
+    async fn vmm_control(&self, call: &Call, tree: Tree, index: usize) -> Result<Reply, ErrorReply> {
         let body = required(call, "VmmControlType")?;
         only(body, &["VmmControlType", "Image"])?;
-        let answers = self.inner.config.answers;
+        let responses = self.inner.config.responses;
         match text(body, "VmmControlType")? {
             "Connect" => {
                 let url = self.take_url(text(body, "Image")?, index, "Image")?;
                 if self.state().slots[index].medium.is_some() {
-                    return Err(Refused::new(
+                    return Err(ErrorReply::new(
                         StatusCode::CONFLICT,
                         "iBMC.1.0.ConnectionOccupied",
                         "The virtual media connection is occupied.",
                     ));
                 }
-                self.insert_url(tree, index, url, answers.insert).await
+                self.insert_url(tree, index, url, responses.insert).await
             }
-            "Disconnect" => self.eject_slot(tree, index, answers.eject),
-            other => Err(Refused::parameter_not_in_list("VmmControl", "VmmControlType", other)),
+            "Disconnect" => self.eject_slot(tree, index, responses.eject),
+            other => Err(ErrorReply::parameter_not_in_list("VmmControl", "VmmControlType", other)),
         }
     }
 
     // === Dell ===
 
-    fn patch_attributes(&self, call: &Call) -> Result<Reply, Refused> {
+    fn patch_attributes(&self, call: &Call) -> Result<Reply, ErrorReply> {
         let body = required(call, "Attributes")?;
         let attributes = body
             .get("Attributes")
             .and_then(Value::as_object)
-            .ok_or_else(|| Refused::property_type("Attributes"))?;
+            .ok_or_else(|| ErrorReply::property_type("Attributes"))?;
         let mut device = None;
         for (name, value) in attributes {
             match (name.as_str(), value.as_str()) {
                 ("ServerBoot.1.BootOnce", Some("Enabled" | "Disabled")) => {}
                 ("ServerBoot.1.FirstBootDevice", Some(word)) => {
                     device =
-                        Some(boot_device(word).ok_or_else(|| Refused::property_not_in_list(name, word))?);
+                        Some(boot_device(word).ok_or_else(|| ErrorReply::property_not_in_list(name, word))?);
                 }
-                _ => return Err(Refused::property_unknown(name)),
+                _ => return Err(ErrorReply::property_unknown(name)),
             }
         }
         if let Some(device) = device {
@@ -172,8 +172,8 @@ impl SimBmc {
         Ok(self.done("Attributes", Success::Message, &Resource::Oem(Oem::Attributes)))
     }
 
-    /// A server configuration profile: of all it may say only the boot device is known.
-    fn import_profile(&self, call: &Call) -> Result<Reply, Refused> {
+    /// A server configuration profile; only its boot device is evaluated.
+    fn import_profile(&self, call: &Call) -> Result<Reply, ErrorReply> {
         let body = required(call, "ImportBuffer")?;
         let buffer = text(body, "ImportBuffer")?;
         let attribute = |name: &str| {
@@ -181,22 +181,22 @@ impl SimBmc {
             buffer[from..].split('>').nth(1)?.split('<').next()
         };
         let device = attribute("ServerBoot.1#FirstBootDevice").and_then(boot_device);
-        // As the firmware demands: no white space between two tags.
+        // The firmware refuses white space between two tags.
         let tight = !buffer.split('>').skip(1).any(|rest| {
             let gap = rest.split('<').next().unwrap_or_default();
             !gap.is_empty() && gap.trim().is_empty()
         });
         let once = attribute("ServerBoot.1#BootOnce") == Some("Enabled");
-        let twin = self.clone();
+        let bmc = self.clone();
         Ok(self.begin_task("Import Configuration", Success::TaskLocation, async move {
             let Some(device) = device.filter(|_| tight && once) else {
-                return Err(Refused::new(
+                return Err(ErrorReply::new(
                     StatusCode::BAD_REQUEST,
                     "IDRAC.2.8.SYS045",
                     "Unable to parse the Server Configuration Profile.",
                 ));
             };
-            twin.choose_next(device);
+            bmc.choose_next(device);
             Ok(())
         }))
     }
@@ -210,13 +210,13 @@ impl SimBmc {
             Some(MediaKind::Usb) => "vFDD",
             None => "Normal",
         };
-        state.changed(at, Change::BootOverride { target: target.to_owned(), enabled: "Once" });
+        state.changed(at, StateChange::BootOverride { target: target.to_owned(), enabled: "Once" });
         drop(state);
         self.notify();
     }
 }
 
-/// `FirstBootDevice`; `None` for what this twin does not know, `Some(None)` for the usual order.
+/// The value of `FirstBootDevice`: `None` if it is unknown, `Some(None)` for the usual boot order.
 fn boot_device(word: &str) -> Option<Option<MediaKind>> {
     match word {
         "VCD-DVD" => Some(Some(MediaKind::Cd)),
@@ -226,20 +226,20 @@ fn boot_device(word: &str) -> Option<Option<MediaKind>> {
     }
 }
 
-/// The body, which has to have this property.
-fn required<'a>(call: &'a Call, name: &str) -> Result<&'a Map<String, Value>, Refused> {
-    let missing = || Refused::property_missing(name);
+/// The body of a request that must have this property.
+fn required<'a>(call: &'a Call, name: &str) -> Result<&'a Map<String, Value>, ErrorReply> {
+    let missing = || ErrorReply::property_missing(name);
     object(call)?.filter(|body| body.contains_key(name)).ok_or_else(missing)
 }
 
-fn only(body: &Map<String, Value>, known: &[&str]) -> Result<(), Refused> {
+fn only(body: &Map<String, Value>, known: &[&str]) -> Result<(), ErrorReply> {
     match body.keys().find(|name| !known.contains(&name.as_str())) {
-        Some(name) => Err(Refused::property_unknown(name)),
+        Some(name) => Err(ErrorReply::property_unknown(name)),
         None => Ok(()),
     }
 }
 
-fn text<'a>(body: &'a Map<String, Value>, name: &str) -> Result<&'a str, Refused> {
-    let value = body.get(name).ok_or_else(|| Refused::property_missing(name))?;
-    value.as_str().ok_or_else(|| Refused::property_type(name))
+fn text<'a>(body: &'a Map<String, Value>, name: &str) -> Result<&'a str, ErrorReply> {
+    let value = body.get(name).ok_or_else(|| ErrorReply::property_missing(name))?;
+    value.as_str().ok_or_else(|| ErrorReply::property_type(name))
 }

@@ -1,4 +1,4 @@
-//! The power of the host: a pure state machine without clock, socket or task.
+//! The power of the host: a state machine without clock, socket or task.
 //!
 //! ```text
 //!                     On, ForceOn, PushPowerButton             post_time
@@ -14,12 +14,12 @@
 //!                                                                  └──────────────┘
 //! ```
 //!
-//! What `PowerState` shows: Off `Off`, Post `PoweringOn`, On and GracefulStop `On`, Stopping `PoweringOff`.
+//! `PowerState` shows: Off `Off`, Post `PoweringOn`, On and GracefulStop `On`, Stopping `PoweringOff`.
 //!
 //! Invariants
-//! - An operating system runs in On and GracefulStop only; leaving them ends it before anything else happens.
-//! - Each command and each change starts a new `epoch`; a timer of an older epoch does nothing.
-//! - The boot source is chosen at the end of Post, so that an override written during Post still counts.
+//! - An operating system runs in On and GracefulStop only; leaving these phases ends it first.
+//! - Each command and each change of phase starts a new `epoch`; a timer of an older epoch does nothing.
+//! - The boot source is chosen at the end of Post, so an override written during Post is used.
 //!
 //! Reference: DSP0268 ComputerSystem `PowerState` and the `Reset` action.
 
@@ -33,21 +33,21 @@ use super::{
     host::BootSource,
 };
 
-/// What `PowerState` of the system says.
+/// The values of `PowerState` of the system.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Power {
     /// No power.
     Off,
-    /// Between power-on and the choice of what to boot.
+    /// Between power-on and the choice of the boot source.
     PoweringOn,
     /// An operating system has been started.
     On,
-    /// Between the end of the operating system and no power.
+    /// Between the end of the operating system and power off.
     PoweringOff,
 }
 
 impl Power {
-    /// The word of the schema.
+    /// The value in the Redfish schema.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "Off",
@@ -58,7 +58,7 @@ impl Power {
     }
 }
 
-/// The values of `ResetType` a twin knows; which of them it offers is data ([`PowerPolicy::reset_types`]).
+/// The values of `ResetType` that are simulated; [`PowerPolicy::reset_types`] says which of them a BMC offers.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub enum ResetType {
     /// Power on.
@@ -73,11 +73,11 @@ pub enum ResetType {
     GracefulRestart,
     /// Power off at once, then on.
     ForceRestart,
-    /// Like [`ResetType::ForceRestart`], the power removed in between.
+    /// Like [`ResetType::ForceRestart`], with the power removed in between.
     PowerCycle,
-    /// On when off, a graceful shutdown when on.
+    /// Power on when off, graceful shutdown when on.
     PushPowerButton,
-    /// A non-maskable interrupt; a twin's operating system takes no notice.
+    /// A non-maskable interrupt; a simulated operating system ignores it.
     Nmi,
 }
 
@@ -94,7 +94,7 @@ impl ResetType {
         Self::Nmi,
     ];
 
-    /// The word of the schema.
+    /// The value in the Redfish schema.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::On => "On",
@@ -124,9 +124,9 @@ impl FromStr for ResetType {
     }
 }
 
-/// What follows when the power is gone.
+/// What the host does after the power is off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Then {
+enum AfterPowerOff {
     StayOff,
     PowerOn,
 }
@@ -136,55 +136,55 @@ enum Phase {
     Off,
     Post,
     On,
-    GracefulStop(Then),
-    Stopping(Then),
+    GracefulStop(AfterPowerOff),
+    Stopping(AfterPowerOff),
 }
 
-/// The operating system which runs now.
+/// The running operating system.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) source: BootSource,
-    /// Slots whose medium was there at boot: what this system may be reading from.
+    /// Slots that had a medium at boot: the system may be reading from them.
     pub(super) slots: Vec<usize>,
     pub(super) cancel: CancellationToken,
 }
 
-/// A moment in the future at which [`Machine::elapse`] is due.
+/// The time after which [`PowerMachine::elapse`] is due.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Timer {
     pub(super) after: Duration,
     pub(super) epoch: u64,
 }
 
-/// Why a reset is not carried out.
+/// Why a reset is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Refusal {
-    /// The host is where the command would take it.
+pub(super) enum ResetRefusal {
+    /// The host already has the requested power state.
     AlreadyThere,
-    /// A restart of a host that is off.
+    /// The host is off and the reset is a restart.
     Standby,
-    /// The host is still on its way down.
+    /// The host is powering off.
     Moving,
 }
 
-/// What the passing of time brought.
+/// The effect of a timer that ran out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Elapsed {
-    /// A timer of an earlier epoch.
+    /// None: the timer belongs to an earlier epoch.
     Stale,
-    /// The operating system has shut down; the power follows.
+    /// The operating system has shut down; the power goes off after this timer.
     ShutDown(Timer),
-    /// The power is off and stays so.
+    /// The power is off and stays off.
     Off,
-    /// The power is off and comes back (a restart).
+    /// The power is off and comes back after this timer (a restart).
     OffAndOn(Timer),
-    /// Post is over: choose the boot source and call [`Machine::started`].
+    /// Post is over: the caller chooses the boot source and calls [`PowerMachine::started`].
     Boot,
 }
 
-/// The host's power.
+/// The state machine of the host's power.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct PowerMachine {
     phase: Phase,
     epoch: u64,
     pub(super) generation: u64,
@@ -192,7 +192,7 @@ pub(super) struct Machine {
     pub(super) running: Option<Running>,
 }
 
-impl Machine {
+impl PowerMachine {
     pub(super) fn new(starts_on: bool) -> Self {
         let running = starts_on.then(|| Running {
             source: BootSource::Disk,
@@ -212,35 +212,39 @@ impl Machine {
         }
     }
 
-    /// Between power-on and the choice of the boot source.
+    /// Whether the host is between power-on and the choice of the boot source.
     pub(super) fn is_in_post(&self) -> bool {
         self.phase == Phase::Post
     }
 
-    /// Carries out one reset. `Ok(None)`: accepted, nothing to wait for.
-    pub(super) fn reset(&mut self, kind: ResetType, policy: &PowerPolicy) -> Result<Option<Timer>, Refusal> {
+    /// Carries out one reset. `Ok(None)`: accepted, and no timer follows.
+    pub(super) fn reset(
+        &mut self,
+        kind: ResetType,
+        policy: &PowerPolicy,
+    ) -> Result<Option<Timer>, ResetRefusal> {
         use ResetType as R;
         match (kind, self.phase) {
-            (R::Nmi, Phase::Off) => Err(Refusal::Standby),
+            (R::Nmi, Phase::Off) => Err(ResetRefusal::Standby),
             (R::Nmi, _) => Ok(None),
             (_, Phase::Stopping(_)) if kind == R::ForceOff => {
-                Ok(Some(self.enter(Phase::Stopping(Then::StayOff), policy.off_time)))
+                Ok(Some(self.enter(Phase::Stopping(AfterPowerOff::StayOff), policy.off_time)))
             }
-            (_, Phase::Stopping(_)) => Err(Refusal::Moving),
+            (_, Phase::Stopping(_)) => Err(ResetRefusal::Moving),
             (R::On | R::ForceOn | R::PushPowerButton, Phase::Off) => Ok(Some(self.power_on(policy))),
-            (R::On | R::ForceOn, _) => Err(Refusal::AlreadyThere),
-            (R::ForceOff | R::GracefulShutdown, Phase::Off) => Err(Refusal::AlreadyThere),
-            (_, Phase::Off) => Err(Refusal::Standby),
-            (R::ForceOff, _) => Ok(Some(self.stop(Then::StayOff, policy))),
-            (R::ForceRestart | R::PowerCycle, _) => Ok(Some(self.stop(Then::PowerOn, policy))),
+            (R::On | R::ForceOn, _) => Err(ResetRefusal::AlreadyThere),
+            (R::ForceOff | R::GracefulShutdown, Phase::Off) => Err(ResetRefusal::AlreadyThere),
+            (_, Phase::Off) => Err(ResetRefusal::Standby),
+            (R::ForceOff, _) => Ok(Some(self.stop(AfterPowerOff::StayOff, policy))),
+            (R::ForceRestart | R::PowerCycle, _) => Ok(Some(self.stop(AfterPowerOff::PowerOn, policy))),
             (R::GracefulShutdown | R::PushPowerButton, phase) => {
-                Ok(self.ask_to_stop(phase, Then::StayOff, policy))
+                Ok(self.ask_to_stop(phase, AfterPowerOff::StayOff, policy))
             }
-            (R::GracefulRestart, phase) => Ok(self.ask_to_stop(phase, Then::PowerOn, policy)),
+            (R::GracefulRestart, phase) => Ok(self.ask_to_stop(phase, AfterPowerOff::PowerOn, policy)),
         }
     }
 
-    /// The operating system of `generation` ends by itself.
+    /// Handles the end of the operating system of `generation`. Ignored if another one runs.
     pub(super) fn host_stops(
         &mut self,
         generation: u64,
@@ -250,10 +254,10 @@ impl Machine {
         if self.running.is_none() || self.generation != generation {
             return None;
         }
-        Some(self.stop(if restart { Then::PowerOn } else { Then::StayOff }, policy))
+        Some(self.stop(if restart { AfterPowerOff::PowerOn } else { AfterPowerOff::StayOff }, policy))
     }
 
-    /// The timer of `epoch` has run out.
+    /// Handles the timer of `epoch`, which ran out.
     pub(super) fn elapse(&mut self, epoch: u64, policy: &PowerPolicy) -> Elapsed {
         if epoch != self.epoch {
             return Elapsed::Stale;
@@ -262,15 +266,15 @@ impl Machine {
             Phase::Off | Phase::On => Elapsed::Stale,
             Phase::Post => Elapsed::Boot,
             Phase::GracefulStop(then) => Elapsed::ShutDown(self.stop(then, policy)),
-            Phase::Stopping(Then::StayOff) => {
+            Phase::Stopping(AfterPowerOff::StayOff) => {
                 self.enter(Phase::Off, Duration::ZERO);
                 Elapsed::Off
             }
-            Phase::Stopping(Then::PowerOn) => Elapsed::OffAndOn(self.power_on(policy)),
+            Phase::Stopping(AfterPowerOff::PowerOn) => Elapsed::OffAndOn(self.power_on(policy)),
         }
     }
 
-    /// Post ended with this operating system; returns its generation.
+    /// Ends Post with this operating system and returns its generation.
     pub(super) fn started(&mut self, running: Running) -> u64 {
         self.enter(Phase::On, Duration::ZERO);
         self.running = Some(running);
@@ -283,16 +287,16 @@ impl Machine {
         self.enter(Phase::Post, policy.post_time)
     }
 
-    fn stop(&mut self, then: Then, policy: &PowerPolicy) -> Timer {
+    fn stop(&mut self, then: AfterPowerOff, policy: &PowerPolicy) -> Timer {
         if let Some(running) = self.running.take() {
             running.cancel.cancel();
         }
         self.enter(Phase::Stopping(then), policy.off_time)
     }
 
-    fn ask_to_stop(&mut self, phase: Phase, then: Then, policy: &PowerPolicy) -> Option<Timer> {
+    fn ask_to_stop(&mut self, phase: Phase, then: AfterPowerOff, policy: &PowerPolicy) -> Option<Timer> {
         match (phase, policy.graceful) {
-            // Before an operating system runs nothing can refuse: the button takes the power away.
+            // During Post no operating system can ignore the request: the power goes off.
             (Phase::Post, _) => Some(self.stop(then, policy)),
             (Phase::GracefulStop(_), _) | (_, Graceful::IgnoredByHost) => None,
             (_, Graceful::After(time)) => Some(self.enter(Phase::GracefulStop(then), time)),
@@ -312,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    fn finish(machine: &mut Machine, mut timer: Option<Timer>, policy: &PowerPolicy) {
+    fn finish(machine: &mut PowerMachine, mut timer: Option<Timer>, policy: &PowerPolicy) {
         while let Some(due) = timer.take() {
             timer = match machine.elapse(due.epoch, policy) {
                 Elapsed::Stale | Elapsed::Off => None,
@@ -333,7 +337,7 @@ mod tests {
     fn a_timer_of_an_overtaken_command_does_nothing() {
         let policy =
             PowerPolicy { graceful: Graceful::After(Duration::from_secs(60)), ..PowerPolicy::default() };
-        let mut machine = Machine::new(true);
+        let mut machine = PowerMachine::new(true);
         let graceful = machine.reset(ResetType::GracefulRestart, &policy).unwrap().unwrap();
         let forced = machine.reset(ResetType::ForceOff, &policy).unwrap();
         assert_eq!(machine.elapse(graceful.epoch, &policy), Elapsed::Stale);
@@ -345,7 +349,7 @@ mod tests {
     #[test]
     fn an_ignored_graceful_shutdown_is_accepted_and_changes_nothing() {
         let policy = PowerPolicy { graceful: Graceful::IgnoredByHost, ..PowerPolicy::default() };
-        let mut machine = Machine::new(true);
+        let mut machine = PowerMachine::new(true);
         assert_eq!(machine.reset(ResetType::GracefulShutdown, &policy), Ok(None));
         assert_eq!(machine.power(), Power::On);
         assert!(machine.running.is_some());
@@ -355,7 +359,7 @@ mod tests {
     fn a_restart_of_a_host_that_is_off_is_refused() {
         let policy = PowerPolicy::default();
         for kind in [ResetType::ForceRestart, ResetType::PowerCycle, ResetType::GracefulRestart] {
-            assert_eq!(Machine::new(false).reset(kind, &policy), Err(Refusal::Standby), "{kind}");
+            assert_eq!(PowerMachine::new(false).reset(kind, &policy), Err(ResetRefusal::Standby), "{kind}");
         }
     }
 
@@ -366,7 +370,7 @@ mod tests {
             commands in proptest::collection::vec((0_usize..ResetType::ALL.len(), any::<bool>()), 0..24),
         ) {
             let policy = PowerPolicy::default();
-            let mut machine = Machine::new(starts_on);
+            let mut machine = PowerMachine::new(starts_on);
             for (kind, settle) in commands {
                 let timer = machine.reset(ResetType::ALL[kind], &policy).ok().flatten();
                 prop_assert_eq!(machine.power() == Power::On, machine.running.is_some());

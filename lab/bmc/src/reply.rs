@@ -1,4 +1,4 @@
-//! Answers: JSON bodies, and errors in the one shape Redfish has for them, or in what a vendor makes of it.
+//! Responses: JSON bodies, and Redfish errors in the standard shape or in the shape of a vendor.
 //!
 //! ```text
 //!   { "error": { "code": "Base.1.18.GeneralError", "message": "…",
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 use super::{
     config::{ErrorPolicy, ErrorShape},
-    response_faults::Delivery,
+    response_faults::BodyTransfer,
 };
 
-/// An answer before it is bytes.
+/// A response before it is converted to HTTP.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     content_type: Option<HeaderValue>,
     pub(super) body: Bytes,
-    delivery: Option<Delivery>,
+    transfer: Option<BodyTransfer>,
 }
 
 impl Reply {
@@ -35,7 +35,7 @@ impl Reply {
             headers: Vec::new(),
             content_type: Some(HeaderValue::from_static("application/json;charset=utf-8")),
             body: Bytes::from(body.to_string()),
-            delivery: None,
+            transfer: None,
         }
     }
 
@@ -47,35 +47,35 @@ impl Reply {
         Self::empty(StatusCode::NO_CONTENT)
     }
 
-    /// No body, no type.
+    /// A response without body and content type.
     pub(super) fn empty(status: StatusCode) -> Self {
         Self { content_type: None, body: Bytes::new(), ..Self::json(status, &Value::Null) }
     }
 
-    /// These very bytes. A status that HTTP cannot carry becomes 500, a type is left out.
+    /// A response with exactly this body. An invalid status becomes 500; an invalid content type is left out.
     pub(super) fn raw(status: u16, content_type: &str, body: &str) -> Self {
         Self {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             headers: Vec::new(),
             content_type: HeaderValue::from_str(content_type).ok(),
             body: Bytes::copy_from_slice(body.as_bytes()),
-            delivery: None,
+            transfer: None,
         }
     }
 
-    /// The same answer, declared as another type; none if HTTP cannot carry it.
+    /// Replaces the content type; an invalid one is left out.
     pub(super) fn of_type(mut self, content_type: &str) -> Self {
         self.content_type = HeaderValue::from_str(content_type).ok();
         self
     }
 
-    /// The same answer, travelling otherwise.
-    pub(super) fn delivered(mut self, delivery: Delivery) -> Self {
-        self.delivery = Some(delivery);
+    /// Sets how the body is sent.
+    pub(super) fn transferred_as(mut self, transfer: BodyTransfer) -> Self {
+        self.transfer = Some(transfer);
         self
     }
 
-    /// Adds a header; a value that HTTP cannot carry is left out.
+    /// Adds a header; one with an invalid value is left out.
     #[must_use]
     pub(super) fn with(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -84,7 +84,7 @@ impl Reply {
         self
     }
 
-    /// The answer to a request with this method.
+    /// Converts to the HTTP response for a request with this method.
     pub(super) fn into_response(self, method: &Method) -> Response<Bytes> {
         let length = self.body.len();
         let body = if method == Method::HEAD { Bytes::new() } else { self.body };
@@ -96,9 +96,9 @@ impl Reply {
         if let Some(content_type) = self.content_type.filter(|_| self.status != StatusCode::NO_CONTENT) {
             headers.insert(header::CONTENT_TYPE, content_type);
         }
-        match self.delivery {
-            Some(Delivery::Chunked) => {}
-            Some(Delivery::Padded(length)) => {
+        match self.transfer {
+            Some(BodyTransfer::Chunked) => {}
+            Some(BodyTransfer::Padded(length)) => {
                 headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
             }
             _ if self.status == StatusCode::NO_CONTENT => {}
@@ -109,16 +109,16 @@ impl Reply {
         for (name, value) in self.headers {
             headers.insert(name, value);
         }
-        if let Some(delivery) = self.delivery {
-            response.extensions_mut().insert(delivery);
+        if let Some(transfer) = self.transfer {
+            response.extensions_mut().insert(transfer);
         }
         response
     }
 }
 
-/// One message of the Base registry, as a refusal. Boxed, since it is the error of nearly everything here.
+/// An error response with one message of the Base registry. Boxed, because most functions of this crate return it.
 #[derive(Debug)]
-pub(super) struct Refused(Box<Message>);
+pub(super) struct ErrorReply(Box<Message>);
 
 #[derive(Debug)]
 struct Message {
@@ -132,7 +132,7 @@ struct Message {
     plain: bool,
 }
 
-impl Refused {
+impl ErrorReply {
     pub(super) fn new(status: StatusCode, id: &str, text: impl Into<String>) -> Self {
         Self(Box::new(Message {
             status,
@@ -170,14 +170,14 @@ impl Refused {
         self
     }
 
-    /// Told as text that says it is JSON, whatever the vendor's usual shape.
+    /// Sends the message as plain text declared as JSON, in place of the vendor's usual shape.
     #[must_use]
     pub(super) fn in_plain_text(mut self) -> Self {
         self.0.plain = true;
         self
     }
 
-    // === What clients get wrong, one constructor each ===
+    // === One constructor for each client error ===
 
     pub(super) fn not_found(path: &str) -> Self {
         Self::new(
@@ -327,9 +327,9 @@ impl Refused {
     }
 }
 
-impl Refused {
-    /// The status and the body as this vendor shapes it; text is a string.
-    pub(super) fn told(&self, policy: &ErrorPolicy) -> (StatusCode, Value) {
+impl ErrorReply {
+    /// Status and body in the shape of this vendor; plain text is a JSON string.
+    pub(super) fn status_and_body(&self, policy: &ErrorPolicy) -> (StatusCode, Value) {
         let refused = &self.0;
         let named = |id: &str| match (id.contains('.'), policy.registry.as_str()) {
             (true, _) | (false, "") => id.to_owned(),
@@ -341,7 +341,7 @@ impl Refused {
             "MessageId": named(&refused.id),
             "Message": refused.text,
             "MessageArgs": refused.args,
-            // The old name beside the new one, as most BMCs have it.
+            // The old name beside the new one, as on most BMCs.
             "Severity": severity,
             "MessageSeverity": severity,
             "Resolution": refused.resolution,
@@ -372,11 +372,11 @@ impl Refused {
         (refused.status, body)
     }
 
-    /// The answer as this vendor shapes it.
+    /// The response in the shape of this vendor.
     pub(super) fn reply(self, policy: &ErrorPolicy) -> Reply {
-        let (status, body) = self.told(policy);
+        let (status, body) = self.status_and_body(policy);
         let reply = match body.as_str() {
-            // Declared as JSON all the same.
+            // Plain text, but declared as JSON.
             Some(text) => {
                 Reply { body: Bytes::copy_from_slice(text.as_bytes()), ..Reply::json(status, &body) }
             }

@@ -1,4 +1,4 @@
-//! Resources as JSON: what a GET shows.
+//! Resources as JSON: the responses to GET.
 //!
 //! ```text
 //!   ServiceRoot ─┬─ SessionService ── Sessions ── Session
@@ -25,20 +25,20 @@ use super::{
     state::State,
 };
 
-/// What a resource is rendered from.
+/// The data from which resources are rendered.
 pub(super) struct View<'a> {
     pub(super) config: &'a SimBmcConfig,
     pub(super) state: &'a State,
-    /// Shown in place of the own serial number (a fault).
+    /// The serial number to show; a fault can replace the real one.
     pub(super) serial: &'a str,
-    /// The wall clock.
+    /// The current time.
     pub(super) now: jiff::Timestamp,
-    /// Since the start of the twin.
+    /// Time since the start of the simulated BMC.
     pub(super) at: Duration,
 }
 
 impl View<'_> {
-    /// The answer to a GET. `None`: there is no such thing now.
+    /// The response to a GET; `None` if the resource does not exist now.
     pub(super) fn show(&self, resource: &Resource, query: Option<&str>) -> Option<Reply> {
         if let Resource::TaskMonitor(id) = resource {
             return self.state.tasks.monitor(self.config, *id);
@@ -66,7 +66,7 @@ impl View<'_> {
         })
     }
 
-    /// One resource that is not a collection.
+    /// The body of a resource that is not a collection.
     fn body(&self, resource: &Resource) -> Option<Value> {
         let mut body = match resource {
             Resource::Versions => return Some(json!({ "v1": self.uri(&Resource::Root) })),
@@ -239,7 +239,7 @@ impl View<'_> {
         })
     }
 
-    /// One session; also the answer to the login that opened it.
+    /// A session; also the response to the login that opened it.
     pub(super) fn session(&self, id: u64) -> Value {
         json!({
             "@odata.id": self.uri(&Resource::Session(id)),
@@ -489,6 +489,6 @@ impl View<'_> {
 }
 
 fn rfc3339(start: jiff::Timestamp, since: Duration) -> String {
-    // A clock beyond what a timestamp can say stays at its start; a twin does not live that long.
+    // On overflow the start is shown; no simulated BMC runs that long.
     start.checked_add(since).unwrap_or(start).to_string()
 }

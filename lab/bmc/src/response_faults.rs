@@ -1,7 +1,7 @@
-//! What a fault does to an answer that is ready.
+//! Fault effects on a finished response.
 //!
 //! ```text
-//!   Reply ──► Lie, ErrorShape ──► bytes ──► ByteOrderMark, Gzip, Truncate, … ──► Delivery (how the bytes travel)
+//!   Reply ──► Lie, ErrorShape ──► bytes ──► ByteOrderMark, Gzip, Truncate, … ──► BodyTransfer (how the bytes are sent)
 //! ```
 
 use std::{io::Write, time::Duration};
@@ -10,60 +10,62 @@ use bytes::Bytes;
 use http::{HeaderName, StatusCode, header};
 use serde_json::{Map, Value};
 
-use super::{config::ErrorShape, faults::Effect, reply::Reply};
+use super::{config::ErrorShape, faults::FaultEffect, reply::Reply};
 
-/// How the body of an answer travels; an extension of the response, absent for the usual way.
+/// How the body of a response is sent: an extension of the response, absent when it is sent whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Delivery {
-    /// Without a length, in chunks.
+pub enum BodyTransfer {
+    /// Chunked, without a length.
     Chunked,
-    /// The connection is reset after so many bytes.
+    /// The connection is reset after this many bytes.
     Cut(usize),
-    /// One byte at a time, this far apart.
+    /// One byte at a time, with this pause between two bytes.
     Trickle(Duration),
-    /// The bytes, and then spaces until there are so many.
+    /// The body padded with spaces to this length.
     Padded(u64),
 }
 
-/// Applies an effect to an answer.
-pub(super) fn mangle(mut reply: Reply, effect: &Effect) -> Reply {
+/// Applies an effect to a response.
+pub(super) fn apply_effect(mut reply: Reply, effect: &FaultEffect) -> Reply {
     match effect {
-        Effect::Lie(lie) => with_json(reply, |body| overlay(body, lie)),
-        Effect::ErrorShape(shape) if reply.status.is_client_error() || reply.status.is_server_error() => {
+        FaultEffect::Lie(lie) => with_json(reply, |body| overlay(body, lie)),
+        FaultEffect::ErrorShape(shape)
+            if reply.status.is_client_error() || reply.status.is_server_error() =>
+        {
             reshape(reply, *shape)
         }
-        Effect::Truncate(bytes) => {
+        FaultEffect::Truncate(bytes) => {
             reply.body.truncate(*bytes);
             reply
         }
-        Effect::ContentType(text) => reply.of_type(text),
-        Effect::ByteOrderMark => {
+        FaultEffect::ContentType(text) => reply.of_type(text),
+        FaultEffect::ByteOrderMark => {
             reply.body = [b"\xEF\xBB\xBF", reply.body.as_ref()].concat().into();
             reply
         }
-        Effect::Gzip => {
+        FaultEffect::Gzip => {
             reply.body = gzip(&reply.body);
             reply.with(header::CONTENT_ENCODING, "gzip")
         }
-        Effect::DuplicateKey if reply.body.starts_with(b"{\"") => {
+        FaultEffect::DuplicateKey if reply.body.starts_with(b"{\"") => {
             reply.body = [b"{\"@odata.id\":\"/redfish/v1/Twice\",", &reply.body[1..]].concat().into();
             reply
         }
-        Effect::Deep(depth) => {
+        FaultEffect::Deep(depth) => {
             let depth = usize::try_from(*depth).unwrap_or(usize::MAX).min(1 << 20);
             let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
             reply.body = format!("{{\"Deep\":{nested}}}").into();
             reply
         }
-        Effect::Chunked => reply.delivered(Delivery::Chunked),
-        Effect::CutBody(bytes) => reply.delivered(Delivery::Cut(*bytes)),
-        Effect::Trickle(pause) => reply.delivered(Delivery::Trickle(*pause)),
-        Effect::Huge(bytes) => reply.delivered(Delivery::Padded(*bytes)),
+        FaultEffect::Chunked => reply.transferred_as(BodyTransfer::Chunked),
+        FaultEffect::CutBody(bytes) => reply.transferred_as(BodyTransfer::Cut(*bytes)),
+        FaultEffect::Trickle(pause) => reply.transferred_as(BodyTransfer::Trickle(*pause)),
+        FaultEffect::Huge(bytes) => reply.transferred_as(BodyTransfer::Padded(*bytes)),
         _ => reply,
     }
 }
 
-/// The answer that a fault gives in place of the twin.
+/// The response that a fault defines completely.
 pub(super) fn canned(status: u16, headers: &std::collections::BTreeMap<String, String>, body: &str) -> Reply {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut reply = Reply::empty(status);
@@ -83,13 +85,13 @@ fn with_json(mut reply: Reply, change: impl FnOnce(&mut Value)) -> Reply {
     reply
 }
 
-/// Replaces what is there under the same keys; adds nothing.
+/// Replaces the values of existing keys; adds no key.
 fn overlay(body: &mut Value, lie: &Value) {
     let (Value::Object(body), Value::Object(lie)) = (body, lie) else { return };
-    for (key, told) in lie {
+    for (key, claimed) in lie {
         match body.get_mut(key) {
-            Some(inner @ Value::Object(_)) if told.is_object() => overlay(inner, told),
-            Some(value) => *value = told.clone(),
+            Some(inner @ Value::Object(_)) if claimed.is_object() => overlay(inner, claimed),
+            Some(value) => *value = claimed.clone(),
             None => {}
         }
     }
@@ -97,8 +99,8 @@ fn overlay(body: &mut Value, lie: &Value) {
 
 fn reshape(mut reply: Reply, shape: ErrorShape) -> Reply {
     if shape == ErrorShape::Text {
-        let told = serde_json::from_slice::<Value>(&reply.body).unwrap_or_default();
-        let message = told.pointer("/error/@Message.ExtendedInfo/0/Message").and_then(Value::as_str);
+        let error = serde_json::from_slice::<Value>(&reply.body).unwrap_or_default();
+        let message = error.pointer("/error/@Message.ExtendedInfo/0/Message").and_then(Value::as_str);
         reply.body = message.unwrap_or("error").to_owned().into();
         return reply;
     }
@@ -126,7 +128,7 @@ fn reshape(mut reply: Reply, shape: ErrorShape) -> Reply {
 
 fn gzip(bytes: &[u8]) -> Bytes {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    // Writing to memory does not fail; if it did, the bytes would stay as they are.
+    // Writing to memory does not fail; if it did, the body would stay uncompressed.
     match encoder.write_all(bytes).and_then(|()| encoder.finish()) {
         Ok(packed) => packed.into(),
         Err(_) => Bytes::copy_from_slice(bytes),

@@ -1,4 +1,4 @@
-//! Paths and what stands behind them.
+//! Paths and their resources.
 //!
 //! ```text
 //!   /redfish                                            versions (open)
@@ -11,8 +11,8 @@
 //!   /redfish/v1/TaskService/{Tasks,TaskMonitors}/{id}
 //! ```
 //!
-//! Invariant: [`uri`] and [`resolve`] are inverse. A trailing slash is taken and ignored; case matters, unless the vendor
-//! takes any.
+//! Invariant: [`uri`] and [`Paths::resolve`] are inverse. A trailing slash is ignored; paths are case-sensitive unless the
+//! vendor ignores case.
 
 use http::Method;
 
@@ -34,7 +34,7 @@ impl SlotTree {
     }
 }
 
-/// Everything a twin has.
+/// The resources of a simulated BMC.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Resource {
     Versions,
@@ -65,17 +65,17 @@ pub(super) enum Resource {
     Oem(Oem),
 }
 
-/// What only some vendors have.
+/// Resources and actions of some vendors.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Oem {
-    /// AMI: the slots are enabled.
+    /// AMI: enables the slots.
     EnableMedia,
-    /// AMI: how many slots there are.
+    /// AMI: sets the number of slots.
     ConfigureCds,
-    /// HPE, the generation before the standard action.
+    /// HPE before the standard action.
     HpInsert(Tree, usize),
     HpEject(Tree, usize),
-    /// Supermicro: where the image is, mount, unmount.
+    /// Supermicro: the location of the image, mount, unmount.
     CfgCd,
     CfgCdMount,
     CfgCdUnmount,
@@ -87,7 +87,7 @@ pub(super) enum Oem {
 }
 
 impl Resource {
-    /// What may be done with it.
+    /// The methods it allows.
     pub(super) fn methods(&self, config: &SimBmcConfig) -> &'static [Method] {
         const READ: &[Method] = &[Method::GET, Method::HEAD];
         const CHANGE: &[Method] = &[Method::GET, Method::HEAD, Method::PATCH];
@@ -102,7 +102,7 @@ impl Resource {
         }
     }
 
-    /// Whether it answers without credentials.
+    /// Whether it needs no credentials.
     pub(super) fn is_open(&self, method: &Method) -> bool {
         match self {
             Self::Versions | Self::Root => true,
@@ -111,7 +111,7 @@ impl Resource {
         }
     }
 
-    /// Whether it is there only while the slot is.
+    /// The slot without which the resource does not exist.
     pub(super) fn slot(&self) -> Option<usize> {
         match self {
             Self::Slot(_, slot)
@@ -124,13 +124,13 @@ impl Resource {
     }
 }
 
-/// Whether a slot takes a PATCH: of its image, or of what it does at the next reset.
+/// Whether a slot takes a PATCH: of its image, or of its use at the next reset.
 pub(super) fn slot_takes_patch(config: &SimBmcConfig, slot: usize) -> bool {
     let image = config.media.via.contains(&MediaVia::Patch) && config.slots[slot].insertable;
     image || config.boot.oem == Some(BootOem::HpeNextServerReset)
 }
 
-/// Whether slots are linked from this resource.
+/// Whether this parent links to the slots.
 pub(super) fn shows_slots(config: &SimBmcConfig, tree: Tree) -> bool {
     config.slot_tree.shows(tree)
 }
@@ -204,11 +204,11 @@ pub(super) fn uri(config: &SimBmcConfig, resource: &Resource) -> String {
             Oem::ImportProfile => format!("{}/Actions/Oem/{IMPORT}", manager()),
         },
     };
-    // Who demands the slash also writes it.
+    // A vendor that redirects to the final slash also writes it in its links.
     if config.service.slash_redirect { path + "/" } else { path }
 }
 
-/// The vendor's key and the beginning of its action names.
+/// HPE's key below `Oem` and the prefix of its action names.
 fn hp_action(config: &SimBmcConfig) -> &'static str {
     if config.media.via.contains(&MediaVia::HpAction) {
         "Hp/HpiLOVirtualMedia."
@@ -217,7 +217,7 @@ fn hp_action(config: &SimBmcConfig) -> &'static str {
     }
 }
 
-/// Everything this twin has, as far as it is there from the start.
+/// The resources that exist from the start.
 pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     use Resource as R;
     let mut all = vec![R::Versions, R::Root, R::Systems, R::System, R::Reset, R::Managers, R::Manager];
@@ -272,7 +272,7 @@ pub(super) fn all(config: &SimBmcConfig) -> Vec<Resource> {
     all
 }
 
-/// The paths of a twin, looked up once and kept.
+/// The map from paths to resources, built once.
 #[derive(Debug)]
 pub(super) struct Paths(std::collections::HashMap<String, Resource>);
 
@@ -287,13 +287,13 @@ impl Paths {
         if config.service.any_case { path.to_ascii_lowercase() } else { path.to_owned() }
     }
 
-    /// What stands behind a path.
+    /// The resource of a path.
     pub(super) fn resolve(&self, config: &SimBmcConfig, path: &str) -> Option<Resource> {
         let path = Self::key(config, path);
         if let Some(resource) = self.0.get(&path) {
             return Some(resource.clone());
         }
-        // Only the canonical spelling of a number is a path of ours.
+        // Only the canonical form of a number names a resource.
         let (parent, id) = path.rsplit_once('/')?;
         let number = |prefix: &str| {
             let digits = id.strip_prefix(prefix)?;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_are_not_ours_are_unknown() {
+    fn unknown_paths_resolve_to_no_resource() {
         let config = SimBmcConfig::new("S1", "root", "calvin");
         let paths = Paths::new(&config);
         for path in [

@@ -1,11 +1,11 @@
-//! The twin itself: a handle that takes requests, keeps the state and lets time pass.
+//! The simulated BMC: a handle that takes requests, holds the state and runs the timers.
 //!
 //! ```text
-//!   connect ─ fault? ─ taken, cut, or another handshake
-//!   handle ── Call::understand ── fault? ─┬─ before: Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart
-//!                                         └─ carry_out (a task of its own for mutations)
-//!                                               delay ─ authenticate ─ method ─ read or action ─ mangle
-//!   settle ── timer of zero: at once, else a task that sleeps and holds the twin weakly
+//!   connect ─ fault? ─ accepted, cut, or a failing handshake
+//!   handle ── Call::parse ── fault? ─┬─ before: Status, Raw, Answer, RateLimit, Hang, Drop, Reset, BmcRestart
+//!                                    └─ carry_out (a separate task for mutations)
+//!                                          delay ─ authenticate ─ method ─ read or action ─ apply_effect
+//!   settle ── timer of zero: at once, else a task that sleeps and holds a weak handle
 //! ```
 //!
 //! Invariants
@@ -27,33 +27,33 @@ use super::{
     boot,
     call::Call,
     config::SimBmcConfig,
-    faults::{Circumstances, Effect, Fault},
+    faults::{Fault, FaultContext, FaultEffect},
     host::{BootContext, BootSource, Host},
-    journal::{Change, Entry, JournalItem},
+    journal::{JournalEntry, JournalItem, StateChange},
     media_reader::MediaReader,
     power::{Elapsed, Running, Timer},
-    reply::{Refused, Reply},
+    reply::{ErrorReply, Reply},
     resources::View,
-    response_faults::{canned, mangle},
+    response_faults::{apply_effect, canned},
     routes::Paths,
     state::{NextBoot, SimBmcSnapshot, State},
     tls::Certificates,
 };
 
-/// There is no answer: the connection is to be cut.
+/// The request gets no response: the connection is cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConnectionCut {
-    /// Before the request: nobody listens.
-    #[error("the twin takes no connection")]
+    /// Before the request: the connection is refused.
+    #[error("the simulated BMC refused the connection")]
     Refused,
     /// After the request.
-    #[error("the twin closed the connection without an answer")]
+    #[error("the simulated BMC closed the connection without a response")]
     Closed,
-    /// After the request, or in the middle of the answer.
-    #[error("the twin reset the connection")]
+    /// After the request, or in the middle of the response.
+    #[error("the simulated BMC reset the connection")]
     Reset,
     /// Before the request: there is no common version of TLS.
-    #[error("the TLS handshake with the twin failed")]
+    #[error("the TLS handshake with the simulated BMC failed")]
     Handshake,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Inner {
     started: Instant,
 }
 
-/// A simulated BMC. Clones are handles to the same one.
+/// A simulated BMC. A clone is another handle to it.
 #[derive(Clone)]
 pub struct SimBmc {
     pub(super) inner: Arc<Inner>,
@@ -80,18 +80,18 @@ impl fmt::Debug for SimBmc {
     }
 }
 
-/// Why a connection is not taken as it should be.
+/// Why a new connection is not accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Connection {
-    /// Cut at once.
+    /// The connection is cut at once.
     Cut,
-    /// Cut in the handshake, where there is one.
+    /// The TLS handshake is cut. A connection without TLS is accepted.
     FailHandshake,
-    /// Refused in the handshake as by a server that ends at TLS 1.0, where there is one.
+    /// The TLS handshake fails as with a server limited to TLS 1.0. A connection without TLS is accepted.
     LegacyTls,
 }
 
-/// A handle that does not keep the twin alive.
+/// A handle that does not keep the simulated BMC alive.
 #[derive(Clone)]
 pub(super) struct WeakSimBmc(Weak<Inner>);
 
@@ -110,7 +110,7 @@ impl WeakSimBmc {
 }
 
 impl SimBmc {
-    /// A new twin. `host` and `media` are shared by as many twins as the embedding program likes.
+    /// Creates a simulated BMC. Any number of them may share `host` and `media`.
     pub fn new(config: SimBmcConfig, host: Arc<dyn Host>, media: Arc<dyn MediaReader>) -> Self {
         let state = Mutex::new(State::new(&config));
         let (changed, started) = (Notify::new(), Instant::now());
@@ -118,67 +118,70 @@ impl SimBmc {
         Self { inner: Arc::new(Inner { config, certificates, paths, media, host, state, changed, started }) }
     }
 
-    /// What the twin is.
+    /// The identity and behaviour of this BMC.
     pub fn config(&self) -> &SimBmcConfig {
         &self.inner.config
     }
 
-    /// Takes one request and answers it as the BMC would.
+    /// Carries out one request and returns the response of the BMC.
+    ///
+    /// # Errors
+    /// When the connection is cut without a response: the BMC is unreachable, or a fault in force says so.
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ConnectionCut> {
-        let call = Arc::new(Call::understand(&self.inner.config, &self.inner.paths, request));
-        let mut flight = Flight::begin(self, &call);
+        let call = Arc::new(Call::parse(&self.inner.config, &self.inner.paths, request));
+        let mut guard = RequestGuard::begin(self, &call);
         let effect = {
             let mut state = self.state();
             if !state.reachable {
                 return Err(ConnectionCut::Refused);
             }
-            let now = self.circumstances(&state);
-            state.faults.strike(Some(&call), &now)
+            let now = self.fault_context(&state);
+            state.faults.apply(Some(&call), &now)
         };
         let errors = &self.inner.config.errors;
         let mut reply = match &effect {
-            Some(Effect::Drop | Effect::FailHandshake | Effect::LegacyTls) => {
+            Some(FaultEffect::Drop | FaultEffect::FailHandshake | FaultEffect::LegacyTls) => {
                 return Err(ConnectionCut::Closed);
             }
-            Some(Effect::Reset) => return Err(ConnectionCut::Reset),
-            Some(Effect::Hang) => return Err(self.hang().await),
-            Some(Effect::BmcRestart(time)) => {
+            Some(FaultEffect::Reset) => return Err(ConnectionCut::Reset),
+            Some(FaultEffect::Hang) => return Err(self.hang().await),
+            Some(FaultEffect::BmcRestart(time)) => {
                 self.restart_bmc(*time);
                 return Err(ConnectionCut::Closed);
             }
-            Some(Effect::Status { status, message_id, message }) => {
+            Some(FaultEffect::Status { status, message_id, message }) => {
                 let status = StatusCode::from_u16(*status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                Refused::new(status, message_id, message).reply(errors)
+                ErrorReply::new(status, message_id, message).reply(errors)
             }
-            Some(Effect::Raw { status, content_type, body }) => Reply::raw(*status, content_type, body),
-            Some(Effect::Answer { status, headers, body }) => canned(*status, headers, body),
-            Some(Effect::RateLimit { retry_after_seconds }) => {
+            Some(FaultEffect::Raw { status, content_type, body }) => Reply::raw(*status, content_type, body),
+            Some(FaultEffect::Answer { status, headers, body }) => canned(*status, headers, body),
+            Some(FaultEffect::RateLimit { retry_after_seconds }) => {
                 rate_limited(*retry_after_seconds).reply(errors)
             }
             effect => self.carry_out(&call, effect.clone()).await,
         };
         match &effect {
-            Some(Effect::ApplyButTimeout) => return Err(self.hang().await),
-            Some(Effect::ApplyButDrop) => return Err(ConnectionCut::Closed),
-            Some(effect) => reply = mangle(reply, effect),
+            Some(FaultEffect::ApplyButTimeout) => return Err(self.hang().await),
+            Some(FaultEffect::ApplyButDrop) => return Err(ConnectionCut::Closed),
+            Some(effect) => reply = apply_effect(reply, effect),
             None => {}
         }
-        flight.status = Some(reply.status.as_u16());
+        guard.status = Some(reply.status.as_u16());
         Ok(reply.into_response(&call.method))
     }
 
-    /// A new connection: whether it is taken as it should be.
+    /// Decides whether a new connection is accepted, and applies a fault for `FaultTrigger::Connect`.
     pub(super) fn connect(&self) -> Result<(), Connection> {
         let mut state = self.state();
         if !state.reachable {
             return Err(Connection::Cut);
         }
-        let now = self.circumstances(&state);
-        match state.faults.strike(None, &now) {
-            Some(Effect::Drop | Effect::Reset) => Err(Connection::Cut),
-            Some(Effect::FailHandshake) => Err(Connection::FailHandshake),
-            Some(Effect::LegacyTls) => Err(Connection::LegacyTls),
-            Some(Effect::NewCertificate) => {
+        let now = self.fault_context(&state);
+        match state.faults.apply(None, &now) {
+            Some(FaultEffect::Drop | FaultEffect::Reset) => Err(Connection::Cut),
+            Some(FaultEffect::FailHandshake) => Err(Connection::FailHandshake),
+            Some(FaultEffect::LegacyTls) => Err(Connection::LegacyTls),
+            Some(FaultEffect::NewCertificate) => {
                 state.certificate += 1;
                 Ok(())
             }
@@ -187,8 +190,8 @@ impl SimBmc {
         }
     }
 
-    fn circumstances(&self, state: &State) -> Circumstances {
-        Circumstances {
+    fn fault_context(&self, state: &State) -> FaultContext {
+        FaultContext {
             power: state.machine.power(),
             media: state.slots.iter().any(|slot| slot.medium.is_some()),
             override_set: state.boot.enabled != boot::OverrideEnabled::Disabled || state.next_boot.is_some(),
@@ -197,19 +200,19 @@ impl SimBmc {
         }
     }
 
-    // === What a test or a simulated data centre does with it ===
+    // === For tests and simulated data centres ===
 
-    /// The state now.
+    /// The current state.
     pub fn snapshot(&self) -> SimBmcSnapshot {
         self.state().snapshot(&self.inner.config)
     }
 
-    /// Waits, as long as it takes, for a state; returns it. Bound it with `tokio::time::timeout`.
+    /// Waits for a state without a limit of time and returns it. Bound the wait with `tokio::time::timeout`.
     pub async fn wait_for(&self, mut wanted: impl FnMut(&SimBmcSnapshot) -> bool) -> SimBmcSnapshot {
         loop {
             let changed = self.inner.changed.notified();
             tokio::pin!(changed);
-            // Registered before the look, so that no change falls between the look and the wait.
+            // Registered before the state is read: a change between the read and the wait is not missed.
             changed.as_mut().enable();
             let snapshot = self.snapshot();
             if wanted(&snapshot) {
@@ -219,59 +222,59 @@ impl SimBmc {
         }
     }
 
-    /// All the journal holds, oldest first.
-    pub fn journal(&self) -> Vec<Entry> {
+    /// The entries of the journal, oldest first.
+    pub fn journal(&self) -> Vec<JournalEntry> {
         self.state().journal.entries().cloned().collect()
     }
 
-    /// The requests meant to change the host, a slot or the boot override, whatever their answer.
-    pub fn mutations(&self) -> Vec<Entry> {
+    /// The requests that would change the host, a slot or the boot override, with any status.
+    pub fn mutations(&self) -> Vec<JournalEntry> {
         let is_mutation = |what: &JournalItem| matches!(what, JournalItem::Request { operation, .. } if operation.is_mutation());
         self.state().journal.entries().filter(|entry| is_mutation(&entry.what)).cloned().collect()
     }
 
-    /// How many boots were from media.
+    /// How many boots used virtual media.
     pub fn boots_from_media(&self) -> u64 {
         self.state().counters.boots_from_media
     }
 
-    /// How often the power came on, restarts included.
+    /// How often the host was powered on, restarts included.
     pub fn power_ons(&self) -> u64 {
         self.state().machine.power_ons
     }
 
-    /// How often a medium was taken from an operating system that was booted with it.
+    /// How often a medium was removed while an operating system booted with it was running.
     pub fn ejected_while_running(&self) -> u64 {
         self.state().counters.ejected_while_running
     }
 
-    /// Adds a fault behind those in force.
+    /// Adds a fault after those in force.
     pub fn inject(&self, fault: Fault) {
         self.state().faults.add(fault);
     }
 
-    /// The faults that can still strike.
+    /// The faults in force.
     pub fn faults(&self) -> Vec<Fault> {
         self.state().faults.list()
     }
 
-    /// Ends all faults.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
 
-    /// An unreachable twin takes no connection and cuts those it has; its host runs on.
+    /// An unreachable BMC refuses connections and cuts open ones; its host keeps running.
     pub fn set_reachable(&self, reachable: bool) {
         self.state().reachable = reachable;
         self.notify();
     }
 
-    /// From now on there is another certificate.
+    /// Replaces the certificate.
     pub fn renew_certificate(&self) {
         self.state().certificate += 1;
     }
 
-    /// The BMC restarts: sessions, media, boot override and tasks are lost, the host runs on.
+    /// Restarts the BMC: sessions, media, boot override and tasks are lost, the host keeps running.
     pub fn reset_bmc(&self) {
         let config = &self.inner.config;
         let mut state = self.state();
@@ -281,20 +284,20 @@ impl SimBmc {
         state.next_boot = None;
         self.lose_media(&mut state);
         let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
-        state.boot = boot::BootOverride::none(mode);
+        state.boot = boot::OverrideState::none(mode);
         state.system_revision += 1;
         drop(state);
         self.notify();
     }
 
-    /// The same, and the BMC takes no connection for this long.
+    /// Restarts the BMC, which then refuses connections for this long.
     pub fn restart_bmc(&self, time: Duration) {
         self.reset_bmc();
         self.set_reachable(false);
-        let twin = Arc::downgrade(&self.inner);
+        let bmc = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            if let Some(inner) = twin.upgrade() {
+            if let Some(inner) = bmc.upgrade() {
                 Self { inner }.set_reachable(true);
             }
         });
@@ -311,16 +314,16 @@ impl SimBmc {
 
     // === Requests ===
 
-    /// Delay, credentials, method, then the thing itself. Mutations run in a task of their own: a BMC finishes what
-    /// it began although nobody waits for the answer.
-    async fn carry_out(&self, call: &Arc<Call>, effect: Option<Effect>) -> Reply {
+    /// Carries out a request. A mutation runs in a separate task: a BMC finishes it even if the client no longer waits
+    /// for the response.
+    async fn carry_out(&self, call: &Arc<Call>, effect: Option<FaultEffect>) -> Reply {
         if !call.operation.is_mutation() {
-            return self.answer(call, effect).await;
+            return self.respond(call, effect).await;
         }
-        let (twin, call) = (self.clone(), Arc::clone(call));
-        match tokio::spawn(async move { twin.answer(&call, effect).await }).await {
+        let (bmc, call) = (self.clone(), Arc::clone(call));
+        match tokio::spawn(async move { bmc.respond(&call, effect).await }).await {
             Ok(reply) => reply,
-            Err(_) => Refused::new(
+            Err(_) => ErrorReply::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "InternalError",
                 "The request failed due to an internal service error. The service is still operational.",
@@ -337,7 +340,7 @@ impl SimBmc {
     // === State, time and the host ===
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere must not silence the twin: the state is plain data and valid after every statement.
+        // A panic elsewhere must not stop the simulated BMC: the state is plain data and valid after every statement.
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -349,21 +352,21 @@ impl SimBmc {
         self.inner.changed.notify_waiters();
     }
 
-    /// Tells those who wait, when something that takes this long will be over.
+    /// Wakes the waiters of [`SimBmc::wait_for`] after this time.
     pub(super) fn notify_after(&self, time: Duration) {
         if time.is_zero() {
             return;
         }
-        let twin = Arc::downgrade(&self.inner);
+        let bmc = Arc::downgrade(&self.inner);
         tokio::spawn(async move {
             tokio::time::sleep(time).await;
-            if let Some(inner) = twin.upgrade() {
+            if let Some(inner) = bmc.upgrade() {
                 Self { inner }.notify();
             }
         });
     }
 
-    /// Waits until connections are taken, or are not.
+    /// Waits until the BMC is reachable, or until it is not.
     pub(super) async fn until_reachable(&self, wanted: bool) {
         loop {
             let changed = self.inner.changed.notified();
@@ -382,7 +385,7 @@ impl SimBmc {
         show(&View { config, state: &self.state(), serial, now, at: self.elapsed() })
     }
 
-    /// Changes the machine and tells everyone what came of it.
+    /// Changes the state of the host and reports the result to the journal, the [`Host`] and the waiters.
     pub(super) fn drive<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let at = self.elapsed();
         let mut state = self.state();
@@ -400,7 +403,7 @@ impl SimBmc {
             let now = state.machine.power();
             state.log_power(at);
             state.system_revision += 1;
-            state.changed(at, Change::Power(now));
+            state.changed(at, StateChange::Power(now));
         }
         drop(state);
         if stopped {
@@ -410,17 +413,17 @@ impl SimBmc {
         result
     }
 
-    /// Lets a timer run out: at once if it is due now, else in a task.
+    /// Runs a timer: at once if it is due, else in a task.
     pub(super) fn settle(&self, mut timer: Option<Timer>) {
         while let Some(due) = timer {
             if !due.after.is_zero() {
-                let twin = Arc::downgrade(&self.inner);
+                let bmc = Arc::downgrade(&self.inner);
                 tokio::spawn(async move {
                     tokio::time::sleep(due.after).await;
-                    if let Some(inner) = twin.upgrade() {
-                        let twin = Self { inner };
-                        let next = twin.elapse(due.epoch);
-                        twin.settle(next);
+                    if let Some(inner) = bmc.upgrade() {
+                        let bmc = Self { inner };
+                        let next = bmc.elapse(due.epoch);
+                        bmc.settle(next);
                     }
                 });
                 return;
@@ -443,7 +446,7 @@ impl SimBmc {
         timer
     }
 
-    /// The end of Post: the firmware chooses, the override is consumed, the host starts.
+    /// The end of POST: the firmware chooses the boot source, the override is consumed, the host starts.
     pub(super) fn boot(&self, state: &mut State, at: Duration) -> BootContext {
         let config = &self.inner.config;
         let media = state.inserted(config, at);
@@ -462,7 +465,7 @@ impl SimBmc {
             })
             .unwrap_or(BootSource::Disk);
         let slots = match &source {
-            // What runs from the disk is not hurt by an eject.
+            // An eject does not affect a system that runs from the disk.
             BootSource::Disk => Vec::new(),
             BootSource::Media { .. } => {
                 (0..state.slots.len()).filter(|&index| state.slots[index].attached(at).is_some()).collect()
@@ -471,18 +474,18 @@ impl SimBmc {
         match &source {
             BootSource::Disk => {
                 state.counters.boots_from_disk += 1;
-                state.changed(at, Change::BootedDisk);
+                state.changed(at, StateChange::BootedDisk);
             }
             BootSource::Media { slot, .. } => {
                 state.counters.boots_from_media += 1;
-                state.changed(at, Change::BootedMedia { slot: slot.clone() });
+                state.changed(at, StateChange::BootedMedia { slot: slot.clone() });
             }
         }
         let before = state.boot.clone();
         state.boot.consume();
         if state.boot != before {
             let (target, enabled) = (state.boot.target.clone(), state.boot.enabled.as_str());
-            state.changed(at, Change::BootOverride { target, enabled });
+            state.changed(at, StateChange::BootOverride { target, enabled });
         }
         let cancel = CancellationToken::new();
         let running = Running { source: source.clone(), slots, cancel: cancel.clone() };
@@ -495,28 +498,28 @@ impl SimBmc {
         let at = self.elapsed();
         let timer = self.drive(|state| {
             let timer = state.machine.host_stops(generation, restart, &self.inner.config.power)?;
-            state.changed(at, Change::HostStopped { restart });
+            state.changed(at, StateChange::HostStopped { restart });
             Some(timer)
         });
         self.settle(timer);
     }
 
-    /// Takes a medium out of a slot that has one.
+    /// Removes the medium from a slot that has one.
     pub(super) fn remove_medium(&self, state: &mut State, index: usize, at: Duration) {
         let slot = self.inner.config.slots[index].id.clone();
         if state.machine.running.as_ref().is_some_and(|running| running.slots.contains(&index)) {
             state.counters.ejected_while_running += 1;
-            state.changed(at, Change::EjectedWhileRunning { slot: slot.clone() });
+            state.changed(at, StateChange::EjectedWhileRunning { slot: slot.clone() });
         }
         let gone = state.slots[index].medium.take();
         state.slots[index].last = gone.map(|medium| (medium.url, at));
         state.slots[index].revision += 1;
-        state.changed(at, Change::Ejected { slot });
+        state.changed(at, StateChange::Ejected { slot });
     }
 }
 
-fn rate_limited(retry_after_seconds: Option<u64>) -> Refused {
-    let refused = Refused::new(
+fn rate_limited(retry_after_seconds: Option<u64>) -> ErrorReply {
+    let refused = ErrorReply::new(
         StatusCode::TOO_MANY_REQUESTS,
         "ServiceTemporarilyUnavailable",
         "The service is temporarily unavailable. Retry later.",
@@ -527,25 +530,25 @@ fn rate_limited(retry_after_seconds: Option<u64>) -> Refused {
     }
 }
 
-/// A request under way; its end is journalled however it ends.
-struct Flight {
-    twin: SimBmc,
+/// A request in flight; its end is recorded in the journal in every case.
+struct RequestGuard {
+    bmc: SimBmc,
     call: Arc<Call>,
     status: Option<u16>,
 }
 
-impl Flight {
-    fn begin(twin: &SimBmc, call: &Arc<Call>) -> Self {
-        twin.state().begin(call.operation);
-        twin.notify();
-        Self { twin: twin.clone(), call: Arc::clone(call), status: None }
+impl RequestGuard {
+    fn begin(bmc: &SimBmc, call: &Arc<Call>) -> Self {
+        bmc.state().begin(call.operation);
+        bmc.notify();
+        Self { bmc: bmc.clone(), call: Arc::clone(call), status: None }
     }
 }
 
-impl Drop for Flight {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let at = self.twin.elapsed();
-        let mut state = self.twin.state();
+        let at = self.bmc.elapsed();
+        let mut state = self.bmc.state();
         state.end(self.call.operation);
         state.journal.add(
             at,
@@ -557,6 +560,6 @@ impl Drop for Flight {
             },
         );
         drop(state);
-        self.twin.notify();
+        self.bmc.notify();
     }
 }

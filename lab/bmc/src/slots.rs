@@ -1,8 +1,8 @@
-//! Virtual media slots as JSON, in the shapes of their vendors.
+//! Virtual media slots as JSON, in the shape of each vendor.
 //!
 //! ```text
 //!   empty, ejecting, attaching, inserted ──► Inserted, ConnectedVia, Image, ImageName
-//!   ways to insert (MediaVia)            ──► Actions, Actions.Oem, Oem.{Hp,Hpe,Huawei}.Actions, CfgCD beside the slots
+//!   insert methods (MediaVia)            ──► Actions, Actions.Oem, Oem.{Hp,Hpe,Huawei}.Actions, CfgCD beside the slots
 //! ```
 //!
 //! Reference: DSP0268 VirtualMedia.

@@ -1,30 +1,30 @@
-//! Everything that changes about a twin, and the picture of it that others may wait for.
+//! The state of a simulated BMC, and the snapshot of it that tests wait for.
 //!
 //! ```text
 //!   State ─┬─ machine    power, the operating system that runs            (power.rs)
 //!          ├─ boot       the override                                     (boot.rs)
 //!          ├─ slots      empty ──insert──► busy (being read) ──► attaching ──► inserted ──eject──► empty
 //!          ├─ sessions   tokens, lock-out                                 (auth.rs)
-//!          ├─ faults     rules in force                                   (faults.rs)
-//!          ├─ tasks      what goes on in the background                   (tasks.rs)
-//!          └─ journal    what happened                                    (journal.rs)
+//!          ├─ faults     faults in force                                  (faults.rs)
+//!          ├─ tasks      asynchronous operations                          (tasks.rs)
+//!          └─ journal    requests and changes                             (journal.rs)
 //! ```
 //!
-//! Invariants: one mutex around all of it, never held across an await; `revision` of the system and of each slot
+//! Invariants: one mutex guards the state and is never held across an await; `revision` of the system and of each slot
 //! grows with every visible change, and the ETag is made of it.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::{
     auth::Sessions,
-    boot::{BootOverride, Candidate},
+    boot::{Candidate, OverrideState},
     config::{BootPolicy, MediaKind, SimBmcConfig},
     etag,
     faults::Faults,
     host::{BootSource, InsertedMedia, MediaUrl},
-    journal::{Change, Journal, JournalItem, Operation},
+    journal::{Journal, JournalItem, RequestKind, StateChange},
     media_reader::MediaFacts,
-    power::{Machine, Power},
+    power::{Power, PowerMachine},
     tasks::Tasks,
 };
 
@@ -33,7 +33,7 @@ use super::{
 pub(super) struct Medium {
     pub(super) url: MediaUrl,
     pub(super) facts: MediaFacts,
-    /// From this moment on, counted from the start of the twin, the slot and the host have it.
+    /// The time since the start of the simulated BMC at which slot and host have the medium.
     pub(super) from: Duration,
 }
 
@@ -41,27 +41,27 @@ pub(super) struct Medium {
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) medium: Option<Medium>,
-    /// An image is being read; nothing else may happen to the slot.
+    /// An image is being read; the slot takes neither insert nor eject.
     pub(super) busy: bool,
     pub(super) revision: u64,
-    /// What was in it last, and since when it is gone.
+    /// The last medium and the time of its eject.
     pub(super) last: Option<(MediaUrl, Duration)>,
 }
 
 impl Slot {
-    /// The medium, once the slot and the host have it.
+    /// The medium, if the slot and the host have it.
     pub(super) fn attached(&self, at: Duration) -> Option<&Medium> {
         self.medium.as_ref().filter(|medium| medium.from <= at)
     }
 
-    /// Whether an eject is still under way: the slot shows what it had.
+    /// Whether an eject is still in progress: the slot shows the ejected medium.
     pub(super) fn ejecting(&self, config: &SimBmcConfig, at: Duration) -> bool {
         let recent = |(_, gone): &(MediaUrl, Duration)| at < *gone + config.media.eject_time;
         self.medium.is_none() && self.last.as_ref().is_some_and(recent)
     }
 }
 
-/// Numbers a test wants to be exact.
+/// Counters that tests compare exactly.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) requests: u64,
@@ -75,11 +75,11 @@ pub(super) struct Counters {
     pub(super) max_mutating: u32,
 }
 
-/// All of it.
+/// The state of a simulated BMC.
 #[derive(Debug)]
 pub(super) struct State {
-    pub(super) machine: Machine,
-    pub(super) boot: BootOverride,
+    pub(super) machine: PowerMachine,
+    pub(super) boot: OverrideState,
     pub(super) slots: Vec<Slot>,
     pub(super) sessions: Sessions,
     pub(super) faults: Faults,
@@ -87,25 +87,25 @@ pub(super) struct State {
     pub(super) counters: Counters,
     pub(super) reachable: bool,
     pub(super) system_revision: u64,
-    /// When the host was last powered on or restarted, counted from the start of the twin.
+    /// The last power-on or restart of the host, as time since the start of the simulated BMC.
     pub(super) last_reset: Option<Duration>,
-    /// When the last reset was accepted.
+    /// The time of the last accepted reset.
     pub(super) last_command: Option<Duration>,
-    /// The changes of the power, the newest last.
+    /// The power changes, newest last.
     pub(super) power_log: VecDeque<(Duration, Power)>,
     pub(super) tasks: Tasks,
-    /// When slots that need it were enabled, and how many there are.
+    /// The time at which the slots were enabled, for vendors that need it.
     pub(super) enabled: Option<Duration>,
     pub(super) instances: usize,
     /// Host and path of an image that is not mounted yet (`CfgCD`).
     pub(super) cfg_cd: (String, String),
-    /// The boot device of a vendor's own way, for the next boot.
+    /// The boot device for the next boot, set by an OEM request.
     pub(super) next_boot: Option<NextBoot>,
-    /// Grows with every new certificate.
+    /// Revision of the certificate; grows with every new one.
     pub(super) certificate: u64,
 }
 
-/// What the next boot is from, whatever the override says.
+/// The source of the next boot; it takes precedence over the boot override.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum NextBoot {
     /// The first slot of a kind.
@@ -118,8 +118,8 @@ impl State {
     pub(super) fn new(config: &SimBmcConfig) -> Self {
         let mode = config.boot.modes.first().map_or("UEFI", String::as_str);
         Self {
-            machine: Machine::new(config.starts_on),
-            boot: BootOverride::none(mode),
+            machine: PowerMachine::new(config.starts_on),
+            boot: OverrideState::none(mode),
             slots: config.slots.iter().map(|_| Slot::default()).collect(),
             sessions: Sessions::default(),
             faults: Faults::new(config.faults.clone()),
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// How many slots there are now.
+    /// How many slots exist now.
     pub(super) fn slots_there(&self, config: &SimBmcConfig, at: Duration) -> usize {
         let there = match (&config.media.enable, self.enabled) {
             (None, _) => true,
@@ -149,7 +149,7 @@ impl State {
         if there { self.instances.min(config.slots.len()) } else { 0 }
     }
 
-    /// The power as the BMC shows it: late, and without the states it does not know.
+    /// The power state as the BMC shows it: with its delay, and without the states it does not have.
     pub(super) fn shown_power(&self, config: &SimBmcConfig, at: Duration) -> Power {
         let policy = &config.power;
         let known = |power: &Power| policy.shows_transitions || matches!(power, Power::On | Power::Off);
@@ -159,7 +159,7 @@ impl State {
             .map_or(start, |(_, power)| *power)
     }
 
-    /// The power changed.
+    /// Records a change of the power state.
     pub(super) fn log_power(&mut self, at: Duration) {
         const KEPT: usize = 32;
         if self.power_log.len() == KEPT {
@@ -168,7 +168,7 @@ impl State {
         self.power_log.push_back((at, self.machine.power()));
     }
 
-    pub(super) fn changed(&mut self, at: Duration, change: Change) {
+    pub(super) fn changed(&mut self, at: Duration, change: StateChange) {
         self.journal.add(at, JournalItem::Change(change));
     }
 
@@ -200,7 +200,7 @@ impl State {
             .collect()
     }
 
-    /// What is in the slots, in their order.
+    /// The attached media in the order of the slots.
     pub(super) fn inserted(&self, config: &SimBmcConfig, at: Duration) -> Vec<InsertedMedia> {
         let slots = self.slots.iter().zip(&config.slots);
         slots
@@ -211,8 +211,8 @@ impl State {
             .collect()
     }
 
-    /// A request began.
-    pub(super) fn begin(&mut self, operation: Operation) {
+    /// Counts the start of a request.
+    pub(super) fn begin(&mut self, operation: RequestKind) {
         let counters = &mut self.counters;
         counters.requests += 1;
         counters.in_flight += 1;
@@ -223,8 +223,8 @@ impl State {
         }
     }
 
-    /// A request ended.
-    pub(super) fn end(&mut self, operation: Operation) {
+    /// Counts the end of a request.
+    pub(super) fn end(&mut self, operation: RequestKind) {
         self.counters.in_flight = self.counters.in_flight.saturating_sub(1);
         if operation.is_mutation() {
             self.counters.mutating = self.counters.mutating.saturating_sub(1);
@@ -261,53 +261,53 @@ impl State {
     }
 }
 
-/// One slot at one moment.
+/// A slot at one point in time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SlotSnapshot {
     /// Its id.
     pub id: String,
-    /// What it is for the host.
+    /// How the host sees the slot.
     pub kind: MediaKind,
-    /// What it holds; `None` when empty.
+    /// The URL of its image; `None` when empty.
     pub image: Option<MediaUrl>,
-    /// What that turned out to be.
+    /// What the BMC found in the image.
     pub facts: Option<MediaFacts>,
-    /// Whether an image is being read for it now.
+    /// Whether its image is being read now.
     pub busy: bool,
 }
 
-/// A twin at one moment.
+/// A simulated BMC at one point in time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SimBmcSnapshot {
-    /// The power.
+    /// The power state of the host.
     pub power: Power,
     /// The boot override.
-    pub boot: BootOverride,
+    pub boot: OverrideState,
     /// The slots in their order.
     pub slots: Vec<SlotSnapshot>,
-    /// What the operating system that runs now was booted from.
+    /// The boot source of the running operating system.
     pub running: Option<BootSource>,
     /// How often an operating system was started.
     pub generation: u64,
-    /// How often the power came on, restarts included.
+    /// How often the host was powered on, restarts included.
     pub power_ons: u64,
-    /// How many of the boots were from media.
+    /// How many boots used virtual media.
     pub boots_from_media: u64,
-    /// How many were from the disk.
+    /// How many boots used the disk.
     pub boots_from_disk: u64,
-    /// How often a medium was taken from an operating system that was booted with it.
+    /// How often a medium was removed while an operating system booted with it was running.
     pub ejected_while_running: u64,
-    /// How many sessions were ever opened.
+    /// How many sessions were opened.
     pub logins: u64,
     /// Sessions open now.
     pub open_sessions: usize,
     /// Requests so far.
     pub requests: u64,
-    /// Requests under way now.
+    /// Requests in flight now.
     pub in_flight: u32,
-    /// The most requests at a time so far.
+    /// The highest number of requests in flight so far.
     pub max_in_flight: u32,
-    /// The most mutating requests at a time so far.
+    /// The highest number of mutations in flight so far.
     pub max_mutating_in_flight: u32,
 }
 

@@ -1,12 +1,12 @@
-//! Asynchronous operations as a client sees them.
+//! Asynchronous operations: Redfish tasks and task monitors.
 //!
 //! ```text
 //!   202 + Location /TaskService/TaskMonitors/{id}, and the task in the body; or one of the two
-//!   monitor  202 while it runs ──► what the operation would have answered | 404 | still 202
+//!   monitor  202 while it runs ──► the response of the operation | 404 | still 202
 //!   task     TaskState running ──► completed | Exception
 //! ```
 //!
-//! Invariant: at most 64 tasks are remembered, the oldest is forgotten first.
+//! Invariant: at most 64 tasks are kept, the oldest is dropped first.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     config::{MonitorAfter, SimBmcConfig, Success},
-    reply::{Refused, Reply},
+    reply::{ErrorReply, Reply},
     routes::{self, Resource},
     sim_bmc::SimBmc,
 };
@@ -27,11 +27,11 @@ const KEPT: usize = 64;
 struct Task {
     id: u64,
     name: &'static str,
-    /// The answer the operation itself would have given: status and body.
+    /// Status and body of the operation's response; `None` while the task runs.
     done: Option<(StatusCode, Value)>,
 }
 
-/// All that are remembered.
+/// The tasks that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     list: VecDeque<Task>,
@@ -89,7 +89,7 @@ impl Tasks {
         Some(body)
     }
 
-    /// What the monitor answers.
+    /// The response of the task monitor; `None` when it does not exist.
     pub(super) fn monitor(&self, config: &SimBmcConfig, id: u64) -> Option<Reply> {
         let task = self.get(id)?;
         let accepted = || {
@@ -108,26 +108,26 @@ impl Tasks {
 }
 
 impl SimBmc {
-    /// Answers 202 and carries `work` out in a task of its own.
+    /// Returns 202 and carries out `work` in a separate task.
     pub(super) fn begin_task(
         &self,
         name: &'static str,
         how: Success,
-        work: impl Future<Output = Result<(), Refused>> + Send + 'static,
+        work: impl Future<Output = Result<(), ErrorReply>> + Send + 'static,
     ) -> Reply {
         let config = &self.inner.config;
         let id = self.state().tasks.begin(name);
         let shown = self.state().tasks.show(config, id).unwrap_or_default();
-        let twin = self.clone();
+        let bmc = self.clone();
         let least = config.tasks.time;
         tokio::spawn(async move {
             let ((), done) = tokio::join!(tokio::time::sleep(least), work);
             let done = match done {
                 Ok(()) => (StatusCode::NO_CONTENT, Value::Null),
-                Err(refused) => refused.told(&twin.inner.config.errors),
+                Err(refused) => refused.status_and_body(&bmc.inner.config.errors),
             };
-            twin.state().tasks.end(id, done);
-            twin.notify();
+            bmc.state().tasks.end(id, done);
+            bmc.notify();
         });
         let reply = match how {
             Success::TaskLocation => Reply::empty(StatusCode::ACCEPTED),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_task_is_forgotten_first() {
+    fn the_oldest_task_is_dropped_first() {
         let config = SimBmcConfig::new("S1", "root", "calvin");
         let mut tasks = Tasks::default();
         for _ in 0..=KEPT {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_monitor_ends_as_the_vendor_has_it() {
+    fn the_monitor_of_a_finished_task_responds_as_configured() {
         let mut config = SimBmcConfig::new("S1", "root", "calvin");
         let mut tasks = Tasks::default();
         let id = tasks.begin("Insert");

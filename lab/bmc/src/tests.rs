@@ -1,4 +1,4 @@
-//! The twins seen from outside: over a socket with a plain HTTP client, or in process.
+//! Tests of simulated BMCs from outside: over a socket with a plain HTTP client, or in process.
 
 mod boots;
 mod faults;

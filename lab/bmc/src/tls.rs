@@ -1,13 +1,13 @@
-//! A BMC's certificate: self-signed, made when it is first needed, another one when the BMC feels like it.
+//! The certificate of a simulated BMC: self-signed, made at first use, replaced by a fault.
 //!
 //! ```text
 //!   revision 0 ──► key, certificate, server configuration ──► every handshake
-//!   revision 1 (renewed) ──► others
+//!   revision 1 (renewed) ──► new ones
 //!
 //!   TLS 1.0 only:  ClientHello ──► 15 03 01 00 02 02 46   alert, fatal, protocol_version
 //! ```
 //!
-//! Invariants: TLS 1.2 and 1.3, the provider is `ring` and never installed globally; the key never leaves this module.
+//! Invariants: TLS 1.2 and 1.3; the provider is `ring` and is never installed globally; the key stays in this module.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,23 +18,23 @@ use rustls::{
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What a server that ends at TLS 1.0 answers to a client that begins at 1.2.
+/// The alert that a server limited to TLS 1.0 sends to a client that requires 1.2.
 const PROTOCOL_VERSION_ALERT: [u8; 7] = [0x15, 3, 1, 0, 2, 2, 70];
 /// The header of the record that holds a ClientHello.
 const RECORD_HEADER: usize = 5;
 
-/// Why there is no certificate.
+/// Why a certificate is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// Making it failed.
-    #[error("making a certificate for a twin failed")]
+    /// Making the certificate failed.
+    #[error("making a certificate for a simulated BMC failed")]
     Make(#[source] rcgen::Error),
-    /// The TLS library does not take it.
-    #[error("setting up TLS for a twin failed")]
+    /// The TLS library refused the certificate.
+    #[error("setting up TLS for a simulated BMC failed")]
     Use(#[source] rustls::Error),
 }
 
-/// The certificate of one twin.
+/// The certificate of one simulated BMC.
 #[derive(Debug, Default)]
 pub(super) struct Certificates(Mutex<Option<Made>>);
 
@@ -46,7 +46,7 @@ struct Made {
 }
 
 impl Certificates {
-    /// The server side of a handshake with the certificate of this revision.
+    /// The TLS configuration with the certificate of this revision.
     pub(super) fn config(&self, revision: u64) -> Result<Arc<ServerConfig>, CertificateError> {
         self.made(revision).map(|made| made.config)
     }
@@ -81,7 +81,7 @@ fn make(revision: u64) -> Result<Made, CertificateError> {
     Ok(Made { revision, config: Arc::new(config), fingerprint })
 }
 
-/// Ends a handshake as a server that knows no version the client offers. The caller bounds the time.
+/// Ends a handshake as a server that supports no version of the client. The caller bounds the time.
 pub(super) async fn refuse_versions(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
     let mut header = [0; RECORD_HEADER];
     stream.read_exact(&mut header).await?;

@@ -1,11 +1,11 @@
-//! The vendors' behaviours: one data file each, built into the program.
+//! The behaviour of each vendor: one data file, built into the program.
 //!
 //! ```text
-//!   redfish/twins/dell-idrac9-6.toml ──► VendorFile ──► SimBmcConfig (with a serial number and an account)
+//!   lab/bmc/vendors/dell-idrac9-6.toml ──► VendorFile ──► SimBmcConfig (with a serial number and an account)
 //! ```
 //!
-//! The files say what a BMC does, not how a client should deal with it, and share nothing with the client's profiles:
-//! both are written from the same evidence, and each is the other's check.
+//! A file says what a BMC does, not how a client handles it, and shares nothing with the client's profiles: both are
+//! written from the same evidence, so each checks the other.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::config::{
-    AnswerPolicy, BootPolicy, ErrorPolicy, EtagPolicy, Identity, MediaPolicy, PowerPolicy, ServicePolicy,
-    SessionPolicy, SimBmcConfig, SlotConfig, SlotTree, TaskPolicy,
+    BootPolicy, ErrorPolicy, EtagPolicy, MediaPolicy, PowerPolicy, ResponsePolicy, ServicePolicy,
+    SessionPolicy, SimBmcConfig, SimIdentity, SlotConfig, SlotTree, TaskPolicy,
 };
 
-/// A behaviour that can be asked for by name.
+/// A vendor whose BMC can be simulated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Vendor {
     /// Its name, such as `dell-idrac9-6`.
@@ -26,23 +26,23 @@ pub struct Vendor {
     text: &'static str,
 }
 
-/// A vendor's file cannot be used.
+/// Why a vendor cannot be simulated.
 #[derive(Debug, thiserror::Error)]
 pub enum VendorError {
-    /// There is no such vendor.
+    /// The name is unknown.
     #[error("there is no simulated BMC named {name:?}; choose one of: {known}")]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
-    /// The file does not say what a vendor's file has to say.
-    #[error("the data of the simulated BMC {name} cannot be read")]
+    /// The vendor's file is not valid.
+    #[error("the data of the simulated BMC {name} cannot be read; correct lab/bmc/vendors/{name}.toml")]
     Data {
         /// The vendor.
         name: &'static str,
-        /// Why.
+        /// The parse error.
         #[source]
         source: Box<toml::de::Error>,
     },
@@ -50,16 +50,16 @@ pub enum VendorError {
 
 macro_rules! vendors {
     ($($name:literal),* $(,)?) => {
-        /// All vendors, in the order in which they are listed.
+        /// All vendors, in the order of lists.
         pub const VENDORS: &[Vendor] = &[
             $(Vendor { name: $name, text: include_str!(concat!("../vendors/", $name, ".toml")) }),*
         ];
     };
 }
 
-/// Five that differ most: two CDs by action and by PATCH, two CDs with a boot target of their own, a CD and a USB stick, one
-/// slot.
-pub const SHOWN: [&str; 5] = ["dell-idrac9-6", "lenovo-xcc", "smc-x12", "hpe-ilo6", "dell-idrac10"];
+/// The five vendors that differ most: two CDs by action, two CDs by PATCH, two CDs with an own boot target, a CD and a USB
+/// stick, one slot.
+pub const DEMO_VENDORS: [&str; 5] = ["dell-idrac9-6", "lenovo-xcc", "smc-x12", "hpe-ilo6", "dell-idrac10"];
 
 vendors![
     "generic",
@@ -85,13 +85,13 @@ vendors![
     "sushy",
 ];
 
-/// What a vendor's file says.
+/// The content of a vendor's file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VendorFile {
     about: String,
     #[serde(default)]
-    identity: Identity,
+    identity: SimIdentity,
     slots: Vec<SlotConfig>,
     slot_tree: SlotTree,
     #[serde(default)]
@@ -107,7 +107,7 @@ struct VendorFile {
     #[serde(default)]
     etag: EtagPolicy,
     #[serde(default)]
-    answers: AnswerPolicy,
+    responses: ResponsePolicy,
     #[serde(default)]
     tasks: TaskPolicy,
     #[serde(default)]
@@ -118,7 +118,7 @@ impl Vendor {
     /// The vendor of this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the name is unknown.
     pub fn named(name: &str) -> Result<Self, VendorError> {
         VENDORS.iter().find(|vendor| vendor.name == name).copied().ok_or_else(|| VendorError::Unknown {
             name: name.to_owned(),
@@ -126,10 +126,10 @@ impl Vendor {
         })
     }
 
-    /// One line about it.
+    /// One line that describes this vendor's BMC.
     ///
     /// # Errors
-    /// When its data cannot be read.
+    /// When the vendor's file is not valid.
     pub fn about(self) -> Result<String, VendorError> {
         self.read().map(|file| file.about)
     }
@@ -144,7 +144,7 @@ impl SimBmcConfig {
     /// A BMC that behaves like those of this vendor ([`VENDORS`]), switched off.
     ///
     /// # Errors
-    /// When there is no such vendor.
+    /// When the name is unknown or the vendor's file is not valid.
     pub fn vendor(
         name: &str,
         serial: impl Into<String>,
@@ -159,7 +159,7 @@ impl SimBmcConfig {
             sku: None,
             username: username.into(),
             password: SecretString::from(password.into()),
-            identity: Identity { uuid, ..file.identity },
+            identity: SimIdentity { uuid, ..file.identity },
             slots: file.slots,
             slot_tree: file.slot_tree,
             starts_on: false,
@@ -169,7 +169,7 @@ impl SimBmcConfig {
             session: file.session,
             service: file.service,
             etag: file.etag,
-            answers: file.answers,
+            responses: file.responses,
             tasks: file.tasks,
             errors: file.errors,
             hang_limit: Duration::from_secs(600),
@@ -179,7 +179,7 @@ impl SimBmcConfig {
         })
     }
 
-    /// The same BMC in another time: all that takes time takes this share of it. Timeouts stay as they are.
+    /// Multiplies every delay of the BMC by `share`, from 0 to 1. Timeouts stay unchanged.
     #[must_use]
     pub fn in_time(mut self, share: f64) -> Self {
         let scaled = |time: &mut Duration| *time = time.mul_f64(share.clamp(0.0, 1.0));
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_vendor_can_be_read_and_has_slots_with_names_of_their_own() {
+    fn every_vendor_file_can_be_read_and_has_unique_slot_ids() {
         for vendor in VENDORS {
             let config = SimBmcConfig::vendor(vendor.name, "S1", "root", "calvin").unwrap();
             assert!(!vendor.about().unwrap().is_empty(), "{}", vendor.name);
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_vendor_is_answered_with_those_there_are() {
+    fn the_error_for_an_unknown_vendor_lists_the_known_ones() {
         let text = SimBmcConfig::vendor("ilo9", "S1", "root", "calvin").unwrap_err().to_string();
         assert!(text.contains("ilo9") && text.contains("hpe-ilo6"), "{text}");
     }
 
     #[test]
-    fn all_that_takes_time_takes_the_asked_share_of_it() {
+    fn in_time_scales_the_delays_of_a_bmc() {
         let config = SimBmcConfig::vendor("dell-idrac10", "S1", "root", "calvin").unwrap();
         let before = config.power.no_on_after_off;
         assert_eq!(config.in_time(0.5).power.no_on_after_off, before / 2);

@@ -1,15 +1,15 @@
-//! A restart that the power does not notice: the operating system resets its machine warm.
+//! A warm reset: the operating system restarts its machine and the power stays on.
 //!
 //! ```text
-//!   PowerState      On ─────────────── On      nothing to see
+//!   PowerState      On ─────────────── On      unchanged
 //!   LastResetTime   t1 ──┐        ┌─── t2
-//!   system A ────────────┘ gone   └─── system B, chosen as after any Post (an override of once is used up)
+//!   system A ────────────┘ ended  └─── system B, chosen as after any POST (an override of `Once` is consumed)
 //! ```
 
 use super::sim_bmc::SimBmc;
 
 impl SimBmc {
-    /// The running operating system restarts its machine warm; `false` when none runs.
+    /// Lets the running operating system restart its machine warm; returns `false` when none runs.
     pub fn warm_reset(&self) -> bool {
         let at = self.elapsed();
         let boot = self.drive(|state| {

@@ -1,4 +1,4 @@
-//! The client against a simulated BMC that shares nothing with it but the specification, over real sockets.
+//! The Redfish client with simulated BMCs over real sockets; the two share only the specification.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,18 +10,18 @@ use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use lab_bmc::{
-    BootContext, BootSource, Effect, Fault, Host, HttpMediaReader, IfMatch, SimBmc, SimBmcConfig,
-    SimBmcServer, SimBmcSnapshot, SlotTree, When,
+    BootContext, BootSource, Fault, FaultEffect, FaultTrigger, Host, HttpMediaReader, IfMatchRule, SimBmc,
+    SimBmcConfig, SimBmcServer, SimBmcSnapshot, SlotTree,
 };
 use redfish::{
-    Bmc, BootTarget, Credentials, Discovery, ErrorKind, HttpOptions, HttpTransport, InsertOptions, Options,
-    PowerState, Profile, ResetType, SerialMatch, SystemSelector, TlsMode,
+    Bmc, BmcCredentials, BootTarget, ClientOptions, Discovery, ErrorKind, HttpOptions, HttpTransport,
+    InsertOptions, PowerState, Profile, ResetType, SerialMatch, SystemSelector, TlsVerification,
 };
 
 const SERIAL: &str = "SIM0001";
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Nothing runs on the host; the twin itself shows what it booted.
+/// A host that runs nothing; the simulated BMC shows what it booted.
 struct Idle;
 
 impl Host for Idle {
@@ -29,7 +29,7 @@ impl Host for Idle {
     fn power_off(&self, _: &str) {}
 }
 
-/// An image with a primary volume descriptor and otherwise nothing.
+/// An image that has only a primary volume descriptor and a terminator.
 fn image() -> Bytes {
     const SECTOR: usize = 2048;
     let mut image = vec![0; 512 * SECTOR];
@@ -75,9 +75,9 @@ fn ranged(method: &Method, headers: &HeaderMap, image: &Bytes) -> Response {
     }
 }
 
-/// A twin behind a socket, and a client of it.
+/// A simulated BMC on a socket and its client.
 struct Bench {
-    twin: SimBmc,
+    sim_bmc: SimBmc,
     server: SimBmcServer,
     bmc: Bmc,
     media: String,
@@ -90,13 +90,14 @@ impl Bench {
 
     async fn with(mut config: SimBmcConfig, profile: Profile) -> Self {
         config.boot.require_boot_record = false;
-        let twin = SimBmc::new(config, Arc::new(Idle), Arc::new(HttpMediaReader::new().unwrap()));
-        let server = twin.serve_on_loopback().await.unwrap();
+        let sim_bmc = SimBmc::new(config, Arc::new(Idle), Arc::new(HttpMediaReader::new().unwrap()));
+        let server = sim_bmc.serve_on_loopback().await.unwrap();
         let endpoint: redfish::Endpoint = server.url().parse().unwrap();
-        let transport = HttpTransport::new(&endpoint, &TlsMode::Insecure, HttpOptions::default()).unwrap();
-        let options = Options { backoff_base: Duration::from_millis(1), ..Options::default() };
+        let transport =
+            HttpTransport::new(&endpoint, &TlsVerification::Insecure, HttpOptions::default()).unwrap();
+        let options = ClientOptions { backoff_base: Duration::from_millis(1), ..ClientOptions::default() };
         let bmc = Bmc::builder(endpoint, account(), Arc::new(transport), profile).options(options).build();
-        Bench { twin, server, bmc, media: media_server().await }
+        Bench { sim_bmc, server, bmc, media: media_server().await }
     }
 
     fn url(&self, grant: &str, file: &str) -> String {
@@ -108,7 +109,9 @@ impl Bench {
     }
 
     async fn until(&self, fits: impl FnMut(&SimBmcSnapshot) -> bool) -> SimBmcSnapshot {
-        tokio::time::timeout(LIMIT, self.twin.wait_for(fits)).await.expect("the twin never got there")
+        tokio::time::timeout(LIMIT, self.sim_bmc.wait_for(fits))
+            .await
+            .expect("the simulated BMC did not reach the state in time")
     }
 
     async fn switch(&self, found: &Discovery, reset: ResetType) {
@@ -123,20 +126,20 @@ impl Bench {
             }
         })
         .await
-        .expect("the host never got there");
+        .expect("the host did not reach the power state in time");
     }
 
     async fn stop(self) {
         self.bmc.logout().await.unwrap();
-        let end = self.twin.snapshot();
+        let end = self.sim_bmc.snapshot();
         assert_eq!(end.open_sessions, 0);
         assert!(end.max_in_flight <= 2 && end.max_mutating_in_flight <= 1);
         self.server.stop().await;
     }
 }
 
-fn account() -> Credentials {
-    Credentials::new("admin", "canary-secret".to_owned())
+fn account() -> BmcCredentials {
+    BmcCredentials::new("admin", "canary-secret".to_owned())
 }
 
 fn config() -> SimBmcConfig {
@@ -144,7 +147,7 @@ fn config() -> SimBmcConfig {
 }
 
 #[tokio::test]
-async fn a_host_is_installed_from_two_images_and_left_clean() {
+async fn a_host_boots_from_two_images_and_the_bmc_is_left_clean() {
     let bench = Bench::new(config()).await;
     let bmc = &bench.bmc;
     let found = bench.discover().await;
@@ -161,7 +164,7 @@ async fn a_host_is_installed_from_two_images_and_left_clean() {
     let set = bmc.set_boot_once(&found.system, &bmc.profile().boot_targets, None).await.unwrap();
     assert!(set.confirmed && set.observed.targets(&BootTarget::Cd));
     bench.switch(&found, ResetType::On).await;
-    let booted = bench.until(|twin| twin.boots_from_media == 1).await;
+    let booted = bench.until(|sim_bmc| sim_bmc.boots_from_media == 1).await;
     assert!(matches!(&booted.running, Some(BootSource::Media { slot, .. }) if *slot == boot.id));
 
     bench.switch(&found, ResetType::ForceOff).await;
@@ -172,16 +175,16 @@ async fn a_host_is_installed_from_two_images_and_left_clean() {
     bmc.clear_boot_override(&found.system).await.unwrap();
     assert!(!bmc.boot_override(&found.system).await.unwrap().is_active());
     bench.switch(&found, ResetType::On).await;
-    let end = bench.until(|twin| twin.boots_from_disk == 1).await;
+    let end = bench.until(|sim_bmc| sim_bmc.boots_from_disk == 1).await;
     assert_eq!((end.power_ons, end.ejected_while_running, end.logins), (2, 0, 1));
-    // Two inserts, the override, on, off, two ejects, on; the override was consumed and needs no clearing.
-    let mutations = bench.twin.mutations();
+    // Two inserts, the override, on, off, two ejects, on; the consumed override needs no PATCH.
+    let mutations = bench.sim_bmc.mutations();
     assert_eq!(mutations.len(), 8, "{mutations:#?}");
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn slots_are_found_once_in_either_tree_and_of_every_kind() {
+async fn slots_are_found_once_in_every_tree_and_of_every_kind() {
     for tree in [SlotTree::Manager, SlotTree::System, SlotTree::Both] {
         let mut config = config();
         config.slot_tree = tree;
@@ -197,13 +200,13 @@ async fn slots_are_found_once_in_either_tree_and_of_every_kind() {
 }
 
 #[tokio::test]
-async fn an_insert_that_was_applied_without_an_answer_is_observed_and_not_repeated() {
-    for effect in [Effect::ApplyButTimeout, Effect::ApplyButDrop] {
+async fn an_insert_applied_without_a_response_is_observed_and_not_repeated() {
+    for effect in [FaultEffect::ApplyButTimeout, FaultEffect::ApplyButDrop] {
         let profile = Profile { insert_timeout: Duration::from_millis(700), ..Profile::generic() };
         let bench = Bench::with(config(), profile).await;
         let slot = bench.discover().await.slots[0].clone();
         let url = bench.url("abc", "boot.iso");
-        bench.twin.inject(Fault::once(When::Insert, effect));
+        bench.sim_bmc.inject(Fault::once(FaultTrigger::Insert, effect));
         let error = bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap_err();
         assert!(error.maybe_applied() && error.is_transient(), "{error}");
         let observed = tokio::time::timeout(LIMIT, async {
@@ -211,7 +214,7 @@ async fn an_insert_that_was_applied_without_an_answer_is_observed_and_not_repeat
                 tokio::task::yield_now().await;
             }
         });
-        observed.await.expect("the image never showed up");
+        observed.await.expect("the slot did not show the image in time");
         let again = bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap();
         assert!(!again.changed && again.confirmed);
         bench.stop().await;
@@ -219,10 +222,10 @@ async fn an_insert_that_was_applied_without_an_answer_is_observed_and_not_repeat
 }
 
 #[tokio::test]
-async fn an_insert_that_was_accepted_and_ignored_is_not_confirmed() {
+async fn an_insert_accepted_without_effect_is_not_confirmed() {
     let bench = Bench::new(config()).await;
     let slot = bench.discover().await.slots[0].clone();
-    bench.twin.inject(Fault::once(When::Insert, Effect::AcceptButIgnore));
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Insert, FaultEffect::AcceptButIgnore));
     let url = bench.url("abc", "boot.iso");
     let done = bench.bmc.insert(&slot.uri, &url, InsertOptions::default()).await.unwrap();
     assert!(done.changed && !done.confirmed);
@@ -231,48 +234,54 @@ async fn an_insert_that_was_accepted_and_ignored_is_not_confirmed() {
 }
 
 #[tokio::test]
-async fn a_busy_bmc_is_busy_and_a_reset_of_the_bmc_only_costs_a_login() {
+async fn a_busy_response_is_classified_and_a_bmc_restart_costs_one_login() {
     let bench = Bench::new(config()).await;
     let found = bench.discover().await;
-    let busy =
-        Effect::Status { status: 400, message_id: "IDRAC.2.8.SYS518".into(), message: "not ready".into() };
-    bench.twin.inject(Fault::once(When::Reset, busy));
+    let busy = FaultEffect::Status {
+        status: 400,
+        message_id: "IDRAC.2.8.SYS518".into(),
+        message: "not ready".into(),
+    };
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Reset, busy));
     let error = bench.bmc.reset(&found.system, ResetType::On).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Busy { status: 400, .. }), "{error}");
-    bench.twin.reset_bmc();
+    bench.sim_bmc.reset_bmc();
     bench.switch(&found, ResetType::On).await;
-    assert_eq!(bench.twin.snapshot().power_ons, 1);
-    assert_eq!(bench.twin.snapshot().logins, 2);
+    assert_eq!(bench.sim_bmc.snapshot().power_ons, 1);
+    assert_eq!(bench.sim_bmc.snapshot().logins, 2);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn reads_outlive_drops_limits_and_broken_answers() {
+async fn reads_survive_drops_rate_limits_and_broken_responses() {
     let bench = Bench::new(config()).await;
     let found = bench.discover().await;
-    let broken = Effect::Raw { status: 200, content_type: "text/html".into(), body: "<html>".into() };
-    for effect in
-        [Effect::Drop, Effect::RateLimit { retry_after_seconds: Some(0) }, Effect::Truncate(20), broken]
-    {
-        bench.twin.inject(Fault::once(When::Read, effect));
+    let broken = FaultEffect::Raw { status: 200, content_type: "text/html".into(), body: "<html>".into() };
+    for effect in [
+        FaultEffect::Drop,
+        FaultEffect::RateLimit { retry_after_seconds: Some(0) },
+        FaultEffect::Truncate(20),
+        broken,
+    ] {
+        bench.sim_bmc.inject(Fault::once(FaultTrigger::Read, effect));
         assert_eq!(bench.bmc.power_state(&found.system).await.unwrap(), PowerState::Off);
     }
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn another_machine_is_noticed_before_anything_is_changed() {
+async fn a_wrong_serial_number_is_noticed_before_any_change() {
     let bench = Bench::new(config()).await;
-    bench.twin.inject(Fault::once(When::Read, Effect::WrongSerial("OTHER".into())).times(20));
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::Read, FaultEffect::WrongSerial("OTHER".into())).times(20));
     let found = bench.discover().await;
     assert_eq!(found.system.matches_serial(SERIAL), SerialMatch::Mismatch);
     bench.stop().await;
 }
 
 #[tokio::test]
-async fn a_bmc_that_insists_on_etags_and_reset_states_is_satisfied() {
+async fn a_bmc_that_requires_if_match_accepts_the_changes() {
     let mut config = config();
-    config.etag.if_match = IfMatch::Required;
+    config.etag.if_match = IfMatchRule::Required;
     let bench = Bench::new(config).await;
     let found = bench.discover().await;
     let set = bench.bmc.set_boot_once(&found.system, &[BootTarget::Cd], None).await.unwrap();
@@ -282,11 +291,11 @@ async fn a_bmc_that_insists_on_etags_and_reset_states_is_satisfied() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_ends_before_the_account_is_locked() {
+async fn a_wrong_password_is_not_sent_until_the_account_is_locked() {
     let bench = Bench::new(config()).await;
     let endpoint: redfish::Endpoint = bench.server.url().parse().unwrap();
-    let wrong = Credentials::new("admin", "wrong".to_owned());
-    let stranger = Bmc::connect(&endpoint, wrong, &TlsMode::Insecure, Profile::generic()).unwrap();
+    let wrong = BmcCredentials::new("admin", "wrong".to_owned());
+    let stranger = Bmc::connect(&endpoint, wrong, &TlsVerification::Insecure, Profile::generic()).unwrap();
     for _ in 0..8 {
         let error = stranger.discover(&SystemSelector::default()).await.unwrap_err();
         assert!(matches!(error.kind, ErrorKind::Unauthorized { .. }), "{error}");
@@ -296,15 +305,15 @@ async fn a_wrong_password_ends_before_the_account_is_locked() {
 }
 
 #[tokio::test]
-async fn the_session_of_a_crashed_incarnation_is_deleted_by_the_next() {
+async fn the_session_of_a_crashed_controller_is_deleted_by_its_successor() {
     let bench = Bench::new(config()).await;
     bench.discover().await;
     let left = bench.bmc.session().await.unwrap();
     let endpoint: redfish::Endpoint = bench.server.url().parse().unwrap();
-    let next = Bmc::connect(&endpoint, account(), &TlsMode::Insecure, Profile::generic()).unwrap();
-    assert_eq!(bench.twin.snapshot().open_sessions, 1);
+    let next = Bmc::connect(&endpoint, account(), &TlsVerification::Insecure, Profile::generic()).unwrap();
+    assert_eq!(bench.sim_bmc.snapshot().open_sessions, 1);
     next.delete_session(&left).await.unwrap();
-    assert_eq!(bench.twin.snapshot().open_sessions, 0);
+    assert_eq!(bench.sim_bmc.snapshot().open_sessions, 0);
     next.delete_session(&left).await.unwrap();
     bench.stop().await;
 }

@@ -21,7 +21,7 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use lab_bmc::{Entry, Fault, SimBmc};
+use lab_bmc::{Fault, JournalEntry, SimBmc};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -30,12 +30,12 @@ use crate::Farm;
 
 /// A door that is open; it closes when this is dropped.
 #[derive(Debug)]
-pub struct Admin {
+pub struct FarmAdmin {
     address: SocketAddr,
     _open: DropGuard,
 }
 
-impl Admin {
+impl FarmAdmin {
     /// Opens the door of a farm on a port of loopback, any free one for 0.
     ///
     /// # Errors
@@ -64,19 +64,19 @@ impl Admin {
 }
 
 /// A server as the door knows it.
-struct Known {
-    twin: SimBmc,
+struct AdminServer {
+    bmc: SimBmc,
     url: String,
 }
 
-type Servers = Arc<BTreeMap<String, Known>>;
+type Servers = Arc<BTreeMap<String, AdminServer>>;
 
 /// The door as a router.
 pub fn router(farm: &Farm) -> Router {
-    let known = |server: &crate::SimulatedServer| {
-        (server.serial.clone(), Known { twin: server.twin.clone(), url: server.bmc_url.clone() })
+    let shown = |server: &crate::SimulatedServer| {
+        (server.serial.clone(), AdminServer { bmc: server.bmc.clone(), url: server.bmc_url.clone() })
     };
-    let servers: Servers = Arc::new(farm.servers().iter().map(known).collect());
+    let servers: Servers = Arc::new(farm.servers().iter().map(shown).collect());
     Router::new()
         .route("/servers", get(list))
         .route("/servers/{serial}/journal", get(journal))
@@ -87,8 +87,8 @@ pub fn router(farm: &Farm) -> Router {
 }
 
 async fn list(State(servers): State<Servers>) -> Json<Value> {
-    let shown = servers.iter().map(|(serial, known)| {
-        let now = known.twin.snapshot();
+    let shown = servers.iter().map(|(serial, shown)| {
+        let now = shown.bmc.snapshot();
         let slots: Vec<Value> = now
             .slots
             .iter()
@@ -96,8 +96,8 @@ async fn list(State(servers): State<Servers>) -> Json<Value> {
             .collect();
         json!({
             "serial": serial,
-            "bmc_address": known.url,
-            "model": known.twin.config().identity.model,
+            "bmc_address": shown.url,
+            "model": shown.bmc.config().identity.model,
             "power": now.power,
             "slots": slots,
             "boots_from_media": now.boots_from_media,
@@ -113,22 +113,22 @@ async fn list(State(servers): State<Servers>) -> Json<Value> {
     Json(shown.collect())
 }
 
-fn twin<'a>(servers: &'a Servers, serial: &str) -> Result<&'a SimBmc, StatusCode> {
-    servers.get(serial).map(|known| &known.twin).ok_or(StatusCode::NOT_FOUND)
+fn bmc<'a>(servers: &'a Servers, serial: &str) -> Result<&'a SimBmc, StatusCode> {
+    servers.get(serial).map(|shown| &shown.bmc).ok_or(StatusCode::NOT_FOUND)
 }
 
 async fn journal(
     State(servers): State<Servers>,
     Path(serial): Path<String>,
-) -> Result<Json<Vec<Entry>>, StatusCode> {
-    Ok(Json(twin(&servers, &serial)?.journal()))
+) -> Result<Json<Vec<JournalEntry>>, StatusCode> {
+    Ok(Json(bmc(&servers, &serial)?.journal()))
 }
 
 async fn faults(
     State(servers): State<Servers>,
     Path(serial): Path<String>,
 ) -> Result<Json<Vec<Fault>>, StatusCode> {
-    Ok(Json(twin(&servers, &serial)?.faults()))
+    Ok(Json(bmc(&servers, &serial)?.faults()))
 }
 
 async fn add_fault(
@@ -136,7 +136,7 @@ async fn add_fault(
     Path(serial): Path<String>,
     Json(fault): Json<Fault>,
 ) -> Result<StatusCode, StatusCode> {
-    twin(&servers, &serial)?.inject(fault);
+    bmc(&servers, &serial)?.inject(fault);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -144,7 +144,7 @@ async fn clear_faults(
     State(servers): State<Servers>,
     Path(serial): Path<String>,
 ) -> Result<StatusCode, StatusCode> {
-    twin(&servers, &serial)?.clear_faults();
+    bmc(&servers, &serial)?.clear_faults();
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -152,7 +152,7 @@ async fn restart(
     State(servers): State<Servers>,
     Path(serial): Path<String>,
 ) -> Result<StatusCode, StatusCode> {
-    twin(&servers, &serial)?.reset_bmc();
+    bmc(&servers, &serial)?.reset_bmc();
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -160,14 +160,14 @@ async fn certificate(
     State(servers): State<Servers>,
     Path(serial): Path<String>,
 ) -> Result<StatusCode, StatusCode> {
-    twin(&servers, &serial)?.renew_certificate();
+    bmc(&servers, &serial)?.renew_certificate();
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
-    use lab_bmc::{Effect, When};
+    use lab_bmc::{FaultEffect, FaultTrigger};
     use tower::ServiceExt;
 
     use super::*;
@@ -195,13 +195,13 @@ mod tests {
     async fn a_rule_can_be_set_and_cleared_for_one_server_and_the_list_has_no_secret() {
         let disks = tempfile::tempdir().unwrap();
         let farm = farm(disks.path()).await;
-        let rule = Fault::once(When::Insert, Effect::Drop);
+        let rule = Fault::once(FaultTrigger::Insert, FaultEffect::Drop);
         let text = serde_json::to_string(&rule).unwrap();
         assert_eq!(ask(&farm, "POST", "/servers/A-1/faults", &text).await.0, StatusCode::NO_CONTENT);
-        assert_eq!(farm.server("A-1").unwrap().twin.faults(), [rule]);
-        assert!(farm.server("A-2").unwrap().twin.faults().is_empty());
+        assert_eq!(farm.server("A-1").unwrap().bmc.faults(), [rule]);
+        assert!(farm.server("A-2").unwrap().bmc.faults().is_empty());
         assert_eq!(ask(&farm, "DELETE", "/servers/A-1/faults", "").await.0, StatusCode::NO_CONTENT);
-        assert!(farm.server("A-1").unwrap().twin.faults().is_empty());
+        assert!(farm.server("A-1").unwrap().bmc.faults().is_empty());
         assert_eq!(ask(&farm, "GET", "/servers/B/journal", "").await.0, StatusCode::NOT_FOUND);
         let (status, list) = ask(&farm, "GET", "/servers", "").await;
         assert_eq!(status, StatusCode::OK);

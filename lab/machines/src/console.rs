@@ -57,7 +57,7 @@ pub(crate) struct MachineConsole {
 
 impl MachineConsole {
     /// Prints a line.
-    pub(crate) fn say(&self, unit: &'static str, text: impl Into<String>) {
+    pub(crate) fn print(&self, unit: &'static str, text: impl Into<String>) {
         let text = text.into();
         tracing::debug!(server_serial = %self.serial, generation = self.generation, unit, "{text}");
         // Nobody listening is the normal case, not an error.

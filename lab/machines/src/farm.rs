@@ -1,11 +1,11 @@
-//! A simulated data centre: machines with a twin for a BMC and a maintenance OS for a host.
+//! A simulated data centre: machines with a simulated BMC, whose hosts run a simulated maintenance OS.
 //!
 //! ```text
 //!              controller
 //!                 │ Redfish, one address per machine            ┌──────────── media, registry, webhook
 //!                 ▼                                             │             over HTTP
 //!   ┌──────── SimulatedServer ────────┐    power_on(media)   ┌──┴────────────┐
-//!   │ twin on 127.0.0.1:PORT ── Host ─┼────────────────────► │ MaintenanceOs │ ──► disk files
+//!   │ SimBmc on 127.0.0.1:PORT ─ Host ┼────────────────────► │ MaintenanceOs │ ──► disk files
 //!   │                                 │    power_on(disk)    ├───────────────┤
 //!   │ history of boots ◄──────────────┼───────────────────── │ disk::verify  │ boots, or finds it blank
 //!   └─────────────────────────────────┘                      └───────────────┘
@@ -100,7 +100,7 @@ pub struct ServerSpec {
     /// Its disks, in boot order.
     pub disks: Vec<DiskSpec>,
     /// Its BMC; a strict standard one with the farm's account when absent.
-    pub twin: Option<Box<SimBmcConfig>>,
+    pub bmc: Option<Box<SimBmcConfig>>,
     /// What its host does.
     pub host: HostKind,
 }
@@ -124,7 +124,7 @@ impl ServerSpec {
             dmi_serial: None,
             behaviour: InstallerBehaviour::default(),
             disks: Machine::usual_disks(),
-            twin: None,
+            bmc: None,
             host: HostKind::default(),
         }
     }
@@ -136,7 +136,7 @@ pub enum FarmError {
     /// The HTTP clients could not be made.
     #[error("starting the simulated machines")]
     Http(#[from] HttpError),
-    /// The twins' media reader could not be made.
+    /// The media reader of the simulated BMCs could not be created.
     #[error("starting the simulated BMCs")]
     MediaReader(#[from] MediaReaderError),
     /// A port is not free.
@@ -150,7 +150,7 @@ pub enum FarmError {
         #[source]
         source: std::io::Error,
     },
-    /// A twin did not serve.
+    /// A simulated BMC could not be served.
     #[error("serving the BMC of {serial}")]
     Serve {
         /// The machine.
@@ -210,20 +210,20 @@ pub struct SimulatedServer {
     /// Where its BMC answers, such as `http://127.0.0.1:8443`.
     pub bmc_url: String,
     /// Its BMC.
-    pub twin: SimBmc,
+    pub bmc: SimBmc,
     machine: Arc<Machine>,
     history: watch::Receiver<VecDeque<BootRecord>>,
     server: SimBmcServer,
 }
 
 impl Farm {
-    /// Starts all machines, switched off unless their twin says otherwise.
+    /// Starts all machines. They are off, unless the configuration of their BMC says otherwise.
     ///
     /// # Errors
     /// When a port is taken or the configuration breaks a rule.
     pub async fn start(config: FarmConfig) -> Result<Self, FarmError> {
         let reader: Arc<dyn MediaReader> = Arc::new(HttpMediaReader::new()?);
-        let supplies = FarmContext {
+        let context = FarmContext {
             tools: Tools::new()?,
             console: Console::default(),
             tracker: TaskTracker::new(),
@@ -243,13 +243,13 @@ impl Farm {
                 address,
                 source,
             })?;
-            servers.push(start(&config, spec, listener, &reader, &supplies)?);
+            servers.push(start(&config, spec, listener, &reader, &context)?);
         }
         Ok(Self {
             servers,
-            console: supplies.console,
-            tracker: supplies.tracker,
-            power_supply: supplies.power_supply.drop_guard(),
+            console: context.console,
+            tracker: context.tracker,
+            power_supply: context.power_supply.drop_guard(),
         })
     }
 
@@ -286,7 +286,7 @@ impl SimulatedServer {
     /// Whether the host is powered on.
     #[must_use]
     pub fn is_on(&self) -> bool {
-        self.twin.snapshot().power == lab_bmc::Power::On
+        self.bmc.snapshot().power == lab_bmc::Power::On
     }
 
     /// The boots so far, oldest first; only ended ones.
@@ -330,7 +330,7 @@ fn start(
     spec: &ServerSpec,
     listener: TcpListener,
     reader: &Arc<dyn MediaReader>,
-    supplies: &FarmContext,
+    context: &FarmContext,
 ) -> Result<SimulatedServer, FarmError> {
     use secrecy::ExposeSecret;
     let dmi_serial = spec.dmi_serial.as_deref().unwrap_or(&spec.serial);
@@ -339,26 +339,26 @@ fn start(
     dmi_serial.clone_into(&mut machine.serial);
     let machine = Arc::new(machine);
     let (sender, history) = watch::channel(VecDeque::new());
-    let (tools, console) = (supplies.tools.clone(), supplies.console.clone());
+    let (tools, console) = (context.tools.clone(), context.console.clone());
     let host = Arc::new(MachineHost {
         os: MaintenanceOs::new(Arc::clone(&machine), spec.behaviour.clone(), tools, console),
         after_report: spec.behaviour.after_report,
         machine: Arc::clone(&machine),
         history: sender,
         running: Mutex::default(),
-        supplies: supplies.clone(),
+        context: context.clone(),
     });
-    let twin_config = spec.twin.as_deref().cloned().unwrap_or_else(|| {
+    let bmc_config = spec.bmc.as_deref().cloned().unwrap_or_else(|| {
         SimBmcConfig::new(&spec.serial, &config.bmc_username, config.bmc_password.expose_secret())
     });
     let host: Arc<dyn Host> = match spec.host {
-        HostKind::Boots => Arc::new(HostHandle(host)),
-        HostKind::Idles => Arc::new(NullHost),
+        HostKind::Boot => Arc::new(HostHandle(host)),
+        HostKind::Idle => Arc::new(NullHost),
     };
-    let twin = SimBmc::new(twin_config, host, Arc::clone(reader));
-    let served = if config.https { twin.serve_tls(listener) } else { twin.serve(listener) };
+    let bmc = SimBmc::new(bmc_config, host, Arc::clone(reader));
+    let served = if config.https { bmc.serve_tls(listener) } else { bmc.serve(listener) };
     let server = served.map_err(|source| FarmError::Serve { serial: spec.serial.clone(), source })?;
-    Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), twin, machine, history, server })
+    Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), bmc, machine, history, server })
 }
 
 /// What all machines of a farm are connected to.
@@ -378,16 +378,16 @@ struct MachineHost {
     history: watch::Sender<VecDeque<BootRecord>>,
     /// Held by the boot that runs, so that the next one waits until it is gone.
     running: Mutex<()>,
-    supplies: FarmContext,
+    context: FarmContext,
 }
 
-/// What the twin holds.
+/// What the slots of the simulated BMC hold.
 struct HostHandle(Arc<MachineHost>);
 
 impl Host for HostHandle {
     fn power_on(&self, boot: BootContext) {
         let host = Arc::clone(&self.0);
-        self.0.supplies.tracker.spawn(async move { host.boot(boot).await });
+        self.0.context.tracker.spawn(async move { host.boot(boot).await });
     }
 
     fn power_off(&self, _serial: &str) {
@@ -415,7 +415,7 @@ impl MachineHost {
 
     /// Runs the maintenance OS until it ends, the BMC takes the power or the farm shuts down.
     async fn boot_from_media(&self, boot: &BootContext, booted: &str) -> InstallResult {
-        let cancel = self.supplies.power_supply.child_token();
+        let cancel = self.context.power_supply.child_token();
         let media = boot.media.iter();
         let media = MediaBoot {
             generation: boot.generation,
@@ -436,17 +436,17 @@ impl MachineHost {
 
     async fn boot_from_disk(&self, generation: u64) -> BootResult {
         let machine = Arc::clone(&self.machine);
-        let console = self.supplies.console.of(&self.machine.serial, generation);
+        let console = self.context.console.of(&self.machine.serial, generation);
         let found =
-            self.supplies.tools.blocking(&self.supplies.tracker, move || machine.boot_from_disk()).await;
+            self.context.tools.blocking(&self.context.tracker, move || machine.boot_from_disk()).await;
         let found = found.unwrap_or_else(|reason| Err(NoBootableDisk { reasons: vec![reason] }));
         match found {
             Ok((device, installed)) => {
-                console.say(unit::KERNEL, format!("{} booted from {device}", installed.os_name));
+                console.print(unit::KERNEL, format!("{} booted from {device}", installed.os_name));
                 BootResult::Disk { device, installed: Box::new(installed) }
             }
             Err(blank) => {
-                console.say(unit::KERNEL, blank.to_string());
+                console.print(unit::KERNEL, blank.to_string());
                 BootResult::Blank(blank)
             }
         }

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariants: every partition lies inside the usable area, none overlaps another, both copies of the table agree.
-//! [`Table::new`] refuses anything else and [`Table::decode`] proves the same of foreign bytes, so a `Table` in hand
+//! [`GptTable::new`] refuses anything else and [`GptTable::decode`] proves the same of foreign bytes, so a `GptTable` in hand
 //! is always a valid one. Sectors are 512 bytes. The boot code area of the MBR stays zero: UEFI does not run it.
 //!
 //! Specification: UEFI 2.10 section 5.2.3 (protective MBR) and section 5.3 (GPT); DESIGN section 2 (`sim`).
@@ -37,7 +37,7 @@ const PROTECTIVE_TYPE: u8 = 0xEE;
 
 /// One partition, in the words of UEFI table 5-6.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct GptEntry {
     /// PartitionTypeGUID; never nil, which means "unused".
     pub type_guid: Uuid,
     /// UniquePartitionGUID.
@@ -52,7 +52,7 @@ pub struct Entry {
     pub name: String,
 }
 
-impl Entry {
+impl GptEntry {
     /// Bytes the partition covers.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -68,18 +68,18 @@ impl Entry {
 
 /// A valid partition table of one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct GptTable {
     disk_guid: Uuid,
     disk_sectors: u64,
-    entries: Vec<Entry>,
+    entries: Vec<GptEntry>,
 }
 
 /// The bytes of a table and where they go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedGpt {
     /// Goes to LBA 0: protective MBR, primary header, primary entries.
     pub primary: Vec<u8>,
-    /// Goes to [`Encoded::backup_lba`]: backup entries, backup header.
+    /// Goes to [`EncodedGpt::backup_lba`]: backup entries, backup header.
     pub backup: Vec<u8>,
     /// First sector of the backup copy.
     pub backup_lba: u64,
@@ -148,12 +148,12 @@ pub enum GptError {
     },
 }
 
-impl Table {
+impl GptTable {
     /// A table for a disk of `disk_sectors` sectors, checked.
     ///
     /// # Errors
     /// When the partitions break an invariant of this module.
-    pub fn new(disk_guid: Uuid, disk_sectors: u64, entries: Vec<Entry>) -> Result<Self, GptError> {
+    pub fn new(disk_guid: Uuid, disk_sectors: u64, entries: Vec<GptEntry>) -> Result<Self, GptError> {
         let needed = PRIMARY_SECTORS + BACKUP_SECTORS + 1;
         if disk_sectors < needed {
             return Err(GptError::DiskTooSmall { sectors: disk_sectors, needed });
@@ -190,7 +190,7 @@ impl Table {
 
     /// The partitions, in table order.
     #[must_use]
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[GptEntry] {
         &self.entries
     }
 
@@ -214,7 +214,7 @@ impl Table {
 
     /// The bytes of both copies.
     #[must_use]
-    pub fn encode(&self) -> Encoded {
+    pub fn encode(&self) -> EncodedGpt {
         let entries = self.encode_entries();
         let last_lba = self.disk_sectors - 1;
         let backup_lba = self.disk_sectors - BACKUP_SECTORS;
@@ -225,7 +225,7 @@ impl Table {
         let mut backup = Vec::with_capacity((BACKUP_SECTORS * SECTOR) as usize);
         backup.extend_from_slice(&entries);
         backup.extend_from_slice(&self.encode_header(last_lba, 1, backup_lba, &entries));
-        Encoded { primary, backup, backup_lba }
+        EncodedGpt { primary, backup, backup_lba }
     }
 
     /// Reads and proves both copies: `primary` from LBA 0, `backup` from `disk_sectors - BACKUP_SECTORS`.
@@ -268,7 +268,7 @@ impl Table {
     }
 
     fn refuse_overlap(&self) -> Result<(), GptError> {
-        let mut by_start: Vec<(usize, &Entry)> = self.entries.iter().enumerate().collect();
+        let mut by_start: Vec<(usize, &GptEntry)> = self.entries.iter().enumerate().collect();
         by_start.sort_by_key(|(_, entry)| entry.first_lba);
         for pair in by_start.windows(2) {
             let [(first, before), (second, after)] = pair else { continue };
@@ -356,7 +356,7 @@ fn check_header(
     Ok(guid_at(header, 56))
 }
 
-fn decode_entry(slot: &[u8]) -> Option<Entry> {
+fn decode_entry(slot: &[u8]) -> Option<GptEntry> {
     let type_guid = guid_at(slot, 0);
     if type_guid.is_nil() {
         return None;
@@ -366,7 +366,7 @@ fn decode_entry(slot: &[u8]) -> Option<Entry> {
         .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
         .take_while(|unit| *unit != 0)
         .collect();
-    Some(Entry {
+    Some(GptEntry {
         type_guid,
         unique_guid: guid_at(slot, 16),
         first_lba: u64_at(slot, 32),

@@ -113,7 +113,7 @@ impl DiscError {
             Self::PowerLost { .. } => false,
             Self::Timeout { .. } | Self::Http(HttpError::Exchange { .. }) => true,
             Self::Http(_) => false,
-            Self::Answer { transient, .. } => *transient,
+            Self::Response { transient, .. } => *transient,
         }
     }
 }
@@ -362,7 +362,7 @@ fn header(headers: &HeaderMap, name: &reqwest::header::HeaderName) -> Option<Str
 }
 
 fn refuse(operation: &str, rule: String, transient: bool) -> DiscError {
-    DiscError::Answer { operation: operation.to_owned(), rule, transient }
+    DiscError::Response { operation: operation.to_owned(), rule, transient }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A simulated data centre: BMCs that behave like real ones and machines that really install.
 //!
 //! ```text
-//! farm ─┬─ lab_bmc    the twins: power, slots, boot override               (crate redfish, feature sim)
+//! farm ─┬─ lab_bmc    simulated BMCs: power, slots, boot override      (crate lab-bmc)
 //!       ├─ admin           what goes wrong, and what happened, through a door of its own
 //!       ├─ machine         serial and disks of one machine
 //!       └─ maintenance_os  what boots from media: find the task, validate, partition, pull, unpack, report
@@ -40,7 +40,7 @@ pub use self::{
     farm::{BootRecord, BootResult, Farm, FarmConfig, FarmError, HostKind, ServerSpec, SimulatedServer},
     machine::{DiskSpec, Machine, NoBootableDisk},
     maintenance_os::{
-        AfterReport, Delivery, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, Outcome,
+        AfterReport, ReportDelivery, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, InstallOutcome,
         Tools,
     },
 };

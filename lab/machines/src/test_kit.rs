@@ -29,7 +29,7 @@ pub(crate) const REPOSITORY: &str = "os-images/ubuntu-rootfs";
 
 /// One webhook call.
 #[derive(Clone, Debug)]
-pub(crate) struct Report {
+pub(crate) struct ReceivedReport {
     pub(crate) secret: String,
     pub(crate) body: Value,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) manifests: Mutex<BTreeMap<String, (String, Bytes)>>,
     pub(crate) uploads: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Answers of the webhook, then 200 for ever.
-    pub(crate) answers: Mutex<VecDeque<u16>>,
+    pub(crate) report_statuses: Mutex<VecDeque<u16>>,
     /// Statuses for the next range reads, then honest ones.
     pub(crate) media_faults: Mutex<VecDeque<u16>>,
     /// `head-405`, `no-range`, `etag-changes`.
@@ -51,35 +51,35 @@ pub(crate) struct Shared {
     pub(crate) requests: Mutex<Vec<String>>,
 }
 
-pub(crate) struct Site {
+pub(crate) struct FakeController {
     pub(crate) base: String,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) reports: watch::Receiver<Vec<Report>>,
+    pub(crate) reports: watch::Receiver<Vec<ReceivedReport>>,
     pub(crate) stalled: watch::Receiver<usize>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Site {
+impl Drop for FakeController {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 #[derive(Clone)]
-struct Inner {
+struct ServerState {
     shared: Arc<Shared>,
-    reports: watch::Sender<Vec<Report>>,
+    reports: watch::Sender<Vec<ReceivedReport>>,
     stalled: watch::Sender<usize>,
 }
 
-impl Site {
+impl FakeController {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let shared = Arc::new(Shared::default());
         let (reports_sender, reports) = watch::channel(Vec::new());
         let (stalled_sender, stalled) = watch::channel(0);
-        let inner = Inner { shared: Arc::clone(&shared), reports: reports_sender, stalled: stalled_sender };
+        let inner = ServerState { shared: Arc::clone(&shared), reports: reports_sender, stalled: stalled_sender };
         let router = Router::new().fallback(answer).with_state(inner);
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { base, shared, reports, stalled, task }
@@ -100,7 +100,7 @@ impl Site {
         self.put_media(name, task_iso("", job, recipe, more))
     }
 
-    /// A job document that points at this site.
+    /// A job document that points at this fake.
     pub(crate) fn job(&self, serial: &str) -> Value {
         json!({
             "job_id": format!("job-of-{serial}"),
@@ -166,13 +166,13 @@ pub(crate) fn task_iso(directory: &str, job: &Value, recipe: &Value, more: &[(&s
     bytes_of(&Plan::new(&tree, &Options::new(Profile::Task, "TASK_0123456789A", 1_700_000_000)).unwrap())
 }
 
-async fn answer(State(site): State<Inner>, request: Request) -> Response {
+async fn answer(State(fake): State<ServerState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
-    site.shared.requests.lock().unwrap().push(format!("{} {path}", parts.method));
-    let stalls = site.shared.stall.lock().unwrap().clone();
+    fake.shared.requests.lock().unwrap().push(format!("{} {path}", parts.method));
+    let stalls = fake.shared.stall.lock().unwrap().clone();
     if stalls.is_some_and(|prefix| path.starts_with(&prefix)) {
-        site.stalled.send_modify(|count| *count += 1);
+        fake.stalled.send_modify(|count| *count += 1);
         std::future::pending::<()>().await;
     }
     let header_of = |name: header::HeaderName| {
@@ -180,7 +180,7 @@ async fn answer(State(site): State<Inner>, request: Request) -> Response {
     };
     let body = to_bytes(body, 64 << 20).await.unwrap();
     if path.starts_with("/t1/") {
-        return media(&site.shared, &parts.method, &path, &header_of(header::RANGE));
+        return media(&fake.shared, &parts.method, &path, &header_of(header::RANGE));
     }
     if let Some(rest) = path.strip_prefix(&format!("/v2/{REPOSITORY}/")) {
         if header_of(header::AUTHORIZATION) != "Basic cHVsbDpwdWxsLXRva2Vu" {
@@ -191,14 +191,14 @@ async fn answer(State(site): State<Inner>, request: Request) -> Response {
             );
         }
         let query = parts.uri.query().unwrap_or_default();
-        return registry(&site.shared, &parts.method, rest, query, &header_of(header::CONTENT_TYPE), body);
+        return registry(&fake.shared, &parts.method, rest, query, &header_of(header::CONTENT_TYPE), body);
     }
     if path.starts_with("/api/v1/status-webhook/") {
         let secret = parts.headers.get("x-webhook-secret").unwrap().to_str().unwrap().to_owned();
-        site.reports.send_modify(|reports| {
-            reports.push(Report { secret, body: serde_json::from_slice(&body).unwrap() });
+        fake.reports.send_modify(|reports| {
+            reports.push(ReceivedReport { secret, body: serde_json::from_slice(&body).unwrap() });
         });
-        let status = site.shared.answers.lock().unwrap().pop_front().unwrap_or(200);
+        let status = fake.shared.report_statuses.lock().unwrap().pop_front().unwrap_or(200);
         return reply(status, &[], Body::from(r#"{"ok":true}"#));
     }
     reply(404, &[], Body::empty())

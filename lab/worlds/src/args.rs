@@ -21,7 +21,7 @@ pub struct DemoArgs {
     pub keep: bool,
     /// Simulate the BMCs of these vendors, one server each: names from `shoal sim --list`, or `five`, or `all`.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "servers")]
-    pub twins: Vec<String>,
+    pub vendors: Vec<String>,
 }
 
 /// Arguments of `shoal sim`.

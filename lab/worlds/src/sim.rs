@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::SimArgs;
 use controller::app::stop_signal;
-use lab_machines::admin::Admin;
+use lab_machines::admin::FarmAdmin;
 use lab_machines::{Farm, FarmConfig, HostKind, InstallerBehaviour, ServerSpec, images};
 
 /// The tag of the OS image that is written.
@@ -47,11 +47,11 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
         .into_iter()
         .zip(args.vendors.iter().cycle())
         .map(|(serial, vendor)| {
-            let twin = SimBmcConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
+            let bmc = SimBmcConfig::vendor(vendor, &serial, &args.bmc_user, password.expose_secret())?;
             let mut spec = ServerSpec::new(serial);
-            spec.twin = Some(Box::new(twin.in_time(args.time)));
+            spec.bmc = Some(Box::new(bmc.in_time(args.time)));
             spec.behaviour = InstallerBehaviour { pace: args.pace, ..InstallerBehaviour::default() };
-            spec.host = if args.idle_hosts { HostKind::Idles } else { HostKind::Boots };
+            spec.host = if args.idle_hosts { HostKind::Idle } else { HostKind::Boot };
             Ok(spec)
         })
         .collect::<Result<_, VendorError>>()?;
@@ -60,7 +60,7 @@ pub(super) async fn run(args: SimArgs, json: bool) -> anyhow::Result<()> {
     config.https = args.https;
     let farm = Farm::start(config).await?;
     let admin = match args.admin_port {
-        Some(port) => Some(Admin::open(&farm, port).await?),
+        Some(port) => Some(FarmAdmin::open(&farm, port).await?),
         None => None,
     };
     for (server, vendor) in farm.servers().iter().zip(args.vendors.iter().cycle()) {

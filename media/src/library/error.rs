@@ -1,7 +1,7 @@
-//! What can go wrong with maintenance images.
+//! Errors of the library of maintenance images.
 //!
-//! Invariants: a text names the operation and what to do next; a URL is shown without user, password and query. The
-//! errors of an import can be cloned, because everybody who waits for one import gets the same answer.
+//! Invariants: each text names the operation and what to do next; a URL is shown without user, password and query. An
+//! [`ImportError`] can be cloned, because all callers that wait for one import receive its error.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,35 +12,37 @@ use super::super::body::ImageDigest;
 /// Why an image was not imported.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImportError {
-    /// The location is not one.
+    /// The location is neither a path nor a URL.
     #[error(
-        "import maintenance image: the location cannot be read; give a path, a file: URL or an http(s): URL"
+        "import maintenance image: the location is malformed; give an absolute path, a file: URL or an http(s): URL"
     )]
     Malformed,
-    /// A scheme that is fetched elsewhere or nowhere.
+    /// The library does not import from this scheme.
     #[error(
-        "import maintenance image: {scheme}: is not imported here; give a path, a file: URL or an http(s): URL"
+        "import maintenance image: the scheme {scheme}: is not supported; give an absolute path, a file: URL or an http(s): URL"
     )]
     Scheme {
         /// The scheme.
         scheme: String,
     },
     /// A local file cannot be read.
-    #[error("import maintenance image: read {path}; check that it exists and may be read by this user")]
+    #[error(
+        "import maintenance image: read {path}; check that it exists and that the user of shoal can read it"
+    )]
     ReadFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: Arc<io::Error>,
     },
-    /// A local file is a directory, a device or a pipe.
+    /// The path is a directory, a device or a pipe.
     #[error("import maintenance image: {path} is not a regular file")]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// A local file was written while it was copied.
+    /// A local file changed while it was copied.
     #[error(
         "import maintenance image: {path} changed while it was read; import it again when it is complete"
     )]
@@ -48,42 +50,44 @@ pub enum ImportError {
         /// The file.
         path: PathBuf,
     },
-    /// The web server answered with a refusal.
-    #[error("import maintenance image: {url} answered {status}; check the URL with another client")]
+    /// The web server responded with an error status.
+    #[error(
+        "import maintenance image: {url} responded with status {status}; check the URL with another client"
+    )]
     Status {
         /// The URL.
         url: String,
         /// The status code.
         status: u16,
     },
-    /// The web server could not be read to the end.
+    /// The transfer from the web server was never completed.
     #[error(
-        "import maintenance image: fetch {url}, given up after {attempts} attempts; check that it can be reached"
+        "import maintenance image: fetch {url} failed after {attempts} attempts; check that the controller can reach it"
     )]
     Fetch {
         /// The URL.
         url: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
         /// The last failure.
         #[source]
         source: Arc<FetchFailure>,
     },
-    /// The import took too long altogether.
+    /// The import exceeded its deadline.
     #[error(
-        "import maintenance image: not complete after {hours} hours; bring the file nearer and import it again"
+        "import maintenance image: not complete after {hours} hours; copy the file to a faster source and import it again"
     )]
     Deadline {
-        /// The limit.
+        /// The deadline in hours.
         hours: u64,
     },
-    /// More bytes than an image may have.
+    /// The image is too large.
     #[error("import maintenance image: it has more than {limit} bytes, the limit; use a smaller image")]
     TooLarge {
-        /// The limit.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Not an ISO 9660 image.
+    /// The file is not an ISO 9660 image.
     #[error(
         "import maintenance image: no ISO 9660 volume in it (no CD001 at sector 16); give a bootable .iso file"
     )]
@@ -91,19 +95,19 @@ pub enum ImportError {
     /// The library's own directory cannot be written.
     #[error("import maintenance image: {operation} in the image library; check space and permissions there")]
     Store {
-        /// What was done.
+        /// The operation that failed.
         operation: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: Arc<io::Error>,
     },
-    /// Too many imports wait already.
+    /// Too many imports are in progress.
     #[error("import maintenance image: {waiting} imports are in progress; try again when one is done")]
     Busy {
-        /// How many.
+        /// The number of imports in progress.
         waiting: usize,
     },
-    /// The task that did the work ended without a result.
+    /// The task of the import ended without a result.
     #[error("import maintenance image: the import was interrupted; start it again")]
     Interrupted,
 }
@@ -114,24 +118,24 @@ impl ImportError {
     }
 }
 
-/// Why one attempt to fetch an image ended early.
+/// Why one attempt to fetch an image failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchFailure {
-    /// The connection, the protocol or a time limit.
+    /// The connection failed, the protocol was violated or a timeout passed.
     #[error("transfer from the web server")]
     Transfer(#[source] reqwest::Error),
-    /// An answer that another attempt may improve.
-    #[error("the web server answered {0}")]
+    /// The web server responded with a status that may be temporary.
+    #[error("the web server responded with status {0}")]
     Status(u16),
-    /// An answer to a range request that is none.
-    #[error("the web server continued at another place than it was asked to")]
+    /// The response to a range request does not start at the requested offset.
+    #[error("the web server sent another range than the requested one")]
     Range,
-    /// Fewer bytes than announced.
-    #[error("the web server ended after {got} of {announced} bytes")]
+    /// The response has fewer bytes than announced.
+    #[error("the web server sent only {got} of {announced} bytes")]
     Short {
-        /// Bytes that came.
+        /// The number of received bytes.
         got: u64,
-        /// Bytes that should have.
+        /// The number of announced bytes.
         announced: u64,
     },
 }
@@ -139,40 +143,42 @@ pub enum FetchFailure {
 /// Why the library or one of its images cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LibraryError {
-    /// The directory cannot be used.
-    #[error("open image library: {operation} {path}; check that the directory is writable by this user")]
+    /// The directory of the library cannot be used.
+    #[error(
+        "open image library: {operation} {path}; check that the user of shoal can write to the directory"
+    )]
     Directory {
-        /// What was done.
+        /// The operation that failed.
         operation: &'static str,
-        /// With which path.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: Arc<io::Error>,
     },
-    /// No HTTP client could be made.
-    #[error("open image library: make an HTTP client from the given TLS configuration")]
+    /// The HTTP client could not be created.
+    #[error("open image library: create an HTTP client from the TLS configuration")]
     Client(#[source] Arc<reqwest::Error>),
-    /// The certificates given as trusted cannot be used.
+    /// The trusted certificates cannot be parsed.
     #[error("open image library: read the trusted certificates: {reason}; give PEM certificates")]
     Certificates {
-        /// What is wrong with them.
+        /// What is wrong with the certificates.
         reason: String,
     },
-    /// No such image.
+    /// The library has no image with this digest.
     #[error("open maintenance image: {digest} is not in the library; import it again")]
     Missing {
         /// The image.
         digest: ImageDigest,
     },
-    /// The file no longer is what its name says.
+    /// The content of the file does not have the digest in its name.
     #[error(
         "open maintenance image: the file named {expected} hashes to {found}; remove it and import the image again"
     )]
     Changed {
-        /// Its name.
+        /// The digest in the file name.
         expected: ImageDigest,
-        /// Its content.
+        /// The digest of the content.
         found: ImageDigest,
     },
     /// The file cannot be read.
@@ -180,7 +186,7 @@ pub enum LibraryError {
     Read {
         /// The image.
         digest: ImageDigest,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: Arc<io::Error>,
     },

@@ -1,15 +1,15 @@
-//! Fetches an image over HTTP, and goes on where a broken connection stopped.
+//! Fetches an image over HTTP and resumes after a broken connection.
 //!
 //! ```text
 //! GET                            200 ──chunks──> thread that writes ──────────────> finish
-//! GET If-None-Match: known       304 ──────────> what is in the library already
-//!        connection breaks after n bytes, the answer had a strong tag:
-//! GET Range: bytes=n- If-Range   206 from n ───> go on         200 ──> start over
+//! GET If-None-Match: known       304 ──────────> the image that the library has already
+//!        connection breaks after n bytes, the response had a strong entity tag:
+//! GET Range: bytes=n- If-Range   206 from n ───> continue      200 ──> start over
 //! ```
 //!
-//! Invariants: an attempt that brings nothing new counts, and the fifth such ends the import; no silence is longer than
-//! the read timeout, no import longer than the deadline; at most eight chunks wait for the disk; at most three
-//! redirects are followed, and none from https to http.
+//! Invariants: the fifth attempt in a row without progress ends the import; the read timeout bounds every silence of the
+//! server, the deadline bounds the whole import; at most eight chunks wait for the disk; at most three redirects are
+//! followed, and none from https to http.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,26 +25,26 @@ use tokio::task::JoinHandle;
 use url::Url;
 
 use super::error::FetchFailure;
-use super::partial_image::Incoming;
+use super::partial_image::PartialImage;
 use super::source::shown;
-use super::{ImportError, ImportedImage, Progress};
+use super::{ImportError, ImportedImage, ProgressReporter};
 
-/// Attempts in a row that may bring nothing new.
-const FRUITLESS_MAX: u32 = 5;
+/// The maximum number of attempts in a row without progress.
+const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 5;
 const REDIRECTS_MAX: usize = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause after the first failure.
+/// The delay before the second attempt.
 pub(super) const PAUSE_FIRST: Duration = Duration::from_millis(500);
 const DEADLINE: Duration = Duration::from_secs(6 * 3600);
-/// Chunks that may wait for the disk.
+/// The maximum number of chunks that wait for the disk.
 const QUEUE: usize = 8;
 
-/// What a fetch came to.
+/// The result of a fetch.
 pub(super) enum Fetched {
-    /// The source is as it was.
+    /// The source has not changed since the previous import.
     NotModified,
-    /// A new image, and the tag to ask with next time.
+    /// A new image, and its entity tag for the next import.
     Image(ImportedImage, Option<HeaderValue>),
 }
 
@@ -72,27 +72,27 @@ fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     }
 }
 
-/// How images are fetched.
-pub(super) struct Web {
+/// Fetches images over HTTP into the library.
+pub(super) struct ImageFetcher {
     pub(super) client: Client,
-    /// Where they go.
+    /// The directory of the library.
     pub(super) dir: PathBuf,
-    /// The longest one taken.
+    /// The maximum size of an image in bytes.
     pub(super) limit: u64,
-    /// The pause after a first failure; it doubles with each that follows.
+    /// The delay before the second attempt; it doubles with every attempt without progress.
     pub(super) pause: Duration,
 }
 
-impl Web {
-    /// Brings the image at `url` into the library, unless it still has the tag `known`.
+impl ImageFetcher {
+    /// Imports the image at `url` into the library, unless it still has the entity tag `known`.
     pub(super) async fn fetch(
         &self,
         url: &Url,
         known: Option<HeaderValue>,
-        progress: &Progress,
+        progress: &ProgressReporter,
     ) -> Result<Fetched, ImportError> {
         let sink = Sink::start(self.dir.clone(), self.limit);
-        let transfer = Transfer { web: self, url, known, progress, sink, at: 0, tag: None };
+        let transfer = Transfer { fetcher: self, url, known, progress, sink, at: 0, tag: None };
         match tokio::time::timeout(DEADLINE, transfer.run()).await {
             Ok(outcome) => outcome,
             Err(_) => Err(ImportError::Deadline { hours: DEADLINE.as_secs() / 3600 }),
@@ -101,57 +101,63 @@ impl Web {
 }
 
 struct Transfer<'a> {
-    web: &'a Web,
+    fetcher: &'a ImageFetcher,
     url: &'a Url,
     known: Option<HeaderValue>,
-    progress: &'a Progress,
+    progress: &'a ProgressReporter,
     sink: Sink,
-    /// Bytes given to the sink.
+    /// The number of bytes sent to the sink.
     at: u64,
-    /// The tag of the answer these bytes came from.
+    /// The entity tag of the response with these bytes.
     tag: Option<HeaderValue>,
 }
 
 /// Why an attempt ended.
-enum End {
-    /// Everything is with the writer, or the writer stopped early and knows why.
+enum AttemptEnd {
+    /// The writer has all bytes, or it stopped early and returns the error.
     Complete,
     NotModified,
-    /// Another attempt may do better.
+    /// The attempt failed and another one may succeed.
     Broken(FetchFailure),
-    /// None can.
+    /// The attempt failed and no other one can succeed.
     Refused(ImportError),
 }
 
 impl Transfer<'_> {
     async fn run(mut self) -> Result<Fetched, ImportError> {
-        let mut fruitless = 0;
+        let mut without_progress = 0;
         let mut attempts = 0;
         loop {
             let before = self.at;
             attempts += 1;
             match self.attempt().await {
-                End::Complete => {
+                AttemptEnd::Complete => {
                     return self.sink.finish().await.map(|image| Fetched::Image(image, self.tag));
                 }
-                End::NotModified => return Ok(Fetched::NotModified),
-                End::Refused(error) => return Err(error),
-                End::Broken(failure) => {
-                    fruitless =
-                        if self.at > before && is_strong(self.tag.as_ref()) { 0 } else { fruitless + 1 };
-                    if fruitless >= FRUITLESS_MAX {
+                AttemptEnd::NotModified => return Ok(Fetched::NotModified),
+                AttemptEnd::Refused(error) => return Err(error),
+                AttemptEnd::Broken(failure) => {
+                    without_progress = if self.at > before && is_strong(self.tag.as_ref()) {
+                        0
+                    } else {
+                        without_progress + 1
+                    };
+                    if without_progress >= ATTEMPTS_WITHOUT_PROGRESS_MAX {
                         let source = Arc::new(failure);
                         return Err(ImportError::Fetch { url: shown(self.url), attempts, source });
                     }
-                    tracing::info!(url = shown(self.url), offset = self.at, error = %failure, "image import interrupted, going on");
-                    tokio::time::sleep(self.web.pause * 2u32.pow(fruitless.min(FRUITLESS_MAX))).await;
+                    tracing::info!(url = shown(self.url), offset = self.at, error = %failure, "image import interrupted, trying again");
+                    tokio::time::sleep(
+                        self.fetcher.pause * 2u32.pow(without_progress.min(ATTEMPTS_WITHOUT_PROGRESS_MAX)),
+                    )
+                    .await;
                 }
             }
         }
     }
 
-    async fn attempt(&mut self) -> End {
-        let mut request = self.web.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
+    async fn attempt(&mut self) -> AttemptEnd {
+        let mut request = self.fetcher.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
         let resumed = self.at > 0 && is_strong(self.tag.as_ref());
         if let Some(tag) = self.tag.clone().filter(|_| resumed) {
             request = request.header(RANGE, format!("bytes={}-", self.at)).header(IF_RANGE, tag);
@@ -160,12 +166,12 @@ impl Transfer<'_> {
         }
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => return End::Broken(FetchFailure::Transfer(error.without_url())),
+            Err(error) => return AttemptEnd::Broken(FetchFailure::Transfer(error.without_url())),
         };
         match response.status() {
             StatusCode::OK => {
-                if self.at > 0 && !self.sink.send(Message::Restart).await {
-                    return End::Complete;
+                if self.at > 0 && !self.sink.send(WriterMessage::Restart).await {
+                    return AttemptEnd::Complete;
                 }
                 self.at = 0;
                 self.tag = response.headers().get(ETAG).cloned();
@@ -174,53 +180,55 @@ impl Transfer<'_> {
             StatusCode::PARTIAL_CONTENT if resumed && starts_at(response.headers(), self.at) => {
                 self.receive(response).await
             }
-            StatusCode::NOT_MODIFIED if self.known.is_some() => End::NotModified,
-            // What was offered before cannot be continued: the next attempt asks for everything.
+            StatusCode::NOT_MODIFIED if self.known.is_some() => AttemptEnd::NotModified,
+            // The transfer cannot be resumed: the next attempt requests the whole image.
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE if resumed => {
                 self.tag = None;
-                End::Broken(FetchFailure::Range)
+                AttemptEnd::Broken(FetchFailure::Range)
             }
             status if status.is_server_error() || matches!(status.as_u16(), 408 | 429) => {
-                End::Broken(FetchFailure::Status(status.as_u16()))
+                AttemptEnd::Broken(FetchFailure::Status(status.as_u16()))
             }
-            status => End::Refused(ImportError::Status { url: shown(self.url), status: status.as_u16() }),
+            status => {
+                AttemptEnd::Refused(ImportError::Status { url: shown(self.url), status: status.as_u16() })
+            }
         }
     }
 
-    async fn receive(&mut self, mut response: Response) -> End {
+    async fn receive(&mut self, mut response: Response) -> AttemptEnd {
         let total = response.content_length().map(|rest| rest.saturating_add(self.at));
-        if total.is_some_and(|total| total > self.web.limit) {
-            return End::Refused(ImportError::TooLarge { limit: self.web.limit });
+        if total.is_some_and(|total| total > self.fetcher.limit) {
+            return AttemptEnd::Refused(ImportError::TooLarge { limit: self.fetcher.limit });
         }
         self.progress.report(self.at, total);
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) => {
                     let length = chunk.len() as u64;
-                    if !self.sink.send(Message::Chunk(chunk)).await {
-                        return End::Complete;
+                    if !self.sink.send(WriterMessage::Chunk(chunk)).await {
+                        return AttemptEnd::Complete;
                     }
                     self.at += length;
                     self.progress.report(self.at, total);
                 }
                 Ok(None) => match total {
                     Some(announced) if announced != self.at => {
-                        return End::Broken(FetchFailure::Short { got: self.at, announced });
+                        return AttemptEnd::Broken(FetchFailure::Short { got: self.at, announced });
                     }
-                    _ => return End::Complete,
+                    _ => return AttemptEnd::Complete,
                 },
-                Err(error) => return End::Broken(FetchFailure::Transfer(error.without_url())),
+                Err(error) => return AttemptEnd::Broken(FetchFailure::Transfer(error.without_url())),
             }
         }
     }
 }
 
-/// Whether a tag promises the same bytes (RFC 9110, 8.8.1), so that a transfer can go on in the middle.
+/// Whether an entity tag is strong (RFC 9110, 8.8.1), so that a transfer can be resumed.
 fn is_strong(tag: Option<&HeaderValue>) -> bool {
     tag.is_some_and(|tag| tag.as_bytes().starts_with(b"\""))
 }
 
-/// Whether the part that was sent begins at `offset`.
+/// Whether the range of the response begins at `offset`.
 fn starts_at(headers: &HeaderMap, offset: u64) -> bool {
     headers
         .get(CONTENT_RANGE)
@@ -230,15 +238,15 @@ fn starts_at(headers: &HeaderMap, offset: u64) -> bool {
         .is_some_and(|(first, _)| first.trim().parse() == Ok(offset))
 }
 
-enum Message {
+enum WriterMessage {
     Chunk(Bytes),
     Restart,
     Finish,
 }
 
-/// The thread that hashes and writes.
+/// The thread that hashes and writes the image.
 struct Sink {
-    messages: mpsc::Sender<Message>,
+    messages: mpsc::Sender<WriterMessage>,
     writer: JoinHandle<Result<ImportedImage, ImportError>>,
 }
 
@@ -246,17 +254,19 @@ impl Sink {
     fn start(dir: PathBuf, limit: u64) -> Self {
         let (messages, mut queue) = mpsc::channel(QUEUE);
         let writer = tokio::task::spawn_blocking(move || {
-            let mut incoming = None;
+            let mut partial = None;
             while let Some(message) = queue.blocking_recv() {
-                // Made with the first byte: an unmodified source leaves no file behind, not even for a moment.
-                let file = match &mut incoming {
+                // The file is created with the first byte, so that an unmodified source creates no file.
+                let file = match &mut partial {
                     Some(file) => file,
-                    none => none.insert(Incoming::create(&dir, limit)?),
+                    none => none.insert(PartialImage::create(&dir, limit)?),
                 };
                 match message {
-                    Message::Chunk(bytes) => file.write(&bytes)?,
-                    Message::Restart => file.restart()?,
-                    Message::Finish => return incoming.take().ok_or(ImportError::NotAnImage)?.finish(&dir),
+                    WriterMessage::Chunk(bytes) => file.write(&bytes)?,
+                    WriterMessage::Restart => file.restart()?,
+                    WriterMessage::Finish => {
+                        return partial.take().ok_or(ImportError::NotAnImage)?.finish(&dir);
+                    }
                 }
             }
             Err(ImportError::Interrupted)
@@ -264,14 +274,14 @@ impl Sink {
         Self { messages, writer }
     }
 
-    /// Whether the writer still takes messages.
-    async fn send(&self, message: Message) -> bool {
+    /// Sends a message; false when the writer has stopped.
+    async fn send(&self, message: WriterMessage) -> bool {
         self.messages.send(message).await.is_ok()
     }
 
-    /// The result, once everything sent is written.
+    /// Waits until everything is written and returns the image.
     async fn finish(self) -> Result<ImportedImage, ImportError> {
-        self.send(Message::Finish).await;
+        self.send(WriterMessage::Finish).await;
         drop(self.messages);
         self.writer.await.unwrap_or(Err(ImportError::Interrupted))
     }

@@ -1,19 +1,19 @@
-//! The maintenance images: imported once, named by digest, never changed.
+//! The library of maintenance images: imported once, named by digest, never changed.
 //!
 //! ```text
 //! <dir>/<sha256, 64 hex digits>.iso   0444, complete and durable
-//! <dir>/incoming-...                  being filled; swept when the library is opened
+//! <dir>/incoming-...                  incomplete; removed when the library is opened
 //!
-//! import(location) ── the same location already under way ──> wait for that one
-//!                 ├── as imported before (length and date, or tag) ──> the same image, nothing is copied
+//! import(location) ── this location is being imported ──> wait for that import
+//!                 ├── unchanged (length and date, or tag) ──> the known image, nothing is copied
 //!                 └── otherwise ──> copy or fetch, hash, rename
 //!
-//! open_image(digest) ──> Body over one open file, shared by all who read it
+//! open_image(digest) ──> ImageBody over one open file, shared by all readers
 //! ```
 //!
-//! Invariants: a file under a mounted medium is never written to; one import per location at a time, two altogether;
-//! an import goes on when whoever asked for it stops waiting; what is remembered of sources and what is kept open is
-//! bounded; blocking work is done on threads that may block.
+//! Invariants: a file that may be mounted is never written to; a location has at most one import at a time, the library at
+//! most two; an import continues when its caller stops waiting; the number of remembered sources and open files is bounded;
+//! blocking work runs on threads that may block.
 
 mod error;
 mod fetch;
@@ -35,37 +35,37 @@ use rustls::pki_types::pem::PemObject;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 
 pub use self::error::{FetchFailure, ImportError, LibraryError};
-use self::fetch::{Fetched, Web};
-use self::partial_image::{Incoming, image_path, is_sealed};
-use self::source::{Source, Validator};
-use super::body::{Backing, Body, ImageDigest};
+use self::fetch::{Fetched, ImageFetcher};
+use self::partial_image::{PartialImage, image_path, is_sealed};
+use self::source::{ImageSource, Validator};
+use super::body::{Backing, ImageBody, ImageDigest};
 use super::boot::BootExtents;
 use super::offload::offload;
 
-/// Imports at work at once.
+/// Imports that run at the same time.
 const IMPORTS_AT_WORK: usize = 2;
-/// Imports at work or waiting.
+/// Imports that run or wait.
 const IMPORTS_MAX: usize = 32;
 /// Sources remembered.
 const KNOWN_MAX: usize = 256;
 /// Images kept open.
 const OPEN_MAX: usize = 32;
-/// How much of a local file is copied at once.
+/// Bytes of a local file that are copied at a time.
 const COPY_CHUNK: usize = 1 << 20;
 
-/// What a library is opened with.
+/// The options of a library.
 #[derive(Debug, Clone)]
 pub struct LibraryOptions {
-    /// How https sources are trusted; see [`tls_config`].
+    /// The TLS configuration for https sources; see [`tls_config`].
     pub tls: rustls::ClientConfig,
-    /// The longest image taken.
+    /// The maximum size of an image in bytes.
     pub max_image_bytes: u64,
 }
 
 /// A TLS configuration that trusts the certificates in `roots_pem` and no others.
 ///
 /// # Errors
-/// When one of them is not a certificate.
+/// [`LibraryError::Certificates`] when one of them is not a certificate.
 pub fn tls_config(roots_pem: &[u8]) -> Result<rustls::ClientConfig, LibraryError> {
     let certificates = |reason: String| LibraryError::Certificates { reason };
     let mut roots = rustls::RootCertStore::empty();
@@ -83,20 +83,20 @@ pub fn tls_config(roots_pem: &[u8]) -> Result<rustls::ClientConfig, LibraryError
 /// An image in the library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedImage {
-    /// Its digest.
+    /// The digest of the image.
     pub digest: ImageDigest,
-    /// Its length.
+    /// The length of the image in bytes.
     pub len: u64,
-    /// Its file.
+    /// The file of the image.
     pub path: PathBuf,
 }
 
 /// An image opened for reading.
 #[derive(Debug, Clone)]
 pub struct MaintenanceImage {
-    /// Its bytes.
-    pub body: Body,
-    /// Where in them the boot images are.
+    /// The bytes of the image.
+    pub body: ImageBody,
+    /// The byte ranges of its El Torito images.
     pub boot: BootExtents,
 }
 
@@ -107,61 +107,61 @@ pub struct Library(Arc<Inner>);
 struct Inner {
     dir: PathBuf,
     limit: u64,
-    web: Web,
+    fetcher: ImageFetcher,
     at_work: Semaphore,
-    imports: Mutex<HashMap<Source, Arc<Board>>>,
-    known: Mutex<HashMap<Source, Known>>,
+    imports: Mutex<HashMap<ImageSource, Arc<ImportProgress>>>,
+    known: Mutex<HashMap<ImageSource, Known>>,
     /// Most recently used last.
     open: Mutex<Vec<(ImageDigest, Arc<OnceCell<MaintenanceImage>>)>>,
 }
 
-/// How far an import is.
+/// The state of an import.
 #[derive(Clone, Default)]
-struct State {
+struct ImportState {
     done: u64,
     total: Option<u64>,
     outcome: Option<Result<ImportedImage, ImportError>>,
 }
 
-/// What a source held when it was imported last.
+/// The image and the validator of a source at its last import.
 #[derive(Clone)]
 struct Known {
     validator: Validator,
     image: ImportedImage,
 }
 
-/// Where an import says how far it is. Who waits is woken in the order of arrival: a `watch` would leave that to chance, and
-/// a simulation could not be played twice.
+/// The progress of an import, for its callers. They are woken in the order of arrival; a `watch` channel wakes them in random
+/// order, which would make a simulation irreproducible.
 #[derive(Default)]
-struct Board {
-    state: Mutex<State>,
-    moved: Notify,
+struct ImportProgress {
+    state: Mutex<ImportState>,
+    changed: Notify,
 }
 
-impl Board {
-    fn change(&self, change: impl FnOnce(&mut State)) {
+impl ImportProgress {
+    fn change(&self, change: impl FnOnce(&mut ImportState)) {
         change(&mut lock(&self.state));
-        self.moved.notify_waiters();
+        self.changed.notify_waiters();
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         lock(&self.state).outcome.is_some()
     }
 }
 
-/// The import's own hand on its board.
-struct Progress(Arc<Board>);
+/// Reports the progress of one import.
+struct ProgressReporter(Arc<ImportProgress>);
 
-impl Progress {
+impl ProgressReporter {
     fn report(&self, done: u64, total: Option<u64>) {
         self.0.change(|state| (state.done, state.total) = (done, total));
     }
 }
 
-/// Ends an import that does not end itself.
-struct Ends(Arc<Board>);
+/// Ends an import as interrupted when its task panics or is dropped.
+struct ImportGuard(Arc<ImportProgress>);
 
-impl Drop for Ends {
+impl Drop for ImportGuard {
     fn drop(&mut self) {
         let interrupted = Some(Err(ImportError::Interrupted));
         self.0.change(|state| state.outcome = state.outcome.take().or(interrupted));
@@ -169,11 +169,11 @@ impl Drop for Ends {
 }
 
 impl Library {
-    /// Opens the library in `dir`, makes the directory where needed and removes what crashed imports left. Blocks for a
-    /// moment; meant for the start of the program.
+    /// Opens the library in `dir`, creates the directory if needed and removes the files of crashed imports. Blocks on the
+    /// disk; call it when the program starts.
     ///
     /// # Errors
-    /// When the directory cannot be used.
+    /// [`LibraryError`] when the directory cannot be used or the HTTP client cannot be created.
     pub fn open(dir: &Path, options: LibraryOptions) -> Result<Self, LibraryError> {
         Self::open_with(dir, options, fetch::PAUSE_FIRST)
     }
@@ -193,7 +193,7 @@ impl Library {
         }
         Ok(Self(Arc::new(Inner {
             dir: dir.to_path_buf(),
-            web: Web {
+            fetcher: ImageFetcher {
                 client: fetch::client(options.tls).map_err(|error| LibraryError::Client(Arc::new(error)))?,
                 dir: dir.to_path_buf(),
                 limit: options.max_image_bytes,
@@ -207,80 +207,84 @@ impl Library {
         })))
     }
 
-    /// Brings the image at `location` (an absolute path, a `file:` or an `http(s):` URL) into the library, and tells
-    /// `progress` of bytes done and, where known, expected. Must be called on a Tokio runtime.
+    /// Imports the image at `location` (an absolute path, a `file:` or an `http(s):` URL) and returns it. Calls `progress`
+    /// with the number of bytes done and, if known, expected. Must be called on a Tokio runtime.
     ///
     /// # Errors
-    /// When there is no image there, or it cannot be read or stored.
+    /// [`ImportError`] when the location has no image, or the image cannot be read or stored.
     pub async fn import(
         &self,
         location: &str,
         progress: &(dyn Fn(u64, Option<u64>) + Send + Sync),
     ) -> Result<ImportedImage, ImportError> {
-        let board = self.join(Source::parse(location)?)?;
+        let import = self.join(ImageSource::parse(location)?)?;
         loop {
-            let mut moved = std::pin::pin!(board.moved.notified());
-            // In line before the look: nothing that moves between the two is missed.
-            moved.as_mut().enable();
-            let state = lock(&board.state).clone();
+            let mut changed = std::pin::pin!(import.changed.notified());
+            // Registered before the state is read, so that no change in between is missed.
+            changed.as_mut().enable();
+            let state = lock(&import.state).clone();
             progress(state.done, state.total);
             if let Some(outcome) = state.outcome {
                 return outcome;
             }
-            moved.await;
+            changed.await;
         }
     }
 
-    /// The image last imported from `location`, as far as this process knows; nothing is read or fetched.
+    /// The image that this process last imported from `location`. Reads and fetches nothing.
     pub fn known(&self, location: &str) -> Option<ImportedImage> {
-        let source = Source::parse(location).ok()?;
+        let source = ImageSource::parse(location).ok()?;
         lock(&self.0.known).get(&source).map(|known| known.image.clone())
     }
 
-    /// The import of `source`, begun unless it is under way.
-    fn join(&self, source: Source) -> Result<Arc<Board>, ImportError> {
+    /// Returns the running import of `source`, or starts one.
+    fn join(&self, source: ImageSource) -> Result<Arc<ImportProgress>, ImportError> {
         let mut imports = lock(&self.0.imports);
-        // One that panicked did not take itself off the list.
-        imports.retain(|_, board| !board.is_over());
-        if let Some(board) = imports.get(&source) {
-            return Ok(Arc::clone(board));
+        // An import that panicked did not remove itself from the list.
+        imports.retain(|_, import| !import.has_ended());
+        if let Some(import) = imports.get(&source) {
+            return Ok(Arc::clone(import));
         }
         if imports.len() >= IMPORTS_MAX {
             return Err(ImportError::Busy { waiting: imports.len() });
         }
-        let board = Arc::new(Board::default());
-        imports.insert(source.clone(), Arc::clone(&board));
-        let (library, ends) = (self.clone(), Ends(Arc::clone(&board)));
+        let import = Arc::new(ImportProgress::default());
+        imports.insert(source.clone(), Arc::clone(&import));
+        let (library, guard) = (self.clone(), ImportGuard(Arc::clone(&import)));
         tokio::spawn(async move {
-            let progress = Progress(Arc::clone(&ends.0));
+            let progress = ProgressReporter(Arc::clone(&guard.0));
             let outcome = library.perform(&source, &progress).await;
             lock(&library.0.imports).remove(&source);
             progress.0.change(|state| state.outcome = Some(outcome));
         });
-        Ok(board)
+        Ok(import)
     }
 
-    async fn perform(&self, source: &Source, progress: &Progress) -> Result<ImportedImage, ImportError> {
+    async fn perform(
+        &self,
+        source: &ImageSource,
+        progress: &ProgressReporter,
+    ) -> Result<ImportedImage, ImportError> {
         let _permit = self.0.at_work.acquire().await.map_err(|_| ImportError::Interrupted)?;
         let known = lock(&self.0.known).get(source).cloned();
         let known = match known {
-            Some(known) if is_there(&known.image).await => Some(known),
+            Some(known) if exists_unchanged(&known.image).await => Some(known),
             _ => None,
         };
         let (image, validator) = match source {
-            Source::File(path) => {
+            ImageSource::File(path) => {
                 let (path, dir, limit) = (path.clone(), self.0.dir.clone(), self.0.limit);
-                let progress = Progress(Arc::clone(&progress.0));
+                let progress = ProgressReporter(Arc::clone(&progress.0));
                 let copied = offload(move || copy_file(&path, known, &dir, limit, &progress));
                 let (image, validator) = copied.await.unwrap_or(Err(ImportError::Interrupted))?;
                 (image, Some(validator))
             }
-            Source::Web(url) => {
+            ImageSource::Web(url) => {
                 let tag = known.as_ref().and_then(|known| match &known.validator {
                     Validator::Tag(tag) => Some(tag.clone()),
                     Validator::File { .. } => None,
                 });
-                match self.0.web.fetch(url, tag, progress).await? {
+                match self.0.fetcher.fetch(url, tag, progress).await? {
                     Fetched::Image(image, tag) => (image, tag.map(Validator::Tag)),
                     Fetched::NotModified => match known {
                         Some(known) => (known.image, Some(known.validator)),
@@ -305,15 +309,15 @@ impl Library {
     /// The bytes of an image.
     ///
     /// # Errors
-    /// When it is not there or no longer what its name says.
-    pub async fn open_image(&self, digest: ImageDigest) -> Result<Body, LibraryError> {
+    /// [`LibraryError`] when the image is missing, unreadable, or does not have its digest.
+    pub async fn open_image(&self, digest: ImageDigest) -> Result<ImageBody, LibraryError> {
         self.image(digest).await.map(|image| image.body)
     }
 
-    /// An image with what is known of it. The first call opens the file; later ones share it.
+    /// The bytes of an image with its boot extents. The first call opens the file; later calls share it.
     ///
     /// # Errors
-    /// As [`Library::open_image`].
+    /// [`LibraryError`] when the image is missing, unreadable, or does not have its digest.
     pub async fn image(&self, digest: ImageDigest) -> Result<MaintenanceImage, LibraryError> {
         let cell = self.slot(digest);
         let path = image_path(&self.0.dir, digest);
@@ -350,12 +354,12 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Nothing that is done under these locks leaves a value half changed.
+/// Locks a mutex and ignores poisoning: no code under these locks leaves a value half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn is_there(image: &ImportedImage) -> bool {
+async fn exists_unchanged(image: &ImportedImage) -> bool {
     let ImportedImage { path, len, .. } = image.clone();
     offload(move || std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == len))
         .await
@@ -379,7 +383,7 @@ fn open_verified(path: &Path, digest: ImageDigest) -> Result<MaintenanceImage, L
             return Err(LibraryError::Changed { expected: digest, found });
         }
     }
-    let body = Body::new(source, digest, Backing::Disk);
+    let body = ImageBody::new(source, digest, Backing::Disk);
     let boot = BootExtents::of(&body);
     Ok(MaintenanceImage { body, boot })
 }
@@ -389,25 +393,25 @@ fn copy_file(
     known: Option<Known>,
     dir: &Path,
     limit: u64,
-    progress: &Progress,
+    progress: &ProgressReporter,
 ) -> Result<(ImportedImage, Validator), ImportError> {
     let failed =
         |source: io::Error| ImportError::ReadFile { path: path.to_path_buf(), source: Arc::new(source) };
-    let look = |metadata: std::fs::Metadata| -> io::Result<Validator> {
+    let validator_of = |metadata: std::fs::Metadata| -> io::Result<Validator> {
         Ok(Validator::File { len: metadata.len(), modified: metadata.modified()? })
     };
-    // Asked before opening, which on a pipe would wait for a writer.
+    // Checked before the open, because opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(failed)?;
     if !metadata.is_file() {
         return Err(ImportError::NotAFile { path: path.to_path_buf() });
     }
     let total = metadata.len();
-    let validator = look(metadata).map_err(failed)?;
+    let validator = validator_of(metadata).map_err(failed)?;
     if let Some(known) = known.filter(|known| known.validator == validator) {
         return Ok((known.image, validator));
     }
     let mut file = File::open(path).map_err(failed)?;
-    let mut incoming = Incoming::create(dir, limit)?;
+    let mut partial = PartialImage::create(dir, limit)?;
     let mut buffer = vec![0; COPY_CHUNK];
     let mut done = 0;
     loop {
@@ -415,12 +419,12 @@ fn copy_file(
         if length == 0 {
             break;
         }
-        incoming.write(&buffer[..length])?;
+        partial.write(&buffer[..length])?;
         done += length as u64;
         progress.report(done, Some(total));
     }
-    if look(file.metadata().map_err(failed)?).map_err(failed)? != validator {
+    if validator_of(file.metadata().map_err(failed)?).map_err(failed)? != validator {
         return Err(ImportError::ChangedFile { path: path.to_path_buf() });
     }
-    Ok((incoming.finish(dir)?, validator))
+    Ok((partial.finish(dir)?, validator))
 }

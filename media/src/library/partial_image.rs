@@ -1,16 +1,16 @@
-//! An image on its way into the library.
+//! An image that is being imported into the library.
 //!
 //! ```text
 //! incoming-<uuid>  0600   write: hash, count, look for CD001 ──finish──> fsync, 0444, seal ──rename──> <sha256>.iso ──> fsync dir
-//!        `── dropped before: removed;  left by a crash: swept when the library is opened
+//!        `── dropped before that: removed;  left by a crash: removed when the library is opened
 //! ```
 //!
-//! Invariants: a name of 64 hexadecimal digits and `.iso` is only ever given to complete, durable bytes with that
-//! digest; at most the limit is written; everything here blocks and runs on threads that may.
+//! Invariants: a file named by 64 hexadecimal digits and `.iso` contains complete, durable bytes with that digest; at most
+//! the limit is written; all functions block and run on threads that may block.
 //!
-//! The seal is the nanosecond part of the modification time, made from the digest. A file that was written to
-//! afterwards has another one, so that an image need not be hashed again (many seconds on a slow disk, with a BMC
-//! waiting) each time the process starts: only one whose seal is broken is.
+//! The seal is the nanosecond part of the modification time and is derived from the digest. A later write to the file
+//! changes the modification time and breaks the seal. After a restart only images with a broken seal are hashed again;
+//! hashing takes many seconds on a slow disk, during which a BMC would wait.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
@@ -25,14 +25,14 @@ use super::super::body::ImageDigest;
 use super::{ImportError, ImportedImage};
 use engine::model::failpoint::hit_file;
 
-/// What the names of incomplete files begin with.
+/// The prefix of the names of incomplete files.
 pub(super) const PREFIX: &str = "incoming-";
 /// The standard identifier of the first volume descriptor: sector 16, after the type byte (ECMA-119, 8.1.2).
 const IDENTIFIER: &[u8; 5] = b"CD001";
 const IDENTIFIER_OFFSET: u64 = 16 * 2048 + 1;
 
-/// A file being filled.
-pub(super) struct Incoming {
+/// An incomplete image file.
+pub(super) struct PartialImage {
     file: File,
     path: PathBuf,
     hasher: Sha256,
@@ -42,8 +42,8 @@ pub(super) struct Incoming {
     finished: bool,
 }
 
-impl Incoming {
-    /// Starts an empty file in `dir` that takes at most `limit` bytes.
+impl PartialImage {
+    /// Creates an empty file in `dir` for at most `limit` bytes.
     pub(super) fn create(dir: &Path, limit: u64) -> Result<Self, ImportError> {
         let path = dir.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
         let file = OpenOptions::new()
@@ -71,7 +71,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Refuses what is no image as soon as that can be seen, not after gigabytes of it.
+    /// Checks the identifier of the volume descriptor as soon as it is written, so that other files are refused before
+    /// gigabytes are transferred.
     fn recognise(&mut self) -> Result<(), ImportError> {
         let mut identifier = [0; IDENTIFIER.len()];
         self.file
@@ -81,13 +82,13 @@ impl Incoming {
         if self.recognised { Ok(()) } else { Err(ImportError::NotAnImage) }
     }
 
-    /// Forgets everything written so far.
+    /// Discards all bytes written so far.
     pub(super) fn restart(&mut self) -> Result<(), ImportError> {
         *self = Self::create(self.path.parent().unwrap_or(Path::new(".")), self.limit)?;
         Ok(())
     }
 
-    /// Gives the complete file its name, durably.
+    /// Makes the complete file durable and renames it to its digest.
     pub(super) fn finish(mut self, dir: &Path) -> Result<ImportedImage, ImportError> {
         if !self.recognised {
             return Err(ImportError::NotAnImage);
@@ -103,8 +104,8 @@ impl Incoming {
             .and_then(|()| self.file.sync_all())
             .map_err(ImportError::store("make a file durable"))?;
         hit_file("synced", "library.iso");
-        // An image that is there already is replaced by the same bytes: that heals one damaged on the disk, and whoever
-        // has it open keeps the old file.
+        // An existing image is replaced by the same bytes: this repairs an image that was damaged on the disk, and readers
+        // that have it open keep the old file.
         std::fs::rename(&self.path, &path).map_err(ImportError::store("rename a file"))?;
         self.finished = true;
         hit_file("renamed", "library.iso");
@@ -116,26 +117,26 @@ impl Incoming {
     }
 }
 
-impl Drop for Incoming {
+impl Drop for PartialImage {
     fn drop(&mut self) {
         if !self.finished {
-            // A file that cannot be removed now is swept when the library is opened next.
+            // If the removal fails, the next start of the library removes the file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Where the image with this digest is.
+/// The path of the image with this digest.
 pub(super) fn image_path(dir: &Path, digest: ImageDigest) -> PathBuf {
     dir.join(format!("{}.iso", digest.to_hex()))
 }
 
-/// Whether a file with this modification time is untouched since it was hashed to `digest`.
+/// Whether a file with this modification time was not written to since it was hashed to `digest`.
 pub(super) fn is_sealed(modified: SystemTime, digest: ImageDigest) -> bool {
     modified.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since.subsec_nanos() == seal(digest))
 }
 
-/// Never zero, which file systems without nanoseconds would show for every file.
+/// The seal of a digest. Never zero, because file systems without nanoseconds return zero for every file.
 fn seal(digest: ImageDigest) -> u32 {
     let [a, b, c, d, ..] = *digest.as_bytes();
     u32::from_be_bytes([a, b, c, d]) % 999_999_999 + 1
@@ -161,12 +162,12 @@ mod tests {
     #[test]
     fn a_finished_image_is_read_only_sealed_and_named_by_its_digest() {
         let dir = tempfile::tempdir().unwrap();
-        let mut incoming = Incoming::create(dir.path(), 1 << 20).unwrap();
+        let mut partial = PartialImage::create(dir.path(), 1 << 20).unwrap();
         let bytes = image(7);
         for part in bytes.chunks(1000) {
-            incoming.write(part).unwrap();
+            partial.write(part).unwrap();
         }
-        let done = incoming.finish(dir.path()).unwrap();
+        let done = partial.finish(dir.path()).unwrap();
         assert_eq!(done.digest, ImageDigest::of(&bytes).unwrap());
         assert_eq!(std::fs::read(&done.path).unwrap(), bytes);
         assert_eq!(names(dir.path()), [format!("{}.iso", done.digest.to_hex())]);
@@ -177,32 +178,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused_at_sector_sixteen_and_leaves_nothing() {
+    fn a_file_that_is_no_iso_image_is_refused_at_sector_sixteen_and_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let mut incoming = Incoming::create(dir.path(), 1 << 20).unwrap();
-        incoming.write(&[0; 32_768]).unwrap();
-        assert!(matches!(incoming.write(&[0; 2048]), Err(ImportError::NotAnImage)));
-        drop(incoming);
-        let short = Incoming::create(dir.path(), 1 << 20).unwrap();
+        let mut partial = PartialImage::create(dir.path(), 1 << 20).unwrap();
+        partial.write(&[0; 32_768]).unwrap();
+        assert!(matches!(partial.write(&[0; 2048]), Err(ImportError::NotAnImage)));
+        drop(partial);
+        let short = PartialImage::create(dir.path(), 1 << 20).unwrap();
         assert!(matches!(short.finish(dir.path()), Err(ImportError::NotAnImage)));
         assert!(names(dir.path()).is_empty());
     }
 
     #[test]
-    fn the_limit_is_not_passed() {
+    fn an_image_over_the_limit_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let mut incoming = Incoming::create(dir.path(), 40_000).unwrap();
-        assert!(matches!(incoming.write(&image(1)), Err(ImportError::TooLarge { limit: 40_000 })));
+        let mut partial = PartialImage::create(dir.path(), 40_000).unwrap();
+        assert!(matches!(partial.write(&image(1)), Err(ImportError::TooLarge { limit: 40_000 })));
     }
 
     #[test]
-    fn a_restart_forgets_what_came_before() {
+    fn a_restart_discards_the_bytes_written_before() {
         let dir = tempfile::tempdir().unwrap();
-        let mut incoming = Incoming::create(dir.path(), 1 << 20).unwrap();
-        incoming.write(&image(1)).unwrap();
-        incoming.restart().unwrap();
-        incoming.write(&image(2)).unwrap();
-        assert_eq!(incoming.finish(dir.path()).unwrap().digest, ImageDigest::of(&image(2)).unwrap());
+        let mut partial = PartialImage::create(dir.path(), 1 << 20).unwrap();
+        partial.write(&image(1)).unwrap();
+        partial.restart().unwrap();
+        partial.write(&image(2)).unwrap();
+        assert_eq!(partial.finish(dir.path()).unwrap().digest, ImageDigest::of(&image(2)).unwrap());
         assert_eq!(names(dir.path()).len(), 1);
     }
 }

@@ -1,11 +1,11 @@
-//! Where an image comes from, and how we know that it is still the same one.
+//! The source of a maintenance image, and the validator that shows whether it has changed.
 //!
 //! ```text
 //! /srv/maintenance.iso        file:///srv/maintenance.iso      File   validated by length and modification time
 //! http(s)://host/path?query                                    Web    validated by entity tag
 //! ```
 //!
-//! Invariant: what is shown of a web location has neither user, password nor query, since those may be secrets.
+//! Invariant: a URL is shown without user, password and query, because they may be secrets.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,22 +16,22 @@ use url::Url;
 
 use super::ImportError;
 
-/// A location that can be imported.
+/// A location from which an image can be imported.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) enum Source {
+pub(super) enum ImageSource {
     File(PathBuf),
     Web(Url),
 }
 
-/// What a source looked like when it was imported.
+/// What identified the content of a source when it was imported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Validator {
     File { len: u64, modified: SystemTime },
     Tag(HeaderValue),
 }
 
-impl Source {
-    /// Takes an absolute path or a URL.
+impl ImageSource {
+    /// Parses an absolute path or a URL.
     pub(super) fn parse(location: &str) -> Result<Self, ImportError> {
         if location.starts_with('/') {
             return Ok(Self::File(PathBuf::from(location)));
@@ -45,12 +45,12 @@ impl Source {
     }
 }
 
-/// A URL without what may be secret in it.
+/// A URL without user, password and query.
 pub(super) fn shown(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ImageSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.fmt(f),
@@ -64,22 +64,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locations_are_told_apart() {
-        let file = Source::File(PathBuf::from("/srv/a b.iso"));
-        assert_eq!(Source::parse("/srv/a b.iso").unwrap(), file);
-        assert_eq!(Source::parse("file:///srv/a%20b.iso").unwrap(), file);
-        assert_eq!(Source::parse("file:/srv/a%20b.iso").unwrap(), file);
-        assert!(matches!(Source::parse("http://192.0.2.1/a.iso").unwrap(), Source::Web(_)));
+    fn paths_file_urls_and_web_urls_are_distinguished() {
+        let file = ImageSource::File(PathBuf::from("/srv/a b.iso"));
+        assert_eq!(ImageSource::parse("/srv/a b.iso").unwrap(), file);
+        assert_eq!(ImageSource::parse("file:///srv/a%20b.iso").unwrap(), file);
+        assert_eq!(ImageSource::parse("file:/srv/a%20b.iso").unwrap(), file);
+        assert!(matches!(ImageSource::parse("http://192.0.2.1/a.iso").unwrap(), ImageSource::Web(_)));
         assert!(
-            matches!(Source::parse("oci:tools/boot:1"), Err(ImportError::Scheme { scheme }) if scheme == "oci")
+            matches!(ImageSource::parse("oci:tools/boot:1"), Err(ImportError::Scheme { scheme }) if scheme == "oci")
         );
-        assert!(matches!(Source::parse("file://elsewhere/a.iso"), Err(ImportError::Malformed)));
-        assert!(matches!(Source::parse("a.iso"), Err(ImportError::Malformed)));
+        assert!(matches!(ImageSource::parse("file://elsewhere/a.iso"), Err(ImportError::Malformed)));
+        assert!(matches!(ImageSource::parse("a.iso"), Err(ImportError::Malformed)));
     }
 
     #[test]
     fn credentials_of_a_location_are_never_printed() {
-        let source = Source::parse("https://user:canary@192.0.2.1/a.iso?sig=canary").unwrap();
+        let source = ImageSource::parse("https://user:canary@192.0.2.1/a.iso?sig=canary").unwrap();
         assert_eq!(format!("{source:?}"), "https://192.0.2.1/a.iso");
     }
 }

@@ -1,4 +1,4 @@
-//! Imports from files and from web servers that misbehave.
+//! Imports from files and from faulty web servers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,8 +41,9 @@ fn digest() -> ImageDigest {
     ImageDigest::of(&image()).unwrap()
 }
 
-/// A web server that answers with `answer`, given the number of the request; its URL, and the count.
-async fn web<F>(answer: F) -> (String, Arc<AtomicUsize>)
+/// Starts a web server that responds with `respond`, which gets the number of the request. Returns its URL and the count of
+/// requests.
+async fn web<F>(respond: F) -> (String, Arc<AtomicUsize>)
 where
     F: Fn(usize, Request) -> Response + Clone + Send + Sync + 'static,
 {
@@ -51,9 +52,9 @@ where
     let requests = Arc::new(AtomicUsize::new(0));
     let count = requests.clone();
     let app = axum::Router::new().fallback(move |request: Request| {
-        let answer = answer.clone();
+        let respond = respond.clone();
         let number = count.fetch_add(1, Ordering::SeqCst);
-        async move { answer(number, request) }
+        async move { respond(number, request) }
     });
     tokio::spawn(async move { axum::serve(listener, app).await });
     (url, requests)
@@ -63,10 +64,10 @@ fn status(status: u16) -> Response {
     Response::builder().status(status).body(HttpBody::empty()).unwrap()
 }
 
-/// `bytes` announced whole, and the connection broken after `sent` of them.
+/// A response that announces all of `bytes` and breaks the connection after `sent` of them.
 fn broken(code: u16, bytes: Vec<u8>, sent: usize, headers: &[(&str, String)]) -> Response {
     let part = Bytes::from(bytes[..sent].to_vec());
-    // The pause lets the server send what it has before it learns of the failure.
+    // The yield lets the server send the first bytes before the failure.
     let failure = futures_util::stream::once(async {
         tokio::task::yield_now().await;
         Err(io::Error::other("cable pulled"))
@@ -124,7 +125,7 @@ async fn a_changed_file_is_another_image_and_the_first_one_stays() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_imported_is_a_typed_error_and_leaves_nothing() {
+async fn a_location_without_an_image_is_a_typed_error_and_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let library = open(&dir.path().join("library"));
     let file = |name: &str, bytes: &[u8]| {
@@ -148,7 +149,7 @@ async fn what_cannot_be_imported_is_a_typed_error_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn leftovers_of_a_crash_are_swept_and_images_are_not() {
+async fn incomplete_files_of_a_crash_are_removed_and_images_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["incoming-0123", "incoming-", "keep.iso"] {
         std::fs::write(dir.path().join(name), b"x").unwrap();
@@ -164,7 +165,7 @@ async fn an_image_changed_on_the_disk_is_refused() {
     std::fs::write(&path, image()).unwrap();
     let at = dir.path().join("library");
     let imported = import(&open(&at), path.to_str().unwrap()).await.unwrap();
-    // The same bytes under another date are hashed again and taken.
+    // Equal bytes with another date are hashed again and accepted.
     std::fs::remove_file(&imported.path).unwrap();
     std::fs::write(&imported.path, image()).unwrap();
     assert!(open(&at).open_image(imported.digest).await.is_ok());
@@ -193,14 +194,14 @@ async fn an_unmodified_web_source_is_not_fetched_again() {
     assert_eq!(first.digest, digest());
     assert_eq!(import(&library, &url).await.unwrap(), first);
     assert_eq!(requests.load(Ordering::SeqCst), 2);
-    // A copy that was removed from the library is fetched again in spite of the tag.
+    // An image that was removed from the library is fetched again although the tag is unchanged.
     std::fs::remove_file(&first.path).unwrap();
     assert_eq!(import(&library, &url).await.unwrap(), first);
     assert_eq!(names(dir.path()).len(), 1);
 }
 
 #[tokio::test]
-async fn a_broken_transfer_goes_on_where_it_stopped() {
+async fn a_broken_transfer_is_resumed() {
     let dir = tempfile::tempdir().unwrap();
     let library = open(dir.path());
     let (url, requests) = web(|number, request| match number {
@@ -224,7 +225,7 @@ async fn a_broken_transfer_goes_on_where_it_stopped() {
 }
 
 #[tokio::test]
-async fn a_source_that_changed_in_between_starts_over() {
+async fn a_transfer_starts_over_when_the_source_changed() {
     let dir = tempfile::tempdir().unwrap();
     let library = open(dir.path());
     let (url, _) = web(|number, _| match number {
@@ -249,7 +250,7 @@ async fn a_refusal_is_final_and_shows_no_secret_of_the_url() {
 }
 
 #[tokio::test]
-async fn a_web_source_too_large_or_no_image_is_refused() {
+async fn a_web_source_that_is_too_large_or_no_image_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let library = open(dir.path());
     let (large, _) = web(|_, _| tagged(vec![0; (1 << 20) + 1])).await;
@@ -303,7 +304,7 @@ async fn concurrent_imports_of_one_source_share_the_work() {
             tokio::spawn(async move { import(&library, &url).await })
         })
         .collect();
-    // Tasks of this runtime run in turn: by the first request all four have joined.
+    // This runtime has one thread: when the first request arrives, all four imports have joined.
     while library.0.imports.lock().unwrap().is_empty() || requests.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
@@ -315,7 +316,7 @@ async fn concurrent_imports_of_one_source_share_the_work() {
 }
 
 #[tokio::test]
-async fn an_import_goes_on_when_nobody_waits_for_it() {
+async fn an_import_continues_when_its_caller_stops_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let library = open(dir.path());
     let (started, gate) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -343,7 +344,7 @@ async fn an_import_goes_on_when_nobody_waits_for_it() {
 }
 
 #[test]
-fn trusted_certificates_that_are_none_are_an_error() {
+fn malformed_trusted_certificates_are_an_error() {
     assert!(tls_config(b"").is_ok());
     let broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(matches!(tls_config(broken), Err(LibraryError::Certificates { .. })));

@@ -1,4 +1,4 @@
-//! The bytes of a task image: the same on every machine, in every version that claims the same format.
+//! The bytes of a task image: equal on every machine and in every version with the same format number.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -42,48 +42,48 @@ fn the_task_image_of_a_fixed_job_never_changes() {
     let golden = std::fs::read_to_string(&path).expect("golden/task-image.txt; UPDATE_GOLDEN=1 writes it");
     assert_eq!(
         found, golden,
-        "the bytes of task images changed: raise the frozen format, then UPDATE_GOLDEN=1"
+        "the bytes of task images changed: raise INPUTS_FORMAT, then run with UPDATE_GOLDEN=1"
     );
 }
 
 #[test]
-fn a_frozen_task_gives_the_same_bytes_after_storage() {
-    let frozen = freeze(&task_input()).unwrap();
+fn a_stored_task_is_rebuilt_with_the_same_bytes() {
+    let frozen = record_inputs(&task_input()).unwrap();
     let restored = TaskInputs::from_bytes(&frozen.to_bytes().unwrap()).unwrap();
     assert_eq!(restored, frozen);
-    let body = restored.thaw().unwrap();
+    let body = restored.rebuild().unwrap();
     assert!(bytes_of(&body) == bytes_of(&plan(&task_input()).unwrap()));
     assert_eq!((body.digest(), body.len()), (frozen.digest(), frozen.len()));
     assert!(body.in_memory());
 }
 
 #[test]
-fn a_frozen_task_whose_bytes_would_differ_is_refused() {
-    let text = String::from_utf8(freeze(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
+fn a_task_that_is_rebuilt_with_other_bytes_is_refused() {
+    let text = String::from_utf8(record_inputs(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
     let moved = text.replacen("\"epoch\":1767323045", "\"epoch\":1767323046", 1);
     assert_ne!(moved, text);
-    let thawed = TaskInputs::from_bytes(moved.as_bytes()).unwrap().thaw();
+    let thawed = TaskInputs::from_bytes(moved.as_bytes()).unwrap().rebuild();
     assert!(matches!(thawed, Err(TaskImageError::Changed { .. })));
 }
 
 #[test]
-fn a_frozen_task_that_is_none_is_a_typed_error() {
-    let text = String::from_utf8(freeze(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
+fn malformed_task_inputs_are_a_typed_error() {
+    let text = String::from_utf8(record_inputs(&task_input()).unwrap().to_bytes().unwrap()).unwrap();
     let newer = text.replacen("\"format\":1", "\"format\":2", 1);
     assert!(matches!(TaskInputs::from_bytes(newer.as_bytes()), Err(TaskImageError::Format { found: 2 })));
     for broken in
         [&text[..text.len() / 2], "", "{}", "[]", &text.replacen("\"job.json\",\"", "\"job.json\",\"!", 1)]
     {
-        assert!(matches!(TaskInputs::from_bytes(broken.as_bytes()), Err(TaskImageError::Frozen { .. })));
+        assert!(matches!(TaskInputs::from_bytes(broken.as_bytes()), Err(TaskImageError::Inputs { .. })));
     }
     assert!(matches!(
         TaskInputs::from_bytes(&vec![b' '; INPUTS_MAX + 1]),
-        Err(TaskImageError::Frozen { .. })
+        Err(TaskImageError::Inputs { .. })
     ));
 }
 
 #[test]
-fn only_the_known_files_and_labels_make_a_task_image() {
+fn a_task_image_accepts_only_known_files_and_labels() {
     let with = |change: &dyn Fn(&mut TaskImageInput)| {
         let mut input = task_input();
         change(&mut input);
@@ -107,8 +107,8 @@ fn only_the_known_files_and_labels_make_a_task_image() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn the_order_of_files_does_not_reach_the_image(order in Just(task_input().files).prop_shuffle()) {
+    fn the_order_of_files_does_not_change_the_image(order in Just(task_input().files).prop_shuffle()) {
         let shuffled = TaskImageInput { files: order, ..task_input() };
-        prop_assert_eq!(freeze(&shuffled).unwrap().digest(), freeze(&task_input()).unwrap().digest());
+        prop_assert_eq!(record_inputs(&shuffled).unwrap().digest(), record_inputs(&task_input()).unwrap().digest());
     }
 }

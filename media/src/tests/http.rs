@@ -1,4 +1,4 @@
-//! One request, as BMC firmware sends it.
+//! Single requests as BMC firmware sends them.
 
 use std::sync::Arc;
 
@@ -38,14 +38,14 @@ async fn head_and_get_describe_the_same_image() {
 }
 
 #[tokio::test]
-async fn both_suffixes_give_the_same_bytes() {
+async fn both_suffixes_serve_the_same_bytes() {
     let world = World::new().await;
     let url = world.url(TASK_TOKEN, Artifact::Task).replace(".iso", ".img");
     assert!(world.client.get(url).send().await.unwrap().bytes().await.unwrap() == world.task[..]);
 }
 
 #[tokio::test]
-async fn ranges_are_answered_exactly() {
+async fn a_range_request_receives_exactly_its_bytes() {
     let world = World::new().await;
     let len = world.boot.len();
     for (range, start, end) in [
@@ -74,7 +74,7 @@ async fn beyond_the_end_is_416_with_the_length() {
 }
 
 #[tokio::test]
-async fn several_ranges_or_none_we_know_give_the_whole_image() {
+async fn several_or_unknown_ranges_receive_the_whole_image() {
     let world = World::new().await;
     for range in ["bytes=0-1,4-5", "sectors=0-1", "bytes=9-1"] {
         let response = world.get(TASK_TOKEN, Artifact::Task, Some(range)).await;
@@ -84,7 +84,7 @@ async fn several_ranges_or_none_we_know_give_the_whole_image() {
 }
 
 #[tokio::test]
-async fn if_range_keeps_the_range_for_our_tag_and_date_only() {
+async fn if_range_accepts_only_our_tag_and_date() {
     let world = World::new().await;
     let etag = format!("\"{}\"", ImageDigest::of(&world.task).unwrap());
     for (condition, status) in [
@@ -105,7 +105,7 @@ async fn if_range_keeps_the_range_for_our_tag_and_date_only() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_the_image_is_not_sent_it_again() {
+async fn a_client_that_has_the_image_receives_304() {
     let world = World::new().await;
     let etag = format!("\"{}\"", ImageDigest::of(&world.task).unwrap());
     for (known, status) in
@@ -143,7 +143,7 @@ async fn other_paths_and_other_images_of_a_grant_are_not_found() {
     }
 }
 
-/// Sends `request` with `PATH` replaced, and gives the head of the answer in lower case.
+/// Sends `request` with `PATH` replaced and returns the head of the response in lower case.
 async fn raw(stream: &mut TcpStream, request: &str, token: &str, artifact: Artifact) -> String {
     let path = media_path(&MediaToken::parse(token).unwrap(), artifact, Suffix::Iso);
     stream.write_all(request.replace("PATH", &path).as_bytes()).await.unwrap();
@@ -155,7 +155,7 @@ async fn raw(stream: &mut TcpStream, request: &str, token: &str, artifact: Artif
 }
 
 #[tokio::test]
-async fn http_1_0_gets_a_length_and_a_closed_connection() {
+async fn http_1_0_receives_a_length_and_a_closed_connection() {
     let world = World::new().await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     let head =
@@ -170,7 +170,7 @@ async fn http_1_0_gets_a_length_and_a_closed_connection() {
 }
 
 #[tokio::test]
-async fn http_1_0_keep_alive_serves_the_next_request_too() {
+async fn http_1_0_keep_alive_serves_the_next_request() {
     let world = World::new().await;
     let mut stream = TcpStream::connect(world.address).await.unwrap();
     for start in [0, 32768] {
@@ -226,27 +226,27 @@ impl ReadAt for FailingDisk {
     }
 }
 
-struct Deaf;
+struct NoopObserver;
 
-impl ReadObserver for Deaf {
+impl ReadObserver for NoopObserver {
     fn read(&self, _offset: u64, _len: u64) {}
 }
 
 #[tokio::test]
 async fn a_failed_read_breaks_the_connection_instead_of_ending_the_image() {
-    for residence in [Backing::Disk, Backing::Memory] {
-        let body = Body::new(FailingDisk, ImageDigest::new([0; 32]), residence);
+    for backing in [Backing::Disk, Backing::Memory] {
+        let body = ImageBody::new(FailingDisk, ImageDigest::new([0; 32]), backing);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let app = axum::Router::new().fallback(move |request: Request| {
             let body = body.clone();
-            async move { respond(&body, &request.into_parts().0, Arc::new(Deaf)) }
+            async move { respond(&body, &request.into_parts().0, Arc::new(NoopObserver)) }
         });
         tokio::spawn(async move { axum::serve(listener, app).await });
         let client = client();
         let start = client.get(&url).header("range", "bytes=0-524287").send().await.unwrap();
         assert_eq!(start.bytes().await.unwrap().len(), 512 << 10);
-        // A server that had sent nothing yet breaks the connection before the head of the answer.
+        // If the server has sent nothing yet, it breaks the connection before the head of the response.
         if let Ok(response) = client.get(&url).send().await {
             assert_eq!(header(&response, "content-length"), "4194304");
             assert!(response.bytes().await.is_err());
@@ -254,8 +254,8 @@ async fn a_failed_read_breaks_the_connection_instead_of_ending_the_image() {
     }
 }
 
-/// An image with a file of the disk in it, and that file.
-fn image_on_disk() -> (Body, tempfile::NamedTempFile) {
+/// An image that contains a file on the disk, and that file.
+fn image_on_disk() -> (ImageBody, tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let bytes: Vec<u8> = (0..1_500_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 23) as u8).collect();
     std::fs::write(file.path(), bytes).unwrap();
@@ -264,7 +264,7 @@ fn image_on_disk() -> (Body, tempfile::NamedTempFile) {
     let content = iso9660::Content::source(iso9660::FileSource::open(file.path()).unwrap());
     tree.add_file("many", content).unwrap();
     let plan = Plan::new(&tree, &Options::new(Profile::Task, "TASK_1", 0)).unwrap();
-    (Body::new(plan, ImageDigest::new([1; 32]), Backing::Disk), file)
+    (ImageBody::new(plan, ImageDigest::new([1; 32]), Backing::Disk), file)
 }
 
 async fn next(body: &mut axum::body::Body) -> Option<Result<Bytes, axum::Error>> {
@@ -273,14 +273,14 @@ async fn next(body: &mut axum::body::Body) -> Option<Result<Bytes, axum::Error>>
     frame.await.map(|frame| frame.map(|frame| frame.into_data().unwrap()))
 }
 
-fn direct(body: &Body, range: &str, reading: &Reading) -> axum::body::Body {
+fn direct(body: &ImageBody, range: &str, reading: &ReadingSender) -> axum::body::Body {
     let mut request = ::http::Request::get("/").header("range", range).body(()).unwrap().into_parts().0;
     request.extensions.insert(FileSending::new(reading.clone()));
-    respond(body, &request, Arc::new(Deaf)).into_body()
+    respond(body, &request, Arc::new(NoopObserver)).into_body()
 }
 
 #[tokio::test]
-async fn what_lies_in_a_file_is_promised_and_the_last_of_it_read() {
+async fn parts_of_files_are_sent_with_sendfile_and_the_last_chunk_is_read() {
     let (image, _file) = image_on_disk();
     let mut whole = vec![0; usize::try_from(image.len()).unwrap()];
     image.read_exact_at(0, &mut whole).unwrap();
@@ -291,7 +291,7 @@ async fn what_lies_in_a_file_is_promised_and_the_last_of_it_read() {
         (300_000, 300_000 + (256 << 10) - 1, false),
         (0, 40_000, false),
     ] {
-        let reading = Reading::default();
+        let reading = ReadingSender::default();
         let mut body = direct(&image, &format!("bytes={first}-{last}"), &reading);
         let mut got = Vec::new();
         while let Some(bytes) = next(&mut body).await {
@@ -305,9 +305,9 @@ async fn what_lies_in_a_file_is_promised_and_the_last_of_it_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_while_it_is_promised_breaks_the_answer() {
+async fn a_file_that_changes_during_sendfile_breaks_the_response() {
     let (image, file) = image_on_disk();
-    let mut body = direct(&image, "bytes=0-", &Reading::default());
+    let mut body = direct(&image, "bytes=0-", &ReadingSender::default());
     for _ in 0..4 {
         next(&mut body).await.unwrap().unwrap();
     }

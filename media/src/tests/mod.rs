@@ -1,7 +1,7 @@
-//! The media room as a BMC meets it: real sockets, a ledger in memory, a library in a temporary directory.
+//! The crate as a BMC uses it: real sockets, a grant store in memory, a library in a temporary directory.
 //!
 //! ```text
-//! reqwest or raw TCP ──> axum on 127.0.0.1:0 ──> Grants ──> FakeLedger, Library
+//! reqwest or raw TCP ──> axum on 127.0.0.1:0 ──> MediaGrants ──> FakeGrantStore, Library
 //! ```
 
 mod flushing;
@@ -30,8 +30,8 @@ use super::*;
 pub(super) const TASK_TOKEN: &str = "task0000000000000000000000";
 pub(super) const BOOT_TOKEN: &str = "boot0000000000000000000000";
 
-/// Grants in memory, with switches and counters.
-pub(super) struct FakeLedger {
+/// A grant store in memory with switches and counters.
+pub(super) struct FakeGrantStore {
     grants: Mutex<HashMap<String, GrantRecord>>,
     down: Mutex<bool>,
     finds: watch::Sender<usize>,
@@ -39,7 +39,7 @@ pub(super) struct FakeLedger {
 }
 
 #[async_trait]
-impl GrantStore for FakeLedger {
+impl GrantStore for FakeGrantStore {
     async fn find(&self, token_hash: &str) -> Result<Option<GrantRecord>, GrantStoreUnavailable> {
         self.finds.send_modify(|finds| *finds += 1);
         self.refuse_when_down()?;
@@ -56,7 +56,7 @@ impl GrantStore for FakeLedger {
     }
 }
 
-impl FakeLedger {
+impl FakeGrantStore {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             grants: Mutex::default(),
@@ -83,7 +83,7 @@ impl FakeLedger {
         *self.finds.borrow()
     }
 
-    /// Waits until reads were recorded `times` times and gives them all.
+    /// Waits until reads were recorded `times` times and returns all records.
     pub(super) async fn recorded(&self, times: usize) -> Vec<(String, ReadSummary)> {
         let mut updates = self.recorded.subscribe();
         updates.wait_for(|recorded| recorded.len() >= times).await.unwrap().clone()
@@ -97,10 +97,10 @@ impl FakeLedger {
     }
 }
 
-/// Everything that serves media, and a client.
+/// A media server with two grants, and a client.
 pub(super) struct World {
-    pub(super) ledger: Arc<FakeLedger>,
-    pub(super) grants: Grants,
+    pub(super) store: Arc<FakeGrantStore>,
+    pub(super) grants: MediaGrants,
     pub(super) address: SocketAddr,
     pub(super) client: reqwest::Client,
     /// The bytes behind the two tokens.
@@ -111,7 +111,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// One job with both images, served on a port of its own.
+    /// One job with both images, served on its own port.
     pub(super) async fn new() -> Self {
         Self::with_limits(CacheLimits::default()).await
     }
@@ -119,25 +119,25 @@ impl World {
     pub(super) async fn with_limits(limits: CacheLimits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let library = library(&dir.path().join("library"));
-        let ledger = FakeLedger::new();
-        let frozen = freeze(&task_input()).unwrap();
-        ledger.add(task_grant(TASK_TOKEN, &frozen));
+        let store = FakeGrantStore::new();
+        let inputs = record_inputs(&task_input()).unwrap();
+        store.add(task_grant(TASK_TOKEN, &inputs));
         let boot = boot_image();
         let path = dir.path().join("maintenance.iso");
         std::fs::write(&path, &boot).unwrap();
         let image = library.import(path.to_str().unwrap(), &|_, _| ()).await.unwrap();
-        ledger.add(GrantRecord {
+        store.add(GrantRecord {
             token_hash: hash(BOOT_TOKEN),
             artifact: Artifact::Boot,
             source: GrantSource::Maintenance { digest: image.digest, len: image.len },
             sha256: image.digest,
-            ..task_grant(BOOT_TOKEN, &frozen)
+            ..task_grant(BOOT_TOKEN, &inputs)
         });
         let clock: WallClock = Arc::new(|| Timestamp::from_second(1_800_000_000).unwrap());
-        let grants = Grants::with_limits(ledger.clone(), library, clock, limits);
+        let grants = MediaGrants::with_limits(store.clone(), library, clock, limits);
         let address = listen(grants.clone()).await;
         Self {
-            ledger,
+            store,
             grants,
             address,
             client: client(),
@@ -175,8 +175,8 @@ pub(super) fn library(dir: &std::path::Path) -> Library {
     Library::open(dir, LibraryOptions { tls: tls_config(b"").unwrap(), max_image_bytes: 64 << 20 }).unwrap()
 }
 
-/// Every second request comes by a connection that sends files by itself.
-pub(super) async fn listen(grants: Grants) -> SocketAddr {
+/// Serves the grants on a new port. Every second request has a connection that supports sendfile.
+pub(super) async fn listen(grants: MediaGrants) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let requests = Arc::new(AtomicUsize::new(0));
@@ -185,7 +185,7 @@ pub(super) async fn listen(grants: Grants) -> SocketAddr {
         async move {
             let mut request = request.into_parts().0;
             if requests.fetch_add(1, Ordering::Relaxed) % 2 == 1 {
-                request.extensions.insert(FileSending::new(Reading::default()));
+                request.extensions.insert(FileSending::new(ReadingSender::default()));
             }
             grants.serve(&request).await
         }
@@ -194,12 +194,12 @@ pub(super) async fn listen(grants: Grants) -> SocketAddr {
     address
 }
 
-/// Keeps promises at once, in pieces, and counts the bytes.
+/// A file sender that reads the bytes immediately, in pieces, and counts them.
 #[derive(Clone, Default)]
-pub(super) struct Reading(pub(super) Arc<AtomicUsize>);
+pub(super) struct ReadingSender(pub(super) Arc<AtomicUsize>);
 
-impl SendFiles for Reading {
-    fn promise(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
+impl SendFiles for ReadingSender {
+    fn placeholder(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
         let mut bytes = vec![0; usize::try_from(length).unwrap().min(100_000)];
         file.read_exact_at(&mut bytes, offset).unwrap();
         self.0.fetch_add(bytes.len(), Ordering::Relaxed);
@@ -226,20 +226,20 @@ pub(super) fn task_input() -> TaskImageInput {
     TaskImageInput { job_id: job.job_id, created_at: job.created_at, files: files.unwrap(), volume_id: None }
 }
 
-pub(super) fn task_grant(token: &str, frozen: &TaskInputs) -> GrantRecord {
+pub(super) fn task_grant(token: &str, inputs: &TaskInputs) -> GrantRecord {
     GrantRecord {
         token_hash: hash(token),
         run_id: document().job_id,
         artifact: Artifact::Task,
-        source: GrantSource::Task { frozen: frozen.to_bytes().unwrap() },
+        source: GrantSource::Task { inputs: inputs.to_bytes().unwrap() },
         created_at: document().created_at,
         ended_at: None,
-        sha256: frozen.digest(),
+        sha256: inputs.digest(),
         reads: ReadSummary::default(),
     }
 }
 
-/// A bootable image of some megabytes, no two sectors of its payload alike.
+/// A bootable image of some megabytes whose payload has no two equal sectors.
 pub(super) fn boot_image() -> Vec<u8> {
     let mut tree = Tree::new();
     tree.add_file("boot/bios.img", vec![0xB1; 2048]).unwrap();

@@ -1,13 +1,13 @@
-//! What an operator should know before the first job: every check with what it found and what to do.
+//! Diagnostics: every check an operator needs before the first job, with result and next action.
 //!
 //! ```text
 //!   connect  credentials  account  licence  tls  serial  clock  slot-plan  boot-override  media
-//!      `-- when one of the first two fails, the rest is not looked at
-//!   media:  empty slot -> insert a tiny image -> read back -> wait for the BMC to read it -> eject -> read back
+//!      `-- when one of the first two fails, the other checks do not run
+//!   media:  empty slot -> insert the test image -> read back -> wait for the BMC to read it -> eject -> read back
 //! ```
 //!
-//! Invariants: nothing but the media check (and the boot override, when asked to) changes anything; what it puts in comes
-//! out again; a slot that holds something is left alone; every wait has an end.
+//! Invariants: only the media check (and the boot override check, when allowed) changes anything. The test image is ejected
+//! again. A slot with other media is not changed. Every wait has a limit.
 
 use std::time::Duration;
 
@@ -17,123 +17,129 @@ use redfish::{Bmc, ErrorKind, InsertOptions, PowerState, RedfishError, SerialMat
 use serde::{Deserialize, Serialize};
 
 use super::super::slots::SlotPlan;
-use super::{Seen, Subject, look, plan_of, skew, trouble};
+use super::{BmcFacts, ProbeTarget, bmc_problem, plan_of, read_facts, skew};
 
-/// How long the BMC may take to read a tiny image, or to show it.
-const READ_WITHIN: Duration = Duration::from_secs(30);
-/// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(500);
-/// A clock this far off breaks certificates and logs…
+/// Time limit for the BMC to read the test image, and to show or eject it.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+/// Delay between two reads.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// A clock skew (seconds) from here on is a warning: certificates and logs suffer.
 const SKEW_WARN: i64 = 300;
-/// …and this far off is not a clock.
+/// A clock skew (seconds) from here on means that the clock is not set.
 const SKEW_FAIL: i64 = 86_400;
 
-/// How a check went.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mark {
-    /// As it should be.
+pub enum CheckStatus {
+    /// The check passed.
     Pass,
     /// A job may still work.
     Warn,
     /// A job would fail.
     Fail,
-    /// Not looked at.
+    /// The check did not run.
     Skip,
 }
 
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its name.
+    /// The name of the check.
     pub name: String,
-    /// How it went.
-    pub mark: Mark,
-    /// What was found.
+    /// The status.
+    pub status: CheckStatus,
+    /// What the check found.
     pub found: String,
-    /// What to do; empty when nothing needs to be done.
+    /// The next action; empty when none is needed.
     pub next_action: String,
 }
 
-/// All checks.
+/// The result of all checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Findings {
-    /// In the order in which they were made.
+pub struct Diagnostics {
+    /// The checks in the order in which they ran.
     pub checks: Vec<Check>,
 }
 
-impl Findings {
-    fn add(&mut self, name: &str, mark: Mark, found: impl Into<String>, next_action: impl Into<String>) {
+impl Diagnostics {
+    fn add(
+        &mut self,
+        name: &str,
+        status: CheckStatus,
+        found: impl Into<String>,
+        next_action: impl Into<String>,
+    ) {
         let (found, next_action) = (found.into(), next_action.into());
-        self.checks.push(Check { name: name.to_owned(), mark, found, next_action });
+        self.checks.push(Check { name: name.to_owned(), status, found, next_action });
     }
 
     fn pass(&mut self, name: &str, found: impl Into<String>) {
-        self.add(name, Mark::Pass, found, "");
+        self.add(name, CheckStatus::Pass, found, "");
     }
 
-    /// The worst mark: what the whole is worth.
-    pub fn verdict(&self) -> Mark {
-        let has = |mark| self.checks.iter().any(|check| check.mark == mark);
-        if has(Mark::Fail) {
-            Mark::Fail
-        } else if has(Mark::Warn) {
-            Mark::Warn
+    /// Returns the worst status.
+    pub fn verdict(&self) -> CheckStatus {
+        let has = |status| self.checks.iter().any(|check| check.status == status);
+        if has(CheckStatus::Fail) {
+            CheckStatus::Fail
+        } else if has(CheckStatus::Warn) {
+            CheckStatus::Warn
         } else {
-            Mark::Pass
+            CheckStatus::Pass
         }
     }
 }
 
-/// A tiny image that the BMC is made to read.
+/// The test image that the BMC reads during the media check.
 #[async_trait]
 pub trait TestMedium: Send + Sync {
-    /// Where it is.
+    /// Returns the URL of the image.
     fn url(&self) -> &str;
-    /// Whether any of it was read, by a range or as a whole.
+    /// Returns whether any byte of the image was read.
     async fn was_read(&self) -> bool;
 }
 
-/// What may be changed.
+/// What diagnostics may change on the BMC.
 pub struct AllowedChanges<'a> {
-    /// The tiny image; none to leave the slots alone, with the reason.
+    /// The test image, or the reason why slots must not be changed.
     pub medium: Result<&'a dyn TestMedium, String>,
-    /// Whether the boot override is also set and cleared.
+    /// Whether the boot override may be set and cleared.
     pub write_boot: bool,
 }
 
-/// Makes every check.
-pub async fn examine(bmc: &Bmc, subject: &Subject<'_>, trials: &AllowedChanges<'_>) -> Findings {
-    let mut findings = Findings::default();
-    let seen = match look(bmc, subject.serial).await {
-        Ok(seen) => seen,
+/// Runs every check.
+pub async fn run_checks(bmc: &Bmc, target: &ProbeTarget<'_>, allowed: &AllowedChanges<'_>) -> Diagnostics {
+    let mut diagnostics = Diagnostics::default();
+    let facts = match read_facts(bmc, target.serial).await {
+        Ok(facts) => facts,
         Err(error) => {
-            not_reached(&mut findings, &error, subject);
-            return findings;
+            connect_failed(&mut diagnostics, &error, target);
+            return diagnostics;
         }
     };
-    findings.pass("connect", format!("{} answers", bmc.endpoint()));
-    findings.pass("credentials", "the BMC takes user name and password");
-    tls(&mut findings, subject);
-    account(&mut findings, &seen);
-    serial(&mut findings, &seen, subject);
-    clock(&mut findings, &seen, subject);
-    let slot = slots(&mut findings, bmc, &seen, subject);
-    boot(&mut findings, bmc, &seen, trials.write_boot).await;
-    match (slot, &trials.medium) {
-        (None, _) => findings.add("media", Mark::Skip, "no slot to try it in", ""),
-        (Some(_), Err(why)) => findings.add("media", Mark::Skip, why.clone(), ""),
+    diagnostics.pass("connect", format!("{} responds", bmc.endpoint()));
+    diagnostics.pass("credentials", "the BMC accepts user name and password");
+    tls(&mut diagnostics, target);
+    account(&mut diagnostics, &facts);
+    serial(&mut diagnostics, &facts, target);
+    clock(&mut diagnostics, &facts, target);
+    let slot = slots(&mut diagnostics, bmc, &facts, target);
+    boot(&mut diagnostics, bmc, &facts, allowed.write_boot).await;
+    match (slot, &allowed.medium) {
+        (None, _) => diagnostics.add("media", CheckStatus::Skip, "there is no slot to test", ""),
+        (Some(_), Err(why)) => diagnostics.add("media", CheckStatus::Skip, why.clone(), ""),
         (Some(slot), Ok(medium)) => {
-            let off = seen.discovery.system.power_state == PowerState::Off;
-            media(&mut findings, bmc, &slot, *medium, (subject, off)).await;
+            let off = facts.discovery.system.power_state == PowerState::Off;
+            media(&mut diagnostics, bmc, &slot, *medium, (target, off)).await;
         }
     }
-    findings
+    diagnostics
 }
 
-/// Nothing could be read: whose check that is.
-fn not_reached(findings: &mut Findings, error: &RedfishError, subject: &Subject<'_>) {
-    let trouble = trouble(error, subject.serial);
+/// Adds the failed check when the BMC could not be read.
+fn connect_failed(diagnostics: &mut Diagnostics, error: &RedfishError, target: &ProbeTarget<'_>) {
+    let problem = bmc_problem(error, target.serial);
     let name = match &error.kind {
         ErrorKind::Tls { .. } => "tls",
         ErrorKind::Unauthorized { denial: Denial::PasswordChangeRequired, .. } => "account",
@@ -141,231 +147,244 @@ fn not_reached(findings: &mut Findings, error: &RedfishError, subject: &Subject<
         ErrorKind::License { .. } => "licence",
         _ => "connect",
     };
-    findings.add(name, Mark::Fail, trouble.sentence, trouble.next_action);
+    diagnostics.add(name, CheckStatus::Fail, problem.sentence, problem.next_action);
 }
 
-fn tls(findings: &mut Findings, subject: &Subject<'_>) {
-    let of = |name: &str| subject.tls[name].as_str().unwrap_or("-").to_owned();
-    match subject.tls["mode"].as_str() {
-        Some("none") => findings.add(
+fn tls(diagnostics: &mut Diagnostics, target: &ProbeTarget<'_>) {
+    let of = |name: &str| target.tls[name].as_str().unwrap_or("-").to_owned();
+    match target.tls["mode"].as_str() {
+        Some("none") => diagnostics.add(
             "tls",
-            Mark::Warn,
-            "plain HTTP: the password travels in the open",
-            "switch HTTPS on in the BMC and register its address with https://",
+            CheckStatus::Warn,
+            "plain HTTP: the password is sent unencrypted",
+            "enable HTTPS in the BMC and register its address with https://",
         ),
-        Some("insecure") => findings.add(
+        Some("insecure") => diagnostics.add(
             "tls",
-            Mark::Warn,
-            format!("any certificate is accepted; it shows {}", of("fingerprint")),
+            CheckStatus::Warn,
+            format!("any certificate is accepted; the BMC shows {}", of("fingerprint")),
             "pin it: `shoal server update … --tls pinned`",
         ),
-        Some("verify") => findings.pass("tls", "its certificate is issued by the configured CA"),
-        _ => findings.pass("tls", format!("its certificate is the pinned one, sha256 {}", of("fingerprint"))),
+        Some("verify") => diagnostics.pass("tls", "the certificate is issued by the configured CA"),
+        _ => diagnostics
+            .pass("tls", format!("the certificate is the pinned one, sha256 {}", of("fingerprint"))),
     }
 }
 
-fn account(findings: &mut Findings, seen: &Seen) {
-    let Some(account) = &seen.account else {
-        return findings.add("account", Mark::Skip, "the BMC shows nothing of its accounts", "");
+fn account(diagnostics: &mut Diagnostics, facts: &BmcFacts) {
+    let Some(account) = &facts.account else {
+        return diagnostics.add("account", CheckStatus::Skip, "the BMC does not show its accounts", "");
     };
     if account.password_change_required == Some(true) {
-        return findings.add(
+        return diagnostics.add(
             "account",
-            Mark::Fail,
+            CheckStatus::Fail,
             "the password must be changed first",
             "log in to the BMC once and set a new password, then register it",
         );
     }
     if account.locked == Some(true) || account.enabled == Some(false) {
         let next = "unlock and enable it in the BMC";
-        return findings.add("account", Mark::Fail, "the account is locked or disabled", next);
+        return diagnostics.add("account", CheckStatus::Fail, "the account is locked or disabled", next);
     }
     match account.role.as_deref() {
-        Some("ReadOnly") => findings.add(
+        Some("ReadOnly") => diagnostics.add(
             "account",
-            Mark::Fail,
+            CheckStatus::Fail,
             "the account may only read",
             "give it the role Operator or Administrator",
         ),
-        Some(role) => findings.pass("account", format!("role {role}")),
-        None => findings.add("account", Mark::Skip, "the BMC does not show the account in use", ""),
+        Some(role) => diagnostics.pass("account", format!("role {role}")),
+        None => diagnostics.add("account", CheckStatus::Skip, "the BMC does not show the account in use", ""),
     }
 }
 
-fn serial(findings: &mut Findings, seen: &Seen, subject: &Subject<'_>) {
-    let system = &seen.discovery.system;
+fn serial(diagnostics: &mut Diagnostics, facts: &BmcFacts, target: &ProbeTarget<'_>) {
+    let system = &facts.discovery.system;
     let shown = system.serial.as_deref().or(system.sku.as_deref()).unwrap_or("none");
-    let Some(expected) = subject.serial else {
+    let Some(expected) = target.serial else {
         return match shown {
-            "none" => findings.add(
+            "none" => diagnostics.add(
                 "serial",
-                Mark::Warn,
+                CheckStatus::Warn,
                 "the BMC shows no serial number",
                 "register the server with --allow-unverified-serial",
             ),
-            shown => findings.pass("serial", format!("register it as {shown}")),
+            shown => diagnostics.pass("serial", format!("register it as {shown}")),
         };
     };
     match system.matches_serial(expected) {
-        SerialMatch::Match => findings.pass("serial", format!("the BMC shows {shown}")),
-        SerialMatch::Mismatch => findings.add(
+        SerialMatch::Match => diagnostics.pass("serial", format!("the BMC shows {shown}")),
+        SerialMatch::Mismatch => diagnostics.add(
             "serial",
-            Mark::Fail,
+            CheckStatus::Fail,
             format!("this is another machine: the BMC shows {shown}, {expected} is registered"),
             format!("correct the address: `shoal server update {expected} --bmc-address …`"),
         ),
-        SerialMatch::Unknown => findings.add(
+        SerialMatch::Unknown => diagnostics.add(
             "serial",
-            Mark::Warn,
-            "the BMC shows no serial number, so it cannot be told which machine this is",
+            CheckStatus::Warn,
+            "the BMC shows no serial number, so the machine cannot be verified",
             format!("if you are sure: `shoal server update {expected} --allow-unverified-serial true`"),
         ),
     }
 }
 
-fn clock(findings: &mut Findings, seen: &Seen, subject: &Subject<'_>) {
-    let date = seen.discovery.manager.as_ref().and_then(|manager| manager.date_time.as_deref());
-    let Some(skew) = date.and_then(|date| skew(date, subject.now)) else {
-        return findings.add("clock", Mark::Skip, "the BMC shows no clock that can be read", "");
+fn clock(diagnostics: &mut Diagnostics, facts: &BmcFacts, target: &ProbeTarget<'_>) {
+    let date = facts.discovery.manager.as_ref().and_then(|manager| manager.date_time.as_deref());
+    let Some(skew) = date.and_then(|date| skew(date, target.now)) else {
+        return diagnostics.add("clock", CheckStatus::Skip, "the BMC shows no clock that can be read", "");
     };
     let ahead = if skew < 0 { "behind" } else { "ahead" };
     let found = format!("the BMC's clock is {} s {ahead}", skew.abs());
-    let next = "set its clock or an NTP server: a wrong clock fails certificate checks and muddles logs";
+    let next = "set the clock or an NTP server: with a wrong clock, certificate checks fail and logs have wrong times";
     match skew.abs() {
-        0..SKEW_WARN => findings.pass("clock", found),
-        SKEW_WARN..SKEW_FAIL => findings.add("clock", Mark::Warn, found, next),
-        _ if subject.media_base.starts_with("https") => findings.add("clock", Mark::Fail, found, next),
-        _ => findings.add("clock", Mark::Warn, found, next),
+        0..SKEW_WARN => diagnostics.pass("clock", found),
+        SKEW_WARN..SKEW_FAIL => diagnostics.add("clock", CheckStatus::Warn, found, next),
+        _ if target.media_base.starts_with("https") => {
+            diagnostics.add("clock", CheckStatus::Fail, found, next)
+        }
+        _ => diagnostics.add("clock", CheckStatus::Warn, found, next),
     }
 }
 
-/// The licence and the plan; answers the slot to try.
-fn slots(findings: &mut Findings, bmc: &Bmc, seen: &Seen, subject: &Subject<'_>) -> Option<String> {
-    let slots = &seen.discovery.slots;
+/// Checks licence and slot plan; returns the slot for the media check.
+fn slots(
+    diagnostics: &mut Diagnostics,
+    bmc: &Bmc,
+    facts: &BmcFacts,
+    target: &ProbeTarget<'_>,
+) -> Option<String> {
+    let slots = &facts.discovery.slots;
     let closed = !slots.is_empty() && slots.iter().all(|slot| !slot.takes_media());
     match closed {
-        true => findings.add(
+        true => diagnostics.add(
             "licence",
-            Mark::Fail,
+            CheckStatus::Fail,
             "no virtual media slot offers a way to insert an image",
             "install the BMC licence that includes virtual media",
         ),
-        false => findings.pass("licence", "virtual media are offered"),
+        false => diagnostics.pass("licence", "the BMC offers virtual media"),
     }
-    match plan_of(bmc, &seen.discovery, subject) {
+    match plan_of(bmc, &facts.discovery, target) {
         Ok(plans) => {
             let best = plans.best();
-            let mark = if best.plan == SlotPlan::Single && !subject.learned.is_empty() {
-                Mark::Warn
+            let status = if best.plan == SlotPlan::Single && !target.learned.is_empty() {
+                CheckStatus::Warn
             } else {
-                Mark::Pass
+                CheckStatus::Pass
             };
             let found = format!("{} with {}: {}", best.plan.as_str(), best.ids.join(" and "), best.reason);
-            findings.add("slot-plan", mark, found, "");
+            diagnostics.add("slot-plan", status, found, "");
             Some(best.boot.clone())
         }
         Err(no) => {
-            findings.add("slot-plan", Mark::Fail, no.why, no.next);
+            diagnostics.add("slot-plan", CheckStatus::Fail, no.why, no.next);
             None
         }
     }
 }
 
-async fn boot(findings: &mut Findings, bmc: &Bmc, seen: &Seen, write: bool) {
+async fn boot(diagnostics: &mut Diagnostics, bmc: &Bmc, facts: &BmcFacts, write: bool) {
     const NAME: &str = "boot-override";
-    let system = &seen.discovery.system;
+    let system = &facts.discovery.system;
     let read = match bmc.boot_override(system).await {
         Ok(read) => read,
         Err(error) => {
-            let trouble = trouble(&error, None);
-            return findings.add(NAME, Mark::Fail, trouble.sentence, trouble.next_action);
+            let problem = bmc_problem(&error, None);
+            return diagnostics.add(NAME, CheckStatus::Fail, problem.sentence, problem.next_action);
         }
     };
     let target = read.target.as_ref().map_or("none", |target| target.as_str()).to_owned();
     if read.is_active() {
-        let next = "somebody wants the next boot from there; a job replaces it";
-        return findings.add(NAME, Mark::Warn, format!("a boot from {target} is set already"), next);
+        let next = "the override was set outside of Shoal; a job replaces it";
+        return diagnostics.add(
+            NAME,
+            CheckStatus::Warn,
+            format!("a boot from {target} is already set"),
+            next,
+        );
     }
     if !write {
-        return findings.pass(NAME, "can be read; --write also sets and clears it");
+        return diagnostics.pass(NAME, "can be read; --write also sets and clears it");
     }
     let set = bmc.set_boot_once(system, &bmc.profile().boot_targets, None).await;
     let cleared = bmc.clear_boot_override(system).await;
     match (set, cleared) {
         (Ok(set), Ok(cleared)) if set.confirmed && cleared.confirmed => {
-            findings.pass(NAME, "set, read back, cleared, read back");
+            diagnostics.pass(NAME, "set, read back, cleared, read back");
         }
-        (Ok(_), Ok(_)) => findings.add(
+        (Ok(_), Ok(_)) => diagnostics.add(
             NAME,
-            Mark::Warn,
-            "accepted, and a read did not show it at once",
-            "look for a pending BIOS job in the BMC",
+            CheckStatus::Warn,
+            "accepted, but a read did not show it at once",
+            "check the BMC for a pending BIOS job",
         ),
         (Err(error), _) | (_, Err(error)) => {
-            let trouble = trouble(&error, None);
-            findings.add(NAME, Mark::Fail, trouble.sentence, trouble.next_action);
+            let problem = bmc_problem(&error, None);
+            diagnostics.add(NAME, CheckStatus::Fail, problem.sentence, problem.next_action);
         }
     }
 }
 
-/// Makes the BMC read a tiny image of ours.
+/// Checks that the BMC reads the test image from a slot.
 async fn media(
-    findings: &mut Findings,
+    diagnostics: &mut Diagnostics,
     bmc: &Bmc,
     slot: &str,
     medium: &dyn TestMedium,
-    (subject, host_off): (&Subject<'_>, bool),
+    (target, host_off): (&ProbeTarget<'_>, bool),
 ) {
     const NAME: &str = "media";
-    let mut fail = |mark, found: String, next: &str| findings.add(NAME, mark, found, next);
+    let mut fail = |status, found: String, next: &str| diagnostics.add(NAME, status, found, next);
     let before = match bmc.slot(slot).await {
         Ok(before) => before,
-        Err(error) => return fail(Mark::Fail, error.kind.to_string(), error.next_step()),
+        Err(error) => return fail(CheckStatus::Fail, error.kind.to_string(), error.next_action()),
     };
     if !before.is_empty() && !before.holds(medium.url()) {
-        let found = format!("slot {} holds a medium, so nothing was put into it", before.id);
-        return fail(Mark::Skip, found, "eject it in the BMC and try again");
+        let found = format!("slot {} holds other media, so it was not tested", before.id);
+        return fail(CheckStatus::Skip, found, "eject the media in the BMC and run the diagnostics again");
     }
-    let reach = format!("see that the BMC's network reaches {} (firewall, port, name)", subject.media_base);
+    let reach = format!("check that the BMC can reach {} (firewall, port, name)", target.media_base);
     let inserted = match bmc.insert(slot, medium.url(), InsertOptions::default()).await {
         Ok(inserted) => inserted,
         Err(error) => {
-            let emptied = take_out(bmc, slot, medium).await;
-            let found = format!("slot {} did not take a tiny image: {}", before.id, error.kind);
-            let found = emptied.map_or(found.clone(), |left| format!("{found}; {left}"));
-            return fail(Mark::Fail, found, &reach);
+            let emptied = eject_test_medium(bmc, slot, medium).await;
+            let found = format!("slot {} did not accept the test image: {}", before.id, error.kind);
+            let found = emptied.map_or(found.clone(), |remains| format!("{found}; {remains}"));
+            return fail(CheckStatus::Fail, found, &reach);
         }
     };
-    let (read, shown) = watch(bmc, slot, medium, inserted.confirmed).await;
-    let left = take_out(bmc, slot, medium).await;
-    if let Some(left) = left {
-        return fail(Mark::Fail, left, "eject it in the BMC; a job does it at its beginning");
+    let (read, shown) = wait_until_read(bmc, slot, medium, inserted.confirmed).await;
+    let remains = eject_test_medium(bmc, slot, medium).await;
+    if let Some(remains) = remains {
+        return fail(CheckStatus::Fail, remains, "eject it in the BMC; the next job also ejects it");
     }
     let found = |what: &str| format!("slot {}: inserted, {what}, ejected, each read back", before.id);
     match (read, shown) {
-        (true, true) => findings.pass(NAME, found("read by the BMC")),
+        (true, true) => diagnostics.pass(NAME, found("read by the BMC")),
         (true, false) => fail(
-            Mark::Warn,
-            format!("slot {} read the image and never showed it as inserted", before.id),
-            "a job waits for it to show; update the BMC's firmware",
+            CheckStatus::Warn,
+            format!("the BMC read the image, but slot {} never showed it as inserted", before.id),
+            "update the BMC's firmware: a job waits until the slot shows its image",
         ),
         (false, true) if host_off => fail(
-            Mark::Warn,
-            found("not read; the host is off, and this BMC may read only for a host"),
+            CheckStatus::Warn,
+            found("not read; the host is off, and some BMCs read only while the host is on"),
             &reach,
         ),
-        (false, true) => fail(Mark::Warn, found("and not read within 30 s"), &reach),
+        (false, true) => fail(CheckStatus::Warn, found("not read within 30 s"), &reach),
         (false, false) => fail(
-            Mark::Fail,
+            CheckStatus::Fail,
             format!("slot {} accepted the image, did not show it and did not read it", before.id),
             &reach,
         ),
     }
 }
 
-/// Waits until the image was read and is shown, or long enough.
-async fn watch(bmc: &Bmc, slot: &str, medium: &dyn TestMedium, mut shown: bool) -> (bool, bool) {
-    let deadline = tokio::time::Instant::now() + READ_WITHIN;
+/// Waits until the image was read and the slot shows it, or until the time limit.
+async fn wait_until_read(bmc: &Bmc, slot: &str, medium: &dyn TestMedium, mut shown: bool) -> (bool, bool) {
+    let deadline = tokio::time::Instant::now() + TIME_LIMIT;
     loop {
         let read = medium.was_read().await;
         if !shown {
@@ -374,32 +393,34 @@ async fn watch(bmc: &Bmc, slot: &str, medium: &dyn TestMedium, mut shown: bool) 
         if (read && shown) || tokio::time::Instant::now() >= deadline {
             return (read, shown);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Ejects what is ours; answers what remains.
-pub(crate) async fn take_out(bmc: &Bmc, slot: &str, medium: &dyn TestMedium) -> Option<String> {
-    let deadline = tokio::time::Instant::now() + READ_WITHIN;
+/// Ejects the test image; returns a sentence about what remains in the slot, if anything.
+pub(crate) async fn eject_test_medium(bmc: &Bmc, slot: &str, medium: &dyn TestMedium) -> Option<String> {
+    let deadline = tokio::time::Instant::now() + TIME_LIMIT;
     loop {
         let now = bmc.slot(slot).await;
-        let left = match &now {
+        let remains = match &now {
             Ok(now) if !now.is_empty() && now.image.as_ref().is_none_or(|image| image.is(medium.url())) => {
                 match bmc.eject(slot).await {
                     Ok(ejected) if ejected.confirmed => return None,
-                    Ok(_) => format!("slot {} was told to eject the tiny image and still shows it", now.id),
-                    Err(error) => format!("slot {} does not eject the tiny image: {}", now.id, error.kind),
+                    Ok(_) => {
+                        format!("slot {} accepted the eject of the test image and still shows it", now.id)
+                    }
+                    Err(error) => format!("slot {} does not eject the test image: {}", now.id, error.kind),
                 }
             }
             Ok(_) => return None,
             Err(error) => {
-                format!("the slot cannot be read to see whether the tiny image is out: {}", error.kind)
+                format!("the slot cannot be read to verify that the test image was ejected: {}", error.kind)
             }
         };
         if tokio::time::Instant::now() >= deadline {
-            return Some(left);
+            return Some(remains);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

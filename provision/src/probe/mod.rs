@@ -1,12 +1,12 @@
-//! What a BMC is and can: the capability card, read and never changed, and the plan a job would follow on it.
+//! Probes: read-only access to a BMC for the capability card and the slot plan that a job would choose.
 //!
 //! ```text
-//!   Bmc --discover, update service, account, clock--> card (JSON)      refused or unreachable --> one sentence, what to do
-//!   `- Recorder ------------------------------------> requests made, capture
+//!   Bmc --discover, update service, account, clock--> card (JSON)      on an error --> BmcProblem: one sentence, next action
+//!   `- RecordingTransport ------------------------------------> requests made, capture
 //! ```
 //!
-//! The same for a registered server (through its gate, with the session of a job that is at work there) and for an address
-//! that nobody has registered.
+//! A probe works for a registered server (with its request limits, and with the session of a running job) and for an address
+//! that is not registered ([`direct`]).
 
 pub mod checks;
 mod clock;
@@ -14,68 +14,75 @@ pub mod direct;
 mod problems;
 pub(super) mod test_image;
 
-use redfish::{Bmc, Discovery, Recorder, SerialMatch, Slot, SystemSelector};
+use redfish::{Bmc, Discovery, RecordingTransport, SerialMatch, Slot, SystemSelector};
 use serde_json::{Value, json};
 
 use super::bmc::ConnectError;
-use super::services::Site;
-use super::slots::{Learned, NoPlan, SlotPlans};
+use super::services::Services;
+use super::slots::{LearnedSlots, NoPlan, SlotPlans};
 use super::steps::{bmc_address, plans};
 use engine::model::{Server, Time};
 
 pub(super) use clock::skew;
-pub use problems::{Trouble, trouble};
+pub use problems::{BmcProblem, bmc_problem};
 
-/// About what is asked.
-pub struct Subject<'a> {
-    /// The serial number it should have; none for an address nobody has registered.
+/// The BMC of a probe, with what is known about it.
+pub struct ProbeTarget<'a> {
+    /// The expected serial number; `None` for an address that is not registered.
     pub serial: Option<&'a str>,
-    /// Where our media are offered.
+    /// The base URL of media.
     pub media_base: &'a str,
-    /// How its certificate is looked at, for people.
+    /// How the certificate is verified, as JSON for display.
     pub tls: Value,
-    /// What jobs have learned of its slots.
-    pub(super) learned: Learned,
-    /// Now.
+    /// What jobs have learned about its slots.
+    pub(super) learned: LearnedSlots,
+    /// The current time.
     pub now: Time,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeResult {
     /// The capability card.
     pub card: Value,
-    /// The redacted resources, if they were asked for.
+    /// The redacted resources, if requested.
     pub capture: Option<Value>,
 }
 
-/// All that is read of a BMC.
-pub(super) struct Seen {
+/// The resources of a BMC that a probe reads.
+pub(super) struct BmcFacts {
     pub(super) discovery: Discovery,
     pub(super) update: Option<redfish::UpdateService>,
     pub(super) account: Option<redfish::Account>,
 }
 
-/// Reads all that a card shows.
-pub(super) async fn look(bmc: &Bmc, serial: Option<&str>) -> Result<Seen, redfish::RedfishError> {
+/// Reads the resources for a card or for diagnostics.
+pub(super) async fn read_facts(bmc: &Bmc, serial: Option<&str>) -> Result<BmcFacts, redfish::RedfishError> {
     let selector = serial.map(SystemSelector::serial).unwrap_or_default();
     let discovery = bmc.discover(&selector).await?;
     let update = bmc.update_service().await?;
     let account = bmc.account().await?;
-    Ok(Seen { discovery, update, account })
+    Ok(BmcFacts { discovery, update, account })
 }
 
-/// Makes the card.
-pub async fn card(bmc: &Bmc, subject: &Subject<'_>, recorder: &Recorder) -> Result<Value, Trouble> {
-    let seen = look(bmc, subject.serial).await.map_err(|error| trouble(&error, subject.serial))?;
-    let Seen { discovery, update, account } = &seen;
+/// Builds the capability card.
+///
+/// # Errors
+/// Returns the problem when the BMC cannot be read.
+pub async fn card(
+    bmc: &Bmc,
+    target: &ProbeTarget<'_>,
+    recorder: &RecordingTransport,
+) -> Result<Value, BmcProblem> {
+    let facts = read_facts(bmc, target.serial).await.map_err(|error| bmc_problem(&error, target.serial))?;
+    let BmcFacts { discovery, update, account } = &facts;
     let system = &discovery.system;
     let manager = discovery.manager.as_ref();
     let date = manager.and_then(|manager| manager.date_time.as_deref());
     let requests = recorder.exchanges();
     Ok(json!({
         "address": bmc.endpoint().to_string(),
-        "tls": subject.tls,
+        "tls": target.tls,
         "identity": {
             "vendor": discovery.identity.vendor, "product": discovery.identity.product,
             "manufacturer": system.manufacturer, "model": system.model, "bios_version": system.bios_version,
@@ -86,7 +93,7 @@ pub async fn card(bmc: &Bmc, subject: &Subject<'_>, recorder: &Recorder) -> Resu
         "host": {
             "uri": system.uri, "serial": system.serial, "sku": system.sku, "uuid": system.uuid,
             "power": format!("{:?}", system.power_state),
-            "serial_check": subject.serial.map(|serial| serial_check(discovery, serial)),
+            "serial_check": target.serial.map(|serial| serial_check(discovery, serial)),
         },
         "profile": profile(bmc, discovery),
         "slots": discovery.slots.iter().map(slot).collect::<Vec<_>>(),
@@ -94,21 +101,25 @@ pub async fn card(bmc: &Bmc, subject: &Subject<'_>, recorder: &Recorder) -> Resu
         "power": { "reset_types": system.reset.as_ref().map(|reset| &reset.allowed) },
         "update_service": update,
         "account": account,
-        "clock": { "bmc": date, "skew_seconds": date.and_then(|date| skew(date, subject.now)) },
+        "clock": { "bmc": date, "skew_seconds": date.and_then(|date| skew(date, target.now)) },
         "limits": limits(bmc, account.as_ref()),
-        "media_base_url": subject.media_base,
-        "slot_plan": shown_plan(&plan_of(bmc, discovery, subject)),
+        "media_base_url": target.media_base,
+        "slot_plan": shown_plan(&plan_of(bmc, discovery, target)),
         "requests": { "count": requests.len(), "made": requests },
     }))
 }
 
-/// The plans a job would choose from; none where a job would stop before it plans.
-pub(super) fn plan_of(bmc: &Bmc, discovery: &Discovery, subject: &Subject<'_>) -> Result<SlotPlans, NoPlan> {
-    bmc.check(discovery, subject.media_base).map_err(|error| {
-        let Trouble { sentence, next_action, .. } = trouble(&error, subject.serial);
+/// Returns the slot plans of a job, or the reason why a job would have none.
+pub(super) fn plan_of(
+    bmc: &Bmc,
+    discovery: &Discovery,
+    target: &ProbeTarget<'_>,
+) -> Result<SlotPlans, NoPlan> {
+    bmc.check(discovery, target.media_base).map_err(|error| {
+        let BmcProblem { sentence, next_action, .. } = bmc_problem(&error, target.serial);
         NoPlan { why: sentence, next: next_action }
     })?;
-    plans(&discovery.slots, subject.media_base, &subject.learned)
+    plans(&discovery.slots, target.media_base, &target.learned)
 }
 
 fn shown_plan(plans: &Result<SlotPlans, NoPlan>) -> Value {
@@ -137,8 +148,8 @@ fn profile(bmc: &Bmc, discovery: &Discovery) -> Value {
     let name = bmc.profile().name.to_string();
     let fitting = redfish::Profile::detect(&discovery.identity).name.to_string();
     let rule = match name == fitting {
-        true => "fits what the BMC says of itself".to_owned(),
-        false => format!("named in the server's record; by itself the BMC would be {fitting}"),
+        true => "matches the identity of the BMC".to_owned(),
+        false => format!("set in the server's record; the identity of the BMC matches {fitting}"),
     };
     json!({ "name": name, "rule": rule })
 }
@@ -147,8 +158,8 @@ fn slot(slot: &Slot) -> Value {
     let how = match &slot.insert {
         redfish::InsertVia::Action(_) => "action",
         redfish::InsertVia::Patch => "patch",
-        redfish::InsertVia::Hp(_) => "hp",
-        redfish::InsertVia::Vmm(_) => "vmm",
+        redfish::InsertVia::InsertVirtualMedia(_) => "insert-virtual-media",
+        redfish::InsertVia::VmmControl(_) => "vmm-control",
         redfish::InsertVia::IsoConfig(_) => "iso-config",
         redfish::InsertVia::Nothing => "none",
     };
@@ -170,43 +181,47 @@ fn limits(bmc: &Bmc, account: Option<&redfish::Account>) -> Value {
     })
 }
 
-impl Site {
-    /// Looks at the BMC of a registered server, without changing anything.
-    pub async fn probe(&self, server: &Server, capture: bool, now: Time) -> Result<ProbeResult, Trouble> {
+impl Services {
+    /// Reads the BMC of a registered server without changing anything.
+    ///
+    /// # Errors
+    /// Returns the problem when the server's record cannot be used or the BMC cannot be read.
+    pub async fn probe(&self, server: &Server, capture: bool, now: Time) -> Result<ProbeResult, BmcProblem> {
         let serial = server.serial.as_str();
         let mut recorder = None;
         let connected = self.bmcs.reader(server, Some(&mut recorder)).await.map_err(|why| match why {
-            ConnectError::Record(why) => Trouble::record(why, serial),
-            ConnectError::Bmc(error) => trouble(&error, Some(serial)),
+            ConnectError::Record(why) => BmcProblem::record(why, serial),
+            ConnectError::Bmc(error) => bmc_problem(&error, Some(serial)),
         })?;
         let media_base = self.media_base(server).await?;
-        let subject = Subject {
+        let target = ProbeTarget {
             serial: Some(serial),
             media_base: &media_base,
             tls: tls(server, connected.learned_fingerprint.as_deref()),
             learned: learned(server),
             now,
         };
-        // There is one: it was asked for.
-        let recorder = recorder.ok_or_else(|| Trouble::record("nothing was recorded".to_owned(), serial))?;
-        let card = card(&connected.bmc, &subject, &recorder).await;
-        self.bmcs.give_back(&server.serial, &connected.bmc).await;
+        // Always present, because `reader` was called with `recorded`.
+        let recorder =
+            recorder.ok_or_else(|| BmcProblem::record("no requests were recorded".to_owned(), serial))?;
+        let card = card(&connected.bmc, &target, &recorder).await;
+        self.bmcs.release(&server.serial, &connected.bmc).await;
         let capture = capture.then(|| recorder.capture(uuid::Uuid::new_v4().as_u64_pair().0));
         Ok(ProbeResult { card: card?, capture })
     }
 
-    /// Where the server's BMC would read media.
-    pub(super) async fn media_base(&self, server: &Server) -> Result<String, Trouble> {
-        let wrong = |why: String| Trouble::record(why, server.serial.as_str());
+    /// Returns the base URL where the server's BMC reads media.
+    pub(super) async fn media_base(&self, server: &Server) -> Result<String, BmcProblem> {
+        let wrong = |why: String| BmcProblem::record(why, server.serial.as_str());
         let bmc = bmc_address(server).await.map_err(wrong)?;
         self.addresses.media_for(server, bmc).map_err(wrong)
     }
 }
 
-/// What jobs have learned, for the firmware it was learned from: a probe sees the firmware too late to ask.
-pub(super) fn learned(server: &Server) -> Learned {
+/// Returns what jobs have learned, for the last observed firmware: a probe reads the firmware only later.
+pub(super) fn learned(server: &Server) -> LearnedSlots {
     let firmware = server.observed.as_ref().and_then(|observed| observed["firmware"].as_str());
-    Learned::stored(server.observed.as_ref(), firmware, server.revision)
+    LearnedSlots::stored(server.observed.as_ref(), firmware, server.revision)
 }
 
 pub(super) fn tls(server: &Server, met: Option<&str>) -> Value {

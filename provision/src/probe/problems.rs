@@ -1,34 +1,33 @@
-//! What stands in the way, in one sentence, and what to do about it: the same in a probe, in a doctor's check and in the
-//! failure of a job.
+//! BMC problems as one sentence with a next action. Probes, diagnostics and job failures use the same texts.
 
 use redfish::RedfishError;
 use serde_json::{Value, json};
 
-use super::super::classify::{about, next_action};
+use super::super::classify::{next_action, with_serial};
 
-/// Why a BMC could not be looked at.
+/// The reason why a BMC could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{sentence}")]
-pub struct Trouble {
-    /// A short stable name.
+pub struct BmcProblem {
+    /// The stable code.
     pub code: String,
-    /// What is wrong.
+    /// What happened, as one sentence.
     pub sentence: String,
-    /// What to do.
+    /// The next action.
     pub next_action: String,
 }
 
-/// What an error of the Redfish client means to an operator.
-pub fn trouble(error: &RedfishError, serial: Option<&str>) -> Trouble {
-    Trouble {
+/// Describes an error of the Redfish client for operators.
+pub fn bmc_problem(error: &RedfishError, serial: Option<&str>) -> BmcProblem {
+    BmcProblem {
         code: error.code().to_owned(),
         sentence: error.kind.to_string(),
-        next_action: about(&next_action(error), serial.unwrap_or("SERIAL")),
+        next_action: with_serial(&next_action(error), serial.unwrap_or("SERIAL")),
     }
 }
 
-impl Trouble {
-    /// The server's record, or what was asked for, cannot be used.
+impl BmcProblem {
+    /// Builds the problem of an unusable server record or request.
     pub(crate) fn record(why: String, serial: &str) -> Self {
         Self {
             code: "record".to_owned(),
@@ -37,7 +36,7 @@ impl Trouble {
         }
     }
 
-    /// As JSON.
+    /// Returns the problem as JSON.
     pub fn json(&self) -> Value {
         json!({ "code": self.code, "sentence": self.sentence, "next_action": self.next_action })
     }
@@ -68,9 +67,9 @@ mod tests {
         of(ErrorKind::BadAnswer { detail: detail.to_owned(), lasting: true })
     }
 
-    /// Everything an operator can meet before the first job, and what is said of it.
+    /// Every problem that can occur before the first job, with its text.
     #[test]
-    fn every_trouble_has_one_golden_sentence_and_a_way_out() {
+    fn every_bmc_problem_has_a_golden_sentence_and_a_next_action() {
         use TransportErrorKind as K;
         let pins = format!("pinned {}, shown {}", "ab".repeat(32), "cd".repeat(32));
         let table = [
@@ -81,7 +80,7 @@ mod tests {
             ),
             ("no route", failed(K::Connect, "tcp connect error: No route to host (os error 113)")),
             ("cut off", failed(K::Lost, "connection closed before message completed")),
-            ("too slow", failed(K::Timeout, "no complete answer within 30 s")),
+            ("too slow", failed(K::Timeout, "no complete response within 30 s")),
             ("legacy TLS", failed(K::LegacyTls, "peer is incompatible: ServerDoesNotSupportTls12Or13")),
             (
                 "plain HTTP on the port",
@@ -96,7 +95,7 @@ mod tests {
             ("no licence", of(ErrorKind::License { message: "A license is required.".to_owned() })),
             ("HTML", unusable("a web page instead of a resource")),
             ("redirect", unusable("a redirect to another host (login.example), which is not followed")),
-            ("endless body", failed(K::BodyTooLarge, "the answer has more than 4194304 bytes")),
+            ("endless body", failed(K::BodyTooLarge, "the response has more than 4194304 bytes")),
             (
                 "no Systems",
                 of(ErrorKind::NotSupported { what: "the service root has no Systems".to_owned() }),
@@ -104,14 +103,14 @@ mod tests {
         ];
         let mut text = String::new();
         for (what, error) in &table {
-            let Trouble { code, sentence, next_action } = trouble(error, Some("SN-1"));
+            let BmcProblem { code, sentence, next_action } = bmc_problem(error, Some("SN-1"));
             assert!(
                 !sentence.is_empty() && !next_action.is_empty() && !next_action.contains("SERIAL"),
                 "{what}"
             );
             writeln!(text, "{what} [{code}]\n  {sentence}\n  to do: {next_action}\n").unwrap();
         }
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/bmc-troubles.txt");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../golden/bmc-problems.txt");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(path, &text).unwrap();
         }

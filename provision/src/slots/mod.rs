@@ -1,20 +1,20 @@
-//! The slot planner: from what a BMC shows and what is known of it to the ways in which a job's two images can get to the
-//! machine, the best first. Pure.
+//! The slot planner: turns the slots of a BMC, and what was learned about them, into slot plans for a job's two images, the
+//! best first. Pure.
 //!
 //! ```text
-//!  slots (kinds, tree)      -+   drop what takes no media, refused before, or does not read the scheme of our URL
-//!  scheme of our media URL   |   count a slot that is shown under two trees once
+//!  slots (types, tree)      -+   drop slots that take no media, refused before, or do not read the scheme of our URL
+//!  scheme of our media URL   |   count a slot that appears under manager and system once
 //!  what earlier jobs learned +->  dual    boot in the lowest CD, task in another CD       (not with one image at a time)
 //!                            |    cd+usb  boot in the lowest CD, task in a USB slot        (not with one image at a time)
-//!                            +    single  the maintenance image with the task in it, in one CD after the other
+//!                            +    single  the maintenance image with the task in it; one plan per CD
 //! ```
 //!
-//! [`plan`] lists, [`SlotPlans::after`] picks the next one once a slot has refused. Invariants: the boot image is always in a
-//! slot the host sees as a CD, and in a lower one than a task image in a CD (firmware boots the first CD it finds); no slot
-//! is used twice in a plan; the list is bounded; the same facts give the same list. What a BMC's profile forbids (slots,
-//! schemes, ports) is settled before: the client closes such slots, and its check of the BMC refuses such URLs.
+//! [`plan`] lists the plans, [`SlotPlans::after`] selects the next one after refusals. Invariants: the boot image is always in
+//! a slot the host sees as a CD, and in a lower slot than a task image in a CD (firmware boots the first CD it finds); no slot
+//! is used twice in a plan; the list is bounded; equal facts give equal lists. Slots, schemes and ports that a BMC's profile
+//! forbids do not get here: the client closes such slots, and its check of the BMC refuses such URLs.
 //!
-//! DESIGN section 8.
+//! See docs/architecture.md.
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +25,13 @@ use std::collections::BTreeMap;
 use redfish::Slot;
 use serde::{Deserialize, Serialize};
 
-/// How maintenance image and task get to a machine (DESIGN section 8).
+/// The way both images reach a machine (docs/architecture.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum SlotPlan {
-    /// Two CD slots, boot in the lower one.
+    /// Two CD slots, with the boot image in the lower one.
     #[serde(rename = "dual")]
     Dual,
-    /// CD for boot, USB slot for the task image.
+    /// A CD slot for the boot image, a USB slot for the task image.
     #[serde(rename = "cd+usb")]
     CdUsb,
     /// One CD slot: the maintenance image with the task's files in it.
@@ -40,7 +40,7 @@ pub(crate) enum SlotPlan {
 }
 
 impl SlotPlan {
-    /// The plan's name.
+    /// Returns the plan's name.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Dual => "dual",
@@ -50,43 +50,43 @@ impl SlotPlan {
     }
 }
 
-/// More slots than this are not looked at; no BMC has that many that can be used.
+/// Maximum number of slots that are considered; no known BMC has more usable ones.
 const SLOTS_MAX: usize = 16;
-/// Longer lists of plans are cut; every plan that fails costs a machine minutes.
+/// Maximum number of plans: each failed plan takes minutes.
 const PLANS_MAX: usize = 8;
-/// So much is learned of one BMC at most.
+/// Maximum number of learned refusals per BMC.
 const LEARNED_MAX: usize = 16;
 
-/// What decides about plans.
+/// The input of the planner.
 #[derive(Clone, Debug)]
 pub(crate) struct Capabilities<'a> {
     /// The slots, in the BMC's order.
     pub(crate) slots: &'a [Slot],
-    /// The scheme under which our images are offered to this BMC.
+    /// The URL scheme of our media for this BMC.
     pub(crate) scheme: &'a str,
-    /// What earlier jobs found out.
-    pub(crate) learned: &'a Learned,
+    /// What earlier jobs learned about the slots.
+    pub(crate) learned: &'a LearnedSlots,
 }
 
-/// What jobs found out about a BMC's slots. Holds for one firmware and one state of the server's record.
+/// What jobs learned about a BMC's slots. Valid for one firmware version and one revision of the server's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Learned {
-    /// The firmware it was learned from.
+pub(crate) struct LearnedSlots {
+    /// The firmware version it was learned from.
     #[serde(default)]
     pub(crate) firmware: Option<String>,
-    /// The revision of the server's record: whoever changes the record wants it tried anew.
+    /// The revision of the server's record. After a change of the record every slot is tried again.
     #[serde(default)]
     pub(crate) revision: i64,
-    /// Slots (by id) that refused an image although another slot took one, and the BMC's words.
+    /// Slots (by id) that refused an image while another slot accepted one, with the BMC's message.
     #[serde(default)]
     pub(crate) refused: BTreeMap<String, String>,
-    /// Whether the BMC said that it holds one image at a time.
+    /// Whether the BMC reported that it holds one image at a time.
     #[serde(default)]
     pub(crate) one_image: bool,
 }
 
-impl Learned {
-    /// What was stored, if it still holds.
+impl LearnedSlots {
+    /// Returns what was stored, if it is valid for this firmware and revision; otherwise an empty value.
     pub(crate) fn stored(
         observed: Option<&serde_json::Value>,
         firmware: Option<&str>,
@@ -99,13 +99,13 @@ impl Learned {
             .unwrap_or_else(fresh)
     }
 
-    /// Whether nothing was learned.
+    /// Returns whether nothing was learned.
     pub(crate) fn is_empty(&self) -> bool {
         self.refused.is_empty() && !self.one_image
     }
 
-    /// A slot refused an image while another one held the other.
-    pub(crate) fn note(&mut self, refusal: &Refusal) {
+    /// Records that a slot refused an image while another slot held the other image.
+    pub(crate) fn note(&mut self, refusal: &SlotRefusal) {
         self.one_image |= refusal.one_image;
         if !refusal.one_image && self.refused.len() < LEARNED_MAX {
             self.refused.insert(refusal.slot_id.clone(), refusal.words.clone());
@@ -113,53 +113,53 @@ impl Learned {
     }
 }
 
-/// A slot that did not take an image.
+/// A slot's refusal of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refusal {
-    /// Its path.
+pub(crate) struct SlotRefusal {
+    /// The URI of the slot.
     pub(crate) slot: String,
-    /// Its id.
+    /// The id of the slot.
     pub(crate) slot_id: String,
-    /// What the BMC said.
+    /// The BMC's message.
     pub(crate) words: String,
-    /// Whether it said that it holds one image at a time.
+    /// Whether the BMC reported that it holds one image at a time.
     pub(crate) one_image: bool,
 }
 
-/// One way.
+/// A slot plan with its slots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Choice {
-    /// Which plan.
+pub(crate) struct SlotChoice {
+    /// The slot plan.
     pub(crate) plan: SlotPlan,
-    /// The slot the machine boots from.
+    /// The URI of the slot the machine boots from.
     pub(crate) boot: String,
-    /// The slot of the task image; none in the single-slot plan.
+    /// The URI of the slot of the task image; none in the single-slot plan.
     pub(crate) task: Option<String>,
-    /// Their ids, for people.
+    /// The ids of the slots, for display.
     pub(crate) ids: Vec<String>,
-    /// Why this one, as a clause for people.
+    /// The reason for the plan, as a clause for display.
     pub(crate) reason: String,
 }
 
-/// All ways, the best first; never empty.
+/// All possible plans, the best first; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotPlans {
-    list: Vec<Choice>,
+    list: Vec<SlotChoice>,
 }
 
 impl SlotPlans {
-    /// The best one.
-    pub(crate) fn best(&self) -> &Choice {
+    /// Returns the best plan.
+    pub(crate) fn best(&self) -> &SlotChoice {
         &self.list[0]
     }
 
-    /// All of them.
-    pub(crate) fn all(&self) -> &[Choice] {
+    /// Returns all plans.
+    pub(crate) fn all(&self) -> &[SlotChoice] {
         &self.list
     }
 
-    /// The best one that none of these refusals speaks against.
-    pub(crate) fn after(&self, refusals: &[Refusal]) -> Option<&Choice> {
+    /// Returns the best plan that uses no refused slot, and one image only if a BMC reported that limit.
+    pub(crate) fn after(&self, refusals: &[SlotRefusal]) -> Option<&SlotChoice> {
         let one_image = refusals.iter().any(|refusal| refusal.one_image);
         self.list.iter().find(|choice| {
             let uses = |slot: &String| choice.boot == *slot || choice.task.as_ref() == Some(slot);
@@ -170,24 +170,24 @@ impl SlotPlans {
     }
 }
 
-/// Why there is no way, and what to do about it.
+/// The reason why no plan is possible, with the next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NoPlan {
-    /// Why.
+    /// The reason.
     pub(crate) why: String,
-    /// What to do.
+    /// The next action.
     pub(crate) next: String,
 }
 
-/// A slot that can be used.
+/// A usable slot.
 struct Usable<'a> {
     slot: &'a Slot,
     cd: bool,
 }
 
-/// Every way in which the images can get to the machine.
+/// Lists every possible slot plan, the best first.
 pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<SlotPlans, NoPlan> {
-    let (usable, dropped) = sorted_out(facts);
+    let (usable, dropped) = usable_slots(facts);
     let cds: Vec<&Slot> = usable.iter().filter(|usable| usable.cd).map(|usable| usable.slot).collect();
     let usbs: Vec<&Slot> = usable.iter().filter(|usable| !usable.cd).map(|usable| usable.slot).collect();
     let Some((boot, others)) = cds.split_first() else { return Err(no_slot(facts, &dropped)) };
@@ -211,8 +211,8 @@ pub(crate) fn plan(facts: &Capabilities<'_>) -> Result<SlotPlans, NoPlan> {
     Ok(SlotPlans { list })
 }
 
-/// What can be used, lowest first, and what was dropped with the reason.
-fn sorted_out<'a>(facts: &Capabilities<'a>) -> (Vec<Usable<'a>>, Vec<String>) {
+/// Returns the usable slots, lowest first, and the dropped slots with the reason.
+fn usable_slots<'a>(facts: &Capabilities<'a>) -> (Vec<Usable<'a>>, Vec<String>) {
     let mut usable: Vec<Usable<'a>> = Vec::new();
     let mut dropped = Vec::new();
     for slot in facts.slots.iter().take(SLOTS_MAX) {
@@ -228,7 +228,7 @@ fn sorted_out<'a>(facts: &Capabilities<'a>) -> (Vec<Usable<'a>>, Vec<String>) {
     (usable, dropped)
 }
 
-/// Whether two resources are one slot, shown under the manager and under the system.
+/// Returns whether two resources are one slot that appears under the manager and under the system.
 fn same_slot(a: &Slot, b: &Slot) -> bool {
     let tree = |slot: &Slot| slot.uri.rsplit_once("/VirtualMedia").map(|(tree, _)| tree.to_owned());
     a.uri == b.uri || (a.id == b.id && tree(a) != tree(b))
@@ -248,9 +248,9 @@ fn unusable(facts: &Capabilities<'_>, slot: &Slot) -> Option<String> {
     facts.learned.refused.get(&slot.id).map(|words| format!("refused an image before ({words})"))
 }
 
-fn choice(plan: SlotPlan, boot: &Slot, task: Option<&&Slot>, reason: String) -> Choice {
+fn choice(plan: SlotPlan, boot: &Slot, task: Option<&&Slot>, reason: String) -> SlotChoice {
     let ids = std::iter::once(&boot.id).chain(task.map(|slot| &slot.id)).cloned().collect();
-    Choice { plan, boot: boot.uri.clone(), task: task.map(|slot| slot.uri.clone()), ids, reason }
+    SlotChoice { plan, boot: boot.uri.clone(), task: task.map(|slot| slot.uri.clone()), ids, reason }
 }
 
 fn single_reason(facts: &Capabilities<'_>, alone: bool, dropped: &[String]) -> String {
@@ -269,7 +269,7 @@ fn no_slot(facts: &Capabilities<'_>, dropped: &[String]) -> NoPlan {
     if count == 0 {
         return NoPlan {
             why: "this BMC shows no virtual media slot".to_owned(),
-            next: "switch virtual media on in the BMC; look for a licence or a firmware update".to_owned(),
+            next: "enable virtual media in the BMC; check for a licence or a firmware update".to_owned(),
         };
     }
     let details = if dropped.is_empty() { String::new() } else { format!(" ({})", dropped.join("; ")) };
@@ -277,15 +277,14 @@ fn no_slot(facts: &Capabilities<'_>, dropped: &[String]) -> NoPlan {
     NoPlan {
         why: format!("none of its {count} virtual media slots takes a CD image{details}"),
         next: if scheme_only {
-            "give the server a media_base_url with a scheme its slots read".to_owned()
+            "set the server's media_base_url to a URL with a scheme that its slots read".to_owned()
         } else {
-            "this BMC shows no virtual media slot for a CD; look for a licence or a firmware update"
-                .to_owned()
+            "check the BMC for a licence or a firmware update that adds a CD slot".to_owned()
         },
     }
 }
 
-/// Order of ids as people count: digits by their value, so that `CD2` comes before `CD10`.
+/// Compares ids with numbers by value, so that `CD2` comes before `CD10`.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {

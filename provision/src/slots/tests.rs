@@ -1,4 +1,4 @@
-//! The planner, one row for each BMC or circumstance that is known.
+//! Tests of the slot planner: a table with one row per known BMC or situation.
 
 use proptest::prelude::*;
 use redfish::InsertVia;
@@ -38,11 +38,11 @@ struct Row {
     what: &'static str,
     slots: Vec<Slot>,
     scheme: &'static str,
-    learned: Learned,
+    learned: LearnedSlots,
 }
 
 fn row(what: &'static str, slots: Vec<Slot>) -> Row {
-    Row { what, slots, scheme: "http", learned: Learned::default() }
+    Row { what, slots, scheme: "http", learned: LearnedSlots::default() }
 }
 
 impl Row {
@@ -50,11 +50,12 @@ impl Row {
         plan(&Capabilities { slots: &self.slots, scheme: self.scheme, learned: &self.learned })
     }
 
-    /// `plan:slots plan:slots …`, or the sentence.
+    /// Returns `plan:slots plan:slots …`, or the reason and next action.
     fn shown(&self) -> String {
         match self.plan() {
             Ok(plans) => {
-                let shown = |choice: &Choice| format!("{}:{}", choice.plan.as_str(), choice.ids.join("+"));
+                let shown =
+                    |choice: &SlotChoice| format!("{}:{}", choice.plan.as_str(), choice.ids.join("+"));
                 plans.all().iter().map(shown).collect::<Vec<_>>().join(" ")
             }
             Err(no) => format!("{} -> {}", no.why, no.next),
@@ -62,11 +63,11 @@ impl Row {
     }
 }
 
-fn refused(id: &str) -> Learned {
-    Learned { refused: BTreeMap::from([(id.to_owned(), "400".to_owned())]), ..Learned::default() }
+fn refused(id: &str) -> LearnedSlots {
+    LearnedSlots { refused: BTreeMap::from([(id.to_owned(), "400".to_owned())]), ..LearnedSlots::default() }
 }
 
-/// Every BMC of the notes, and what else can be met, with what the planner makes of it.
+/// Known BMCs and other situations, with the expected plans.
 fn table() -> Vec<(Row, &'static str)> {
     const DELL: &str = "Managers/iDRAC.Embedded.1";
     const ONE: &str = "Managers/1";
@@ -103,7 +104,7 @@ fn table() -> Vec<(Row, &'static str)> {
         ),
         (
             row("iLO without licence for scripted media", vec![closed(ONE, "1", USB), closed(ONE, "2", CD)]),
-            "none of its 2 virtual media slots takes a CD image (1 offers no way to insert an image; 2 offers no way to insert an image) -> this BMC shows no virtual media slot for a CD; look for a licence or a firmware update",
+            "none of its 2 virtual media slots takes a CD image (1 offers no way to insert an image; 2 offers no way to insert an image) -> check the BMC for a licence or a firmware update that adds a CD slot",
         ),
         (
             row("XCC: RDOC first and closed by its profile, Remote not insertable", xcc()),
@@ -160,14 +161,14 @@ fn table() -> Vec<(Row, &'static str)> {
         (row("MegaRAC with one CD instance", vec![slot("Managers/Self", "CD1", CD)]), "single:CD1"),
         (
             row("MegaRAC before EnableRMedia", vec![]),
-            "this BMC shows no virtual media slot -> switch virtual media on in the BMC; look for a licence or a firmware update",
+            "this BMC shows no virtual media slot -> enable virtual media in the BMC; check for a licence or a firmware update",
         ),
         (
             row(
                 "a slot that reads https only",
                 vec![reading(&["HTTPS"], slot("Managers/bmc", "Slot_0", &["CD", "USBStick"]))],
             ),
-            "none of its 1 virtual media slots takes a CD image (Slot_0 reads HTTPS and not HTTP) -> give the server a media_base_url with a scheme its slots read",
+            "none of its 1 virtual media slots takes a CD image (Slot_0 reads HTTPS and not HTTP) -> set the server's media_base_url to a URL with a scheme that its slots read",
         ),
         (
             Row {
@@ -195,22 +196,22 @@ fn table() -> Vec<(Row, &'static str)> {
         ),
         (
             row("iBMC reads NFS and CIFS only", vec![reading(&["NFS", "CIFS"], slot(ONE, "CD", CD))]),
-            "none of its 1 virtual media slots takes a CD image (CD reads NFS, CIFS and not HTTP) -> give the server a media_base_url with a scheme its slots read",
+            "none of its 1 virtual media slots takes a CD image (CD reads NFS, CIFS and not HTTP) -> set the server's media_base_url to a URL with a scheme that its slots read",
         ),
         (
             row(
-                "sushy-emulator as it comes",
+                "sushy-emulator with its default configuration",
                 vec![slot("Systems/u", "Cd", CD), slot("Systems/u", "Floppy", USB)],
             ),
             "cd+usb:Cd+Floppy single:Cd",
         ),
         (
             row("a BMC with a USB slot only", vec![slot(ONE, "USB", USB)]),
-            "none of its 1 virtual media slots takes a CD image -> this BMC shows no virtual media slot for a CD; look for a licence or a firmware update",
+            "none of its 1 virtual media slots takes a CD image -> check the BMC for a licence or a firmware update that adds a CD slot",
         ),
         (
             row(
-                "slots in odd order, ten of them",
+                "slots out of order, with numbers above nine",
                 [10, 2, 1].map(|n| slot(ONE, &format!("CD{n}"), CD)).into(),
             ),
             "dual:CD1+CD2 dual:CD1+CD10 single:CD1 single:CD2 single:CD10",
@@ -234,7 +235,7 @@ fn table() -> Vec<(Row, &'static str)> {
         ),
         (
             Row {
-                learned: Learned { one_image: true, ..Learned::default() },
+                learned: LearnedSlots { one_image: true, ..LearnedSlots::default() },
                 ..row("it held one image before", vec![slot(ONE, "CD1", CD), slot(ONE, "CD2", CD)])
             },
             "single:CD1 single:CD2",
@@ -249,10 +250,10 @@ fn table() -> Vec<(Row, &'static str)> {
             ),
             "single:CD2",
         ),
-        (row("no types at all, judged by the name", vec![slot(ONE, "VirtualCd", &[])]), "single:VirtualCd"),
+        (row("no media types: the name decides", vec![slot(ONE, "VirtualCd", &[])]), "single:VirtualCd"),
         (
             row(
-                "a slot of an unknown kind is left alone",
+                "a slot of an unknown type is not used",
                 vec![slot(ONE, "CD", CD), slot(ONE, "Tape", &["Tape"])],
             ),
             "single:CD",
@@ -270,14 +271,14 @@ fn every_known_bmc_gets_its_plans_in_order() {
 }
 
 #[test]
-fn a_plan_says_why_it_is_the_one() {
+fn every_plan_has_the_reason_for_its_choice() {
     let reasons: Vec<String> = [
         row("", vec![slot("M", "1", CD), slot("M", "2", CD)]),
         row("", vec![slot("M", "1", CD), slot("M", "2", USB)]),
         row("", vec![slot("M", "1", CD)]),
         row("", vec![slot("M", "1", CD), closed("M", "2", CD)]),
         Row {
-            learned: Learned { one_image: true, ..Learned::default() },
+            learned: LearnedSlots { one_image: true, ..LearnedSlots::default() },
             ..row("", vec![slot("M", "1", CD), slot("M", "2", CD)])
         },
     ]
@@ -296,12 +297,12 @@ fn a_plan_says_why_it_is_the_one() {
     );
 }
 
-fn no(slot: &Slot, one_image: bool) -> Refusal {
-    Refusal { slot: slot.uri.clone(), slot_id: slot.id.clone(), words: "no".to_owned(), one_image }
+fn no(slot: &Slot, one_image: bool) -> SlotRefusal {
+    SlotRefusal { slot: slot.uri.clone(), slot_id: slot.id.clone(), words: "no".to_owned(), one_image }
 }
 
 #[test]
-fn refusals_lead_from_dual_over_cd_and_usb_to_single_and_to_an_end() {
+fn refusals_lead_from_dual_to_cd_and_usb_to_single_to_no_plan() {
     let row = row("", vec![slot("M", "CD1", CD), slot("M", "CD2", CD), slot("M", "USB", USB)]);
     let plans = row.plan().unwrap();
     let mut refusals = Vec::new();
@@ -317,7 +318,7 @@ fn refusals_lead_from_dual_over_cd_and_usb_to_single_and_to_an_end() {
 }
 
 #[test]
-fn a_bmc_that_holds_one_image_at_a_time_goes_straight_to_single() {
+fn a_bmc_that_holds_one_image_at_a_time_gets_the_single_plan_next() {
     let row = row("", vec![slot("M", "CD1", CD), slot("M", "CD2", CD), slot("M", "USB", USB)]);
     let plans = row.plan().unwrap();
     let next = plans.after(&[no(&row.slots[1], true)]).unwrap();
@@ -325,19 +326,22 @@ fn a_bmc_that_holds_one_image_at_a_time_goes_straight_to_single() {
 }
 
 #[test]
-fn what_was_learned_holds_for_its_firmware_and_record_only() {
-    let mut learned = Learned::stored(None, Some("1.0"), 3);
+fn learned_refusals_are_valid_for_one_firmware_and_one_record_revision() {
+    let mut learned = LearnedSlots::stored(None, Some("1.0"), 3);
     assert!(learned.is_empty());
     learned.note(&no(&slot("M", "CD2", CD), false));
     let observed = serde_json::json!({ "learned": learned });
-    assert_eq!(Learned::stored(Some(&observed), Some("1.0"), 3), learned);
-    assert!(Learned::stored(Some(&observed), Some("1.1"), 3).is_empty(), "another firmware");
-    assert!(Learned::stored(Some(&observed), Some("1.0"), 4).is_empty(), "an operator changed the record");
-    assert!(Learned::stored(Some(&serde_json::json!({ "learned": 7 })), None, 1).is_empty(), "garbage");
+    assert_eq!(LearnedSlots::stored(Some(&observed), Some("1.0"), 3), learned);
+    assert!(LearnedSlots::stored(Some(&observed), Some("1.1"), 3).is_empty(), "another firmware");
+    assert!(
+        LearnedSlots::stored(Some(&observed), Some("1.0"), 4).is_empty(),
+        "an operator changed the record"
+    );
+    assert!(LearnedSlots::stored(Some(&serde_json::json!({ "learned": 7 })), None, 1).is_empty(), "garbage");
 }
 
 #[test]
-fn ids_are_ordered_as_people_count() {
+fn ids_are_ordered_with_numbers_by_value() {
     let mut ids = ["CD10", "CD2", "CD", "CD02b", "b", "9", "10", "é2", "é10"];
     ids.sort_by(|a, b| natural(a, b));
     assert_eq!(ids, ["9", "10", "CD", "CD2", "CD02b", "CD10", "b", "é2", "é10"]);
@@ -369,7 +373,7 @@ proptest! {
                     prop_assert!(!task.is_cd() || natural(&boot.id, &task.id) != Ordering::Greater);
                 }
             }
-            // Whatever refuses, every refusal ends in another plan or in none, never in the same one for ever.
+            // Every refusal leads to another plan or to none; the loop ends.
             let mut refusals = Vec::new();
             while let Some(next) = plans.after(&refusals) {
                 refusals.push(no(of_uri(&row.slots, next.task.as_ref().unwrap_or(&next.boot)), false));

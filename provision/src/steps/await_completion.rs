@@ -1,9 +1,9 @@
-//! `redfish.poll`: the installation is finished, as far as that can be seen. For targets that cannot report (the ESXi
-//! installer has no maintenance OS of ours): looked at now and then, parked in between. A report ends it all the same.
+//! `redfish.poll`: waits for the end of an installation that cannot report (the ESXi installer runs without our maintenance
+//! OS). The step observes BMC and media at intervals and waits in between. A report ends the wait too.
 //!
 //! ```text
-//!  every 30 s:  signs of life, reads of the media --judge--> a sign: done
-//!                                                            none:   wait on, to the end of the window: done, assumed
+//!  every 30 s:  host status, reads of the media --evaluate--> a sign: done
+//!                                                             none:   wait; at the end of the window: done, assumed
 //! ```
 
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use async_trait::async_trait;
 use redfish::HostStatus;
 use serde_json::json;
 
-use super::super::completion::{Look, MediaReads, Watch};
+use super::super::completion::{CompletionWatch, MediaReads, Observation};
 use super::super::outputs::{Built, Validated};
 use super::super::report::SIGNAL;
-use super::super::services::Site;
+use super::super::services::Services;
 use super::super::waits;
-use super::await_report::{LOOK, conclude, too_slow, unseen};
+use super::await_report::{OBSERVE_TIMEOUT, conclude, observe_failed, observe_timed_out};
 use super::{discovered_bmc, reading_policy};
 use engine::model::{NewEvent, Signal, Snapshot, Wait};
-use engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
+use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
 const STEP: &str = "redfish.poll";
-/// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Delay between two observations.
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Waits for signs of an end.
-pub(crate) struct AwaitCompletion(pub(crate) Arc<Site>);
+/// The step that waits for a completion sign.
+pub(crate) struct AwaitCompletion(pub(crate) Arc<Services>);
 
 #[async_trait]
 impl Step for AwaitCompletion {
@@ -40,85 +40,85 @@ impl Step for AwaitCompletion {
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return conclude(report);
         }
-        let watch = context.own::<Watch>().unwrap_or_else(|| Watch {
+        let watch = context.own_output::<CompletionWatch>().unwrap_or_else(|| CompletionWatch {
             since: context.record.started_at,
             minimum: self.0.settings.install_min_time,
             last: None,
         });
-        let (look, events) = self.look(context).await;
-        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.rest(server));
-        let mut report = match watch.judge(&look) {
+        let (observation, events) = self.observe(context).await;
+        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.release_idle(server));
+        let mut report = match watch.evaluate(&observation) {
             Some(sign) => {
-                let message = format!("the installation is taken as finished: {}", sign.told());
+                let message = format!("the installation is taken as finished: {}", sign.describe());
                 StepReport::done()
-                    .leaving(json!({ "completion": "observed", "sign": sign, "since": watch.since, "at": look.at }))
+                    .with_output(json!({ "completion": "observed", "sign": sign, "since": watch.since, "at": observation.at }))
                     .event(NewEvent::info("install.observed", message).with(json!({ "sign": sign })))
             }
             None => {
-                let detail = if look.at < watch.since.plus(watch.minimum) {
+                let detail = if observation.at < watch.since.plus(watch.minimum) {
                     format!(
-                        "the host installs; signs of an end count from {}",
+                        "the host is being installed; completion signs count from {}",
                         watch.since.plus(watch.minimum)
                     )
                 } else {
-                    "the host installs; no sign of an end yet".to_owned()
+                    "the host is being installed; no completion sign yet".to_owned()
                 };
                 let wait = WaitRequest {
                     reason: &waits::SIGNS,
                     signals: vec![SIGNAL],
-                    poll: Some(LOOK_EVERY),
+                    poll: Some(OBSERVE_INTERVAL),
                     within: self.0.settings.install_window,
                     detail,
                 };
-                StepReport::new(Verdict::Wait(wait)).leaving(json!(watch.after(&look)))
+                StepReport::new(StepOutcome::Wait(wait)).with_output(json!(watch.with_baseline(&observation)))
             }
         };
         report.events.splice(0..0, events);
         report
     }
 
-    fn receive(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
+    fn on_signal(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
         (signal.name == SIGNAL).then(|| conclude(signal))
     }
 
-    fn overdue(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
+    fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
         let message = format!(
-            "no sign of an end since {}: the installation is assumed to have succeeded; look at the machine before relying \
-             on it",
+            "no completion sign since {}: the installation is assumed to have succeeded; check the machine before you use \
+             it",
             wait.since
         );
         StepReport::done()
-            .leaving(json!({ "completion": "assumed", "since": wait.since, "at": wait.deadline }))
+            .with_output(json!({ "completion": "assumed", "since": wait.since, "at": wait.deadline }))
             .event(NewEvent::warn("install.assumed", message))
     }
 }
 
 impl AwaitCompletion {
-    /// One look, read-only. A BMC that does not answer is told of once in a while and waited for.
-    async fn look(&self, context: &StepContext) -> (Look, Vec<NewEvent>) {
+    /// Observes the machine once, read-only. If the BMC does not respond, the job gets an event and continues to wait.
+    async fn observe(&self, context: &StepContext) -> (Observation, Vec<NewEvent>) {
         let reads = self.reads(context).await.unwrap_or_default();
-        let looked = tokio::time::timeout(LOOK, self.signs(context)).await;
-        let (signs, events) = match looked.unwrap_or_else(|_elapsed| Err(too_slow())) {
-            Ok(signs) => (Some(signs), Vec::new()),
+        let read = tokio::time::timeout(OBSERVE_TIMEOUT, self.host_status(context)).await;
+        let (host, events) = match read.unwrap_or_else(|_elapsed| Err(observe_timed_out())) {
+            Ok(host) => (Some(host), Vec::new()),
             Err(event) => (None, vec![event]),
         };
-        (Look { at: context.now(), signs, reads }, events)
+        (Observation { at: context.now(), host, reads }, events)
     }
 
-    /// What the BMC shows of the host, or why it shows nothing.
-    async fn signs(&self, context: &StepContext) -> Result<HostStatus, NewEvent> {
+    /// Reads the host status, or returns the event why it could not be read.
+    async fn host_status(&self, context: &StepContext) -> Result<HostStatus, NewEvent> {
         let known = discovered_bmc(STEP, &self.0, context).await;
-        let (host, found) = known.map_err(|report| unseen(&report.verdict))?;
-        let signs = host.bmc.host_status(&found.discovery.system).await;
-        signs.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
+        let (connected, found) = known.map_err(|report| observe_failed(&report.outcome))?;
+        let host = connected.bmc.host_status(&found.discovery.system).await;
+        host.map_err(|error| NewEvent::warn("redfish.observe-failed", error.to_string()))
     }
 
     async fn reads(&self, context: &StepContext) -> Option<MediaReads> {
-        let built: Built = context.earlier("iso.build")?;
-        let validated: Validated = context.earlier("validate")?;
-        let found: super::super::outputs::Discovered = context.earlier("redfish.discover")?;
+        let built: Built = context.find_output("iso.build")?;
+        let validated: Validated = context.find_output("validate")?;
+        let found: super::super::outputs::Discovered = context.find_output("redfish.discover")?;
         let grant = found.spliced.map_or(built.boot_grant, |spliced| spliced.grant);
-        let read = self.0.grants.evidence(&grant).await.ok()?;
+        let read = self.0.grants.reads_of(&grant).await.ok()?;
         Some(MediaReads {
             boot_image: read.boot_read,
             bytes: read.bytes,

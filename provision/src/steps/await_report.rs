@@ -1,4 +1,4 @@
-//! `webhook.wait`: the maintenance OS has reported. Parked meanwhile; the report settles it in its own transaction.
+//! `webhook.wait`: waits for the installation report. The transaction that stores the report ends the wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use super::super::class;
 use super::super::classify::failure;
 use super::super::report::SIGNAL;
-use super::super::services::Site;
+use super::super::services::Services;
 use super::super::waits;
 use super::{discovered_bmc, power_on_permit, reading_policy};
 use engine::model::{Effect, Failure, NewEvent, Signal, Snapshot, Wait};
-use engine::{Step, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
+use engine::{Step, StepContext, StepOutcome, StepPolicy, StepReport, WaitRequest};
 
 const STEP: &str = "webhook.wait";
-/// A look takes at most this long. It is told of and never acted on: a BMC that hangs must not cost the job its step.
-pub(super) const LOOK: Duration = Duration::from_secs(60);
+/// Timeout of one observation. A timeout only becomes an event: a BMC that hangs must not fail the step.
+pub(super) const OBSERVE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits for the report.
-pub(crate) struct AwaitReport(pub(crate) Arc<Site>);
+/// The step that waits for the installation report.
+pub(crate) struct AwaitReport(pub(crate) Arc<Services>);
 
 #[async_trait]
 impl Step for AwaitReport {
@@ -33,112 +33,115 @@ impl Step for AwaitReport {
         if let Some(report) = context.snapshot.pending().find(|signal| signal.name == SIGNAL) {
             return conclude(report);
         }
-        let seen = match context.waited {
-            // Woken without a report: a new start of the controller, or the deadline. One look, read-only (DESIGN section 6).
-            Some(_) => match tokio::time::timeout(LOOK, self.observe(context)).await {
-                Ok(seen) => seen,
-                Err(_elapsed) => vec![too_slow()],
+        let events = match context.previous_wait {
+            // Woken without a report: a restart of the controller, or the deadline. One read-only observation (decision D8).
+            Some(_) => match tokio::time::timeout(OBSERVE_TIMEOUT, self.observe(context)).await {
+                Ok(events) => events,
+                Err(_elapsed) => vec![observe_timed_out()],
             },
             None => Vec::new(),
         };
-        // Thousands may wait at once, for an hour.
-        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.rest(server));
-        let settling = self.settling(context);
-        let mut report = StepReport::new(Verdict::Wait(WaitRequest {
+        // Thousands of jobs may wait at once for an hour, so idle connections are released.
+        context.snapshot.run.server.iter().for_each(|server| self.0.bmcs.release_idle(server));
+        let permit_time_left = self.permit_time_left(context);
+        let mut report = StepReport::new(StepOutcome::Wait(WaitRequest {
             reason: &waits::REPORT,
             signals: vec![SIGNAL],
-            poll: settling,
+            poll: permit_time_left,
             within: self.0.settings.job_timeout,
             detail: "the host was powered on; the maintenance OS has not reported yet".to_owned(),
         }));
-        report.events = seen;
-        if settling.is_none() && context.has_permit(&power_on_permit()) {
+        report.events = events;
+        if permit_time_left.is_none() && context.has_permit(&power_on_permit()) {
             report = report.effect(Effect::PermitReleased { resource: power_on_permit() });
         }
         report
     }
 
-    fn receive(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
+    fn on_signal(&self, _snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
         (signal.name == SIGNAL).then(|| conclude(signal))
     }
 
-    fn overdue(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
+    fn on_wait_deadline(&self, _snapshot: &Snapshot, wait: &Wait) -> StepReport {
         StepReport::fail(Failure {
             class: engine::class::DEADLINE.to_owned(),
             step: STEP.to_owned(),
-            summary: format!("no report from the maintenance OS since {}, the deadline has passed", wait.since),
-            evidence: Some(json!({ "since": wait.since, "deadline": wait.deadline })),
-            next_action: "see in the events whether media were read (booted at all?), then look at the machine's console"
-                .to_owned(),
+            summary: format!(
+                "no report from the maintenance OS since {}; the deadline has passed",
+                wait.since
+            ),
+            detail: Some(json!({ "since": wait.since, "deadline": wait.deadline })),
+            next_action:
+                "check the events for media reads (did the machine boot?), then the machine's console"
+                    .to_owned(),
         })
     }
 }
 
 impl AwaitReport {
-    /// How long the host still counts as powering on, if it took a turn for it.
-    fn settling(&self, context: &StepContext) -> Option<Duration> {
+    /// Returns how long the host still counts as powering on, if the job holds a permit.
+    fn permit_time_left(&self, context: &StepContext) -> Option<Duration> {
         let limits = &self.0.settings.limits;
         if limits.power_ons.is_none() || !context.has_permit(&power_on_permit()) {
             return None;
         }
-        let on = context.snapshot.evidence("redfish.power-on").filter_map(|record| record.ended_at).max();
+        let on = context.snapshot.records_of("redfish.power-on").filter_map(|record| record.ended_at).max();
         let left = on.unwrap_or(context.now()).plus(limits.power_on_settle).since(context.now());
         (left > Duration::ZERO).then_some(left)
     }
 
-    /// What became of media and power while nobody looked; told, never acted on.
+    /// Reads media and power state; differences only become events.
     async fn observe(&self, context: &StepContext) -> Vec<NewEvent> {
-        let (host, found) = match discovered_bmc(STEP, &self.0, context).await {
+        let (connected, found) = match discovered_bmc(STEP, &self.0, context).await {
             Ok(known) => known,
-            Err(report) => return vec![unseen(&report.verdict)],
+            Err(report) => return vec![observe_failed(&report.outcome)],
         };
-        let mut seen = Vec::new();
+        let mut events = Vec::new();
         for uri in std::iter::once(&found.boot_slot).chain(found.task_slots.first()) {
-            match host.bmc.slot(uri).await {
-                Ok(slot) if slot.is_empty() => seen.push(NewEvent::warn(
-                    "redfish.media-reinserted",
-                    format!(
-                        "slot {} no longer holds its medium; an installation under way may miss it",
-                        slot.id
-                    ),
+            match connected.bmc.slot(uri).await {
+                Ok(slot) if slot.is_empty() => events.push(NewEvent::warn(
+                    "redfish.media-lost",
+                    format!("slot {} no longer holds its media; a running installation may fail", slot.id),
                 )),
                 Ok(_) => {}
                 Err(error) => return vec![NewEvent::warn("redfish.observe-failed", error.to_string())],
             }
         }
-        match host.bmc.power_state(&found.discovery.system).await {
-            Ok(PowerState::Off) => seen.push(NewEvent::warn(
+        match connected.bmc.power_state(&found.discovery.system).await {
+            Ok(PowerState::Off) => events.push(NewEvent::warn(
                 "redfish.host-off",
-                "the host is off although it has not reported; nothing is done about it",
+                "the host is off although it has not reported; the job does not power it on",
             )),
             Ok(_) => {}
-            Err(error) => seen.push(NewEvent::warn("redfish.observe-failed", error.to_string())),
+            Err(error) => events.push(NewEvent::warn("redfish.observe-failed", error.to_string())),
         }
-        if seen.is_empty() {
-            seen.push(NewEvent::info("redfish.observed", "looked at the BMC: host on, media in place"));
+        if events.is_empty() {
+            events.push(NewEvent::info("redfish.observed", "BMC observed: host on, media inserted"));
         }
-        seen
+        events
     }
 }
 
-/// The BMC could not be looked at; the job goes on waiting all the same.
-pub(super) fn unseen(verdict: &Verdict) -> NewEvent {
+/// Builds the event of a failed observation; the job continues to wait.
+pub(super) fn observe_failed(verdict: &StepOutcome) -> NewEvent {
     let why = match verdict {
-        Verdict::Fail(failure) | Verdict::Retry(failure) => failure.summary.clone(),
-        Verdict::Wait(wait) => wait.detail.clone(),
-        _ => "the BMC could not be looked at".to_owned(),
+        StepOutcome::Fail(failure) | StepOutcome::Retry(failure) => failure.summary.clone(),
+        StepOutcome::Wait(wait) => wait.detail.clone(),
+        _ => "the BMC could not be read".to_owned(),
     };
     NewEvent::warn("redfish.observe-failed", why)
 }
 
-/// The BMC could not be looked at in time.
-pub(super) fn too_slow() -> NewEvent {
-    let message =
-        format!("the BMC could not be looked at within {} s; the job goes on waiting", LOOK.as_secs());
+/// Builds the event of an observation that timed out.
+pub(super) fn observe_timed_out() -> NewEvent {
+    let message = format!(
+        "the BMC could not be read within {} s; the job continues to wait",
+        OBSERVE_TIMEOUT.as_secs()
+    );
     NewEvent::warn("redfish.observe-failed", message)
 }
 
-/// What follows from a report.
+/// Builds the step report that follows from an installation report.
 pub(super) fn conclude(signal: &Signal) -> StepReport {
     let said = |key: &str| signal.payload.get(key).and_then(Value::as_str);
     let mut report = match (said("status"), said("failed_step")) {
@@ -151,11 +154,11 @@ pub(super) fn conclude(signal: &Signal) -> StepReport {
                 unit,
                 format!("{unit} failed on the machine{message}"),
                 format!(
-                    "see the journal of {unit} on the machine's console, correct the recipe, create the job again"
+                    "read the journal of {unit} on the machine's console, correct the recipe, create the job again"
                 ),
             ))
         }
     };
     report.consumed.push((signal.name.clone(), signal.key.clone()));
-    report.leaving(json!({ "reported_at": signal.received_at }))
+    report.with_output(json!({ "reported_at": signal.received_at }))
 }

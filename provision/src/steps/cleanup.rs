@@ -1,12 +1,12 @@
-//! The finish list: what the job's own intents record is taken back, and the machine is left as the outcome wants it.
+//! Cleanup, the finish steps: they revert what the job's intents record and leave the machine as the outcome requires.
 //!
 //! ```text
-//!  touched = the job inserted a medium or powered the host on (an intent is enough)
+//!  touched = the job inserted media or powered the host on (an intent is enough)
 //!  power-off  touched: graceful, then forced            boot-override  ours and still active: Disabled
-//!  eject      slots that hold our images                power-on       unless it was found off and the job did not succeed
+//!  eject      slots that hold our images                power-on       unless the host was off and the job did not succeed
 //! ```
 //!
-//! What an earlier job could not take back (the server's debt) is taken back by the next job that touches the machine.
+//! Cleanup that an earlier job could not do (the server's pending cleanup) is done by the next job that changes the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,16 @@ use serde_json::{Value, json};
 
 use super::super::classify::{failure, from_redfish, from_redfish_change, unavailable};
 use super::super::outputs::{Built, Discovered, Mounted, PowerRequest, Validated};
-use super::super::services::Site;
+use super::super::services::Services;
 use super::super::waits;
 use super::eject::empty;
-use super::iso_build::Use;
-use super::mount::lost;
-use super::power::{ask, due, force_off, granted, is_up, power_state};
+use super::iso_build::GrantUse;
+use super::mount::lease_lost;
+use super::power::{assumed_applied, due, force_off, is_up, power_state, send_reset};
 use super::slot_fallback::{slot_fallbacks, uses};
 use super::{
-    Host, class, cleanup_policy, discovered_bmc, input, last_policy, server, settled, settling, step,
+    ConnectedBmc, class, cleanup_policy, discovered_bmc, input, into_report, last_policy, server, step,
+    wait_for_bmc,
 };
 use engine::model::{
     Artifact, Effect, NewEvent, Outcome, Server, Snapshot, Stage, StepPhase, StepRecord, Time,
@@ -33,15 +34,15 @@ use engine::model::{
 use engine::{AfterCommit, StepContext, StepReport};
 use media::{Suffix, media_url};
 
-/// How long an OS may take to shut down before it is forced.
-const GRACE: Duration = Duration::from_secs(60);
-/// How long after a power-on an "off" may be stale.
-const STALE: Duration = Duration::from_secs(60);
-/// How long the host may take to come on again.
-const POWER_WITHIN: Duration = Duration::from_secs(180);
+/// The time an operating system gets to shut down before power is forced off.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(60);
+/// The time after a power-on in which an "off" may be stale.
+const STALE_FOR: Duration = Duration::from_secs(60);
+/// Time limit for the BMC to show a requested power state.
+const POWER_TIMEOUT: Duration = Duration::from_secs(180);
 
 step!(
-    /// Makes the host off, so that media can be taken out under no running OS.
+    /// Powers the host off, so that no media is ejected under a running system.
     CleanupPowerOff,
     cleanup_policy,
     power_off
@@ -53,37 +54,37 @@ step!(
     eject
 );
 step!(
-    /// Takes back a one-time boot that was not consumed.
+    /// Clears a one-time boot that was not consumed.
     CleanupBootOverride,
     cleanup_policy,
     boot_override
 );
 step!(
-    /// Makes the host on: it boots its new system.
+    /// Powers the host on: it boots its new system.
     CleanupPowerOn,
     cleanup_policy,
     power_on
 );
 step!(
-    /// Ends the grants, closes the BMC session, and records what could not be undone.
+    /// Ends the grants, closes the BMC session, and records pending cleanup.
     CleanupGrant,
     last_policy,
     grant
 );
 
-/// Whether a step has at least announced its effect.
-fn announced(snapshot: &Snapshot, step: &str) -> bool {
-    snapshot.evidence(step).any(|record| record.phase != StepPhase::Skipped)
+/// Returns whether a step has at least recorded its intent.
+fn has_intent(snapshot: &Snapshot, step: &str) -> bool {
+    snapshot.records_of(step).any(|record| record.phase != StepPhase::Skipped)
 }
 
-/// The inserts this job has announced, each with the record of its step.
+/// Returns the inserts whose intent this job recorded, each with the step record.
 fn inserts(snapshot: &Snapshot) -> impl Iterator<Item = (&StepRecord, Mounted)> {
     let mounts = ["redfish.mount.maintenance", "redfish.mount.task"];
-    let records = mounts.into_iter().flat_map(|step| snapshot.evidence(step));
-    records.filter_map(|record| Some((record, Mounted::deserialize(&record.evidence).ok()?)))
+    let records = mounts.into_iter().flat_map(|step| snapshot.records_of(step));
+    records.filter_map(|record| Some((record, Mounted::deserialize(&record.output).ok()?)))
 }
 
-/// The slots this job meant to fill.
+/// Returns the slots for which this job recorded an insert.
 pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
     let mut slots: Vec<String> = inserts(snapshot).map(|(_, mounted)| mounted.slot).collect();
     slots.sort();
@@ -91,139 +92,149 @@ pub(super) fn filled(snapshot: &Snapshot) -> Vec<String> {
     slots
 }
 
-/// Whether this job told a slot to take an image so recently that an empty one may be about to show it: nobody has seen it in.
-fn coming_in(context: &StepContext, uri: &str, lag: Duration) -> bool {
+/// Returns whether this job inserted an unconfirmed image so recently that an empty slot may still show it.
+fn insert_may_appear(context: &StepContext, uri: &str, lag: Duration) -> bool {
     let recently = |sent: Time| context.now().since(sent) < lag;
     let reinsert = context
         .snapshot
-        .evidence("redfish.power-on")
-        .filter_map(|record| PowerRequest::deserialize(&record.evidence).ok()?.reinserted_at)
+        .records_of("redfish.power-on")
+        .filter_map(|record| PowerRequest::deserialize(&record.output).ok()?.reinserted_at)
         .any(recently);
     reinsert
         || inserts(&context.snapshot).any(|(record, mounted)| {
-            let unseen = record.phase != StepPhase::Done && !mounted.refused;
-            unseen && mounted.slot == uri && recently(mounted.sent_at)
+            let unconfirmed = record.phase != StepPhase::Done && !mounted.refused;
+            unconfirmed && mounted.slot == uri && recently(mounted.sent_at)
         })
 }
 
 fn touched(snapshot: &Snapshot) -> bool {
-    !filled(snapshot).is_empty() || announced(snapshot, "redfish.power-on")
+    !filled(snapshot).is_empty() || has_intent(snapshot, "redfish.power-on")
 }
 
-async fn power_off(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn power_off(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.power-off";
     if !touched(&context.snapshot) {
         return Ok(StepReport::skipped());
     }
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let system = &found.discovery.system;
-    let mut asked: PowerRequest = context.own().unwrap_or_default();
+    let mut request: PowerRequest = context.own_output().unwrap_or_default();
     let graceful = system.reset.as_ref().is_some_and(|reset| reset.allows(ResetType::GracefulShutdown));
     let now = context.now();
-    let waited = asked.graceful_answered && asked.graceful_at.is_some_and(|sent| now.since(sent) >= GRACE);
-    if !graceful || waited || asked.sent > 0 {
-        return force_off(STEP, context, &host, system).await;
+    let waited = request.graceful_answered
+        && request.graceful_at.is_some_and(|sent| now.since(sent) >= SHUTDOWN_GRACE);
+    if !graceful || waited || request.sent > 0 {
+        return force_off(STEP, context, &connected, system).await;
     }
-    let state = host.bmc.power_state(system).await.map_err(|error| from_redfish(STEP, &error))?;
-    // Whoever was asked to shut down had been seen on.
-    if state == PowerState::Off && asked.graceful_at.is_none() && coming_up(context, &host) {
-        let detail = "the host was told to power on a moment ago and may still come up; looking again before it counts as off";
-        return Ok(settling(&waits::POWER_OFF, POWER_WITHIN, detail).leaving(json!(asked)));
+    let state = connected.bmc.power_state(system).await.map_err(|error| from_redfish(STEP, &error))?;
+    // A host that received a shutdown request was on before, so its "off" is not stale.
+    if state == PowerState::Off && request.graceful_at.is_none() && power_on_may_appear(context, &connected) {
+        let detail = "power-on was requested a moment ago, so the host may still come up; it is read again before it counts as off";
+        return Ok(wait_for_bmc(&waits::POWER_OFF, POWER_TIMEOUT, detail).with_output(json!(request)));
     }
     if state == PowerState::Off {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host off")));
     }
-    let again = asked.graceful_at.is_some();
-    // One that may never have left is sent again: the alternative is to cut the power of a system that would have gone down.
-    if !asked.graceful_answered {
-        asked.graceful_at = Some(now);
-        context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
-        let sent = host.bmc.reset(system, ResetType::GracefulShutdown).await;
-        asked.graceful_answered = true;
+    let again = request.graceful_at.is_some();
+    // A request that may never have been sent is sent again; otherwise a system that would shut down loses power.
+    if !request.graceful_answered {
+        request.graceful_at = Some(now);
+        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(STEP))?;
+        let sent = connected.bmc.reset(system, ResetType::GracefulShutdown).await;
+        request.graceful_answered = true;
         match sent {
             Ok(reset) if reset.confirmed => {
                 let event = NewEvent::info("redfish.power", "host shut down gracefully, read back");
-                return Ok(StepReport::done().leaving(json!(asked)).event(event));
+                return Ok(StepReport::done().with_output(json!(request)).event(event));
             }
             Ok(_) => {}
-            // It may have been done before, and is refused by a BMC that shows its power state late.
+            // An earlier request may have been applied; a BMC that shows its power state late refuses the second one.
             Err(error) if again && !error.is_transient() => {}
-            // A BMC that cannot shut down gracefully now is forced at once.
-            Err(error) if !error.is_transient() => return force_off(STEP, context, &host, system).await,
-            // Not now, and certainly not done: the next try asks again.
+            // If a graceful shutdown is not possible now, power is forced off at once.
+            Err(error) if !error.is_transient() => return force_off(STEP, context, &connected, system).await,
+            // A transient error, and certainly not applied: the next attempt sends it again.
             Err(error) if !error.maybe_applied() => {
-                (asked.graceful_at, asked.graceful_answered) = (None, false);
-                return Err(from_redfish_change(STEP, &error).leaving(json!(asked)));
+                (request.graceful_at, request.graceful_answered) = (None, false);
+                return Err(from_redfish_change(STEP, &error).with_output(json!(request)));
             }
-            Err(error) => return Err(from_redfish(STEP, &error).leaving(json!(asked))),
+            Err(error) => return Err(from_redfish(STEP, &error).with_output(json!(request))),
         }
     }
-    Ok(settling(&waits::SHUTDOWN, POWER_WITHIN, "the host was asked to shut down and has not yet")
-        .leaving(json!(asked)))
+    Ok(wait_for_bmc(
+        &waits::SHUTDOWN,
+        POWER_TIMEOUT,
+        "a graceful shutdown was requested; the host is not off yet",
+    )
+    .with_output(json!(request)))
 }
 
-/// Whether this job told the host to power on so recently that an "off" of its BMC may be stale: nobody has seen it on.
-fn coming_up(context: &StepContext, host: &Host) -> bool {
-    let under_way = host.bmc.profile().mutation_timeout;
-    context.snapshot.evidence("redfish.power-on").any(|record| {
-        let asked: PowerRequest = Deserialize::deserialize(&record.evidence).unwrap_or_default();
-        let unseen = asked.unseen || record.phase != StepPhase::Done;
-        // A BMC may carry a request out as late as it answers it; another sign of the start was seen at the end of the step.
-        let carried_out = asked.sent_at.map(|sent| record.ended_at.max(Some(sent.plus(under_way))));
-        unseen && carried_out.flatten().is_some_and(|by| context.now().since(by) < STALE)
+/// Returns whether this job sent an unconfirmed power-on so recently that an "off" of the BMC may be stale.
+fn power_on_may_appear(context: &StepContext, connected: &ConnectedBmc) -> bool {
+    let under_way = connected.bmc.profile().mutation_timeout;
+    context.snapshot.records_of("redfish.power-on").any(|record| {
+        let request: PowerRequest = Deserialize::deserialize(&record.output).unwrap_or_default();
+        let unconfirmed = request.unconfirmed || record.phase != StepPhase::Done;
+        // A BMC may apply a request as late as its response; other signs of the start were seen at the end of the step.
+        let applied_by = request.sent_at.map(|sent| record.ended_at.max(Some(sent.plus(under_way))));
+        unconfirmed && applied_by.flatten().is_some_and(|by| context.now().since(by) < STALE_FOR)
     })
 }
 
-/// A cleanup step that must not be done because an earlier one is not true.
-fn not_now(step: &str, summary: &str) -> StepReport {
+/// Builds the failure of a cleanup step whose precondition is not met.
+fn precondition_failed(step: &str, summary: &str) -> StepReport {
     StepReport::fail(failure(
         class::BMC_REFUSED,
         step,
         summary,
-        "look at the machine; the next job on it cleans up first",
+        "check the machine; the next job on it does the pending cleanup first",
     ))
 }
 
-async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn eject(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.eject";
     let slots = filled(&context.snapshot);
     if slots.is_empty() {
         return Ok(StepReport::skipped());
     }
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
-    let state = host
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
+    let state = connected
         .bmc
         .power_state_cached(&found.discovery.system)
         .await
         .map_err(|error| from_redfish(STEP, &error))?;
-    let believed = context.earlier::<PowerRequest>("cleanup.power-off").is_some_and(|asked| asked.unseen);
-    if is_up(state) || (state != PowerState::Off && !believed) {
-        return Err(not_now(STEP, "the host is not off; media are not taken from under a running system"));
+    let assumed_off =
+        context.find_output::<PowerRequest>("cleanup.power-off").is_some_and(|request| request.unconfirmed);
+    if is_up(state) || (state != PowerState::Off && !assumed_off) {
+        return Err(precondition_failed(
+            STEP,
+            "the host is not off; media are not ejected under a running system",
+        ));
     }
-    let ours = our_urls(site, context);
+    let ours = our_urls(services, context);
     let mut ejected = 0;
     let mut report = StepReport::done();
-    let shown = host.bmc.slots(&found.discovery, &slots).await.map_err(|error| from_redfish(STEP, &error))?;
+    let shown =
+        connected.bmc.slots(&found.discovery, &slots).await.map_err(|error| from_redfish(STEP, &error))?;
     for slot in &shown {
         if slot.is_empty() {
-            let profile = host.bmc.profile();
-            // A BMC may carry a request out as late as it answers it.
+            let profile = connected.bmc.profile();
+            // A BMC may apply a request as late as its response.
             let lag = profile.read_back_lag + profile.mutation_timeout;
-            if coming_in(context, &slot.uri, lag) {
+            if insert_may_appear(context, &slot.uri, lag) {
                 let detail = format!(
-                    "slot {} was told to take an image a moment ago and does not show it; looking again before it counts as empty",
+                    "an insert into slot {} was sent a moment ago and the slot shows no image; it is read again before it counts as empty",
                     slot.id
                 );
-                return Ok(settling(&waits::MOUNT, lag, detail));
+                return Ok(wait_for_bmc(&waits::MOUNT, lag, detail));
             }
             continue;
         }
         if !ours.iter().any(|url| slot.may_be(url)) {
-            let message = format!("slot {} holds a medium of somebody else; left as it is", slot.id);
+            let message = format!("slot {} holds media that this job did not insert; not changed", slot.id);
             report = report.event(NewEvent::warn("redfish.foreign-medium", message));
             continue;
         }
-        if let Some(waiting) = empty(STEP, context, &host, slot).await? {
+        if let Some(waiting) = empty(STEP, context, &connected, slot).await? {
             return Ok(waiting);
         }
         ejected += 1;
@@ -232,18 +243,19 @@ async fn eject(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, St
     Ok(report.event(NewEvent::info("redfish.ejected", message)))
 }
 
-/// The URLs under which this job's images were inserted.
-fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
+/// Returns all URLs under which this job may have inserted images.
+fn our_urls(services: &Services, context: &StepContext) -> Vec<String> {
     let (Some(validated), Some(built)) =
-        (context.earlier::<Validated>("validate"), context.earlier::<Built>("iso.build"))
+        (context.find_output::<Validated>("validate"), context.find_output::<Built>("iso.build"))
     else {
         return Vec::new();
     };
     let run = context.snapshot.run.id;
-    let found = context.earlier::<Discovered>("redfish.discover");
-    let uses = found.as_ref().map_or(vec![Use::FIRST], |found| uses(found, &context.snapshot));
+    let found = context.find_output::<Discovered>("redfish.discover");
+    let uses = found.as_ref().map_or(vec![GrantUse::FIRST], |found| uses(found, &context.snapshot));
     let first = found.and_then(|found| found.spliced).map(|spliced| spliced.identity);
-    let later = slot_fallbacks(&context.snapshot).into_iter().filter_map(|replanned| replanned.spliced);
+    let later =
+        slot_fallbacks(&context.snapshot).into_iter().filter_map(|slot_fallback| slot_fallback.spliced);
     let boots = first.into_iter().chain(later).chain([validated.boot_digest.clone()]);
     let images: Vec<(Artifact, String)> = boots
         .map(|digest| (Artifact::Boot, digest))
@@ -252,7 +264,7 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
     let mut urls = Vec::new();
     for (artifact, digest) in &images {
         for for_use in &uses {
-            let Some(token) = site.media_token_for(run, *artifact, digest, *for_use) else { continue };
+            let Some(token) = services.media_token_for(run, *artifact, digest, *for_use) else { continue };
             let both = [Suffix::Iso, Suffix::Img];
             urls.extend(
                 both.iter()
@@ -263,142 +275,155 @@ fn our_urls(site: &Site, context: &StepContext) -> Vec<String> {
     urls
 }
 
-async fn boot_override(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn boot_override(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.boot-override";
-    let ours = announced(&context.snapshot, "redfish.boot-override");
-    if !ours && (!touched(&context.snapshot) || !is_pending(site, context, STEP).await?) {
+    let ours = has_intent(&context.snapshot, "redfish.boot-override");
+    if !ours && (!touched(&context.snapshot) || !is_pending(services, context, STEP).await?) {
         return Ok(StepReport::skipped());
     }
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let failed = |error: redfish::RedfishError| from_redfish_change(STEP, &error);
     let (discovery, slot) = (&found.discovery, found.boot_slot.as_str());
-    let lead = host.bmc.next_boot_source_cached(discovery, slot).await.map_err(failed)?;
-    if lead.is_none_or(|lead| !lead.is_active()) {
+    let source = connected.bmc.next_boot_source_cached(discovery, slot).await.map_err(failed)?;
+    if source.is_none_or(|source| !source.is_active()) {
         return Ok(StepReport::done());
     }
-    let cleared = host.bmc.clear_next_boot_source(discovery, slot).await.map_err(failed)?;
+    let cleared = connected.bmc.clear_next_boot_source(discovery, slot).await.map_err(failed)?;
     if !cleared.confirmed {
-        let detail = "the one-time boot was cleared, a read still shows it";
-        return Ok(settling(&waits::BOOT_OVERRIDE, host.bmc.profile().read_back_lag, detail));
+        let detail = "the one-time boot was cleared; a read still shows it";
+        return Ok(wait_for_bmc(&waits::BOOT_OVERRIDE, connected.bmc.profile().read_back_lag, detail));
     }
     Ok(StepReport::done().event(NewEvent::info("redfish.boot-once", "one-time boot cleared, read back")))
 }
 
-async fn power_on(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn power_on(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.power-on";
     let snapshot = &context.snapshot;
-    let was_off = context.earlier::<Discovered>("redfish.discover").is_some_and(|found| found.was_off);
-    let announced_off = announced(snapshot, "redfish.power-off");
-    if !touched(snapshot) && (!announced_off || was_off) {
+    let was_off = context.find_output::<Discovered>("redfish.discover").is_some_and(|found| found.was_off);
+    let has_power_off_intent = has_intent(snapshot, "redfish.power-off");
+    if !touched(snapshot) && (!has_power_off_intent || was_off) {
         return Ok(StepReport::skipped());
     }
-    if was_off && snapshot.run.outcome != Some(Outcome::Succeeded) && !is_pending(site, context, STEP).await?
+    if was_off
+        && snapshot.run.outcome != Some(Outcome::Succeeded)
+        && !is_pending(services, context, STEP).await?
     {
-        let off = snapshot.evidence("cleanup.power-off").any(|record| record.phase == StepPhase::Done);
-        let message =
-            if off { "host left off, as it was found" } else { "host not powered on: it was found off" };
+        let off = snapshot.records_of("cleanup.power-off").any(|record| record.phase == StepPhase::Done);
+        let message = if off {
+            "host left off, as before the job"
+        } else {
+            "host not powered on: it was off before the job"
+        };
         return Ok(StepReport::skipped().event(NewEvent::info("redfish.power", message)));
     }
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let system = &found.discovery.system;
-    let mut asked: PowerRequest = context.own().unwrap_or_default();
-    let state =
-        power_state(context, &host, system, &asked).await.map_err(|error| from_redfish(STEP, &error))?;
+    let mut request: PowerRequest = context.own_output().unwrap_or_default();
+    let state = power_state(context, &connected, system, &request)
+        .await
+        .map_err(|error| from_redfish(STEP, &error))?;
     if is_up(state) {
         return Ok(StepReport::done().event(NewEvent::info("redfish.power", "host on, read back")));
     }
-    if granted(context, &asked, state) {
-        asked.unseen = true;
+    if assumed_applied(context, &request, state) {
+        request.unconfirmed = true;
         let message =
-            "the host was told to power on twice; its BMC shows neither on nor off, so it is taken as on";
-        return Ok(StepReport::done().leaving(json!(asked)).event(NewEvent::warn("redfish.power", message)));
+            "power-on was requested twice; the BMC shows neither on nor off, so the host is taken as on";
+        return Ok(StepReport::done()
+            .with_output(json!(request))
+            .event(NewEvent::warn("redfish.power", message)));
     }
-    if due(context, &asked) {
-        still_mounted(STEP, site, context, &host).await?;
-        asked.sent += 1;
-        asked.sent_at = Some(context.now());
-        context.checkpoint(json!(asked)).await.map_err(|_lost| lost(STEP))?;
-        if ask(STEP, &host, system, ResetType::On, &asked).await? {
+    if due(context, &request) {
+        refuse_if_mounted(STEP, services, context, &connected).await?;
+        request.sent += 1;
+        request.sent_at = Some(context.now());
+        context.checkpoint(json!(request)).await.map_err(|_lost| lease_lost(STEP))?;
+        if send_reset(STEP, &connected, system, ResetType::On, &request).await? {
             let event = NewEvent::info("redfish.power", "host on, read back");
-            return Ok(StepReport::done().leaving(json!(asked)).event(event));
+            return Ok(StepReport::done().with_output(json!(request)).event(event));
         }
     }
-    Ok(settling(&waits::POWER_ON, POWER_WITHIN, "the host was told to power on, a read does not show it yet")
-        .leaving(json!(asked)))
+    Ok(wait_for_bmc(&waits::POWER_ON, POWER_TIMEOUT, "power-on was requested; a read does not show it yet")
+        .with_output(json!(request)))
 }
 
-/// Refuses to power a host on that would boot our medium a second time.
-async fn still_mounted(
+/// Refuses to power on a host that would boot this job's media a second time.
+async fn refuse_if_mounted(
     step: &str,
-    site: &Site,
+    services: &Services,
     context: &StepContext,
-    host: &Host,
+    connected: &ConnectedBmc,
 ) -> Result<(), StepReport> {
-    let ours = our_urls(site, context);
+    let ours = our_urls(services, context);
     for uri in filled(&context.snapshot) {
-        // The eject before has read it back, if that was not long ago.
-        let slot = host.bmc.slot_cached(&uri).await.map_err(|error| from_redfish(step, &error))?;
+        // Uses the read-back of the eject step if it is recent.
+        let slot = connected.bmc.slot_cached(&uri).await.map_err(|error| from_redfish(step, &error))?;
         if ours.iter().any(|url| slot.may_hold(url)) {
-            return Err(not_now(step, "a medium of this job is still mounted; the host would boot it again"));
+            return Err(precondition_failed(
+                step,
+                "media of this job are still inserted; the host would boot them again",
+            ));
         }
     }
     Ok(())
 }
 
-async fn grant(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn grant(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "cleanup.grant";
     let serial = input(STEP, context)?.server;
-    let server = site.directory.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
+    let server = services.servers.server(&serial).await.map_err(|why| unavailable(STEP, &why))?;
     if let Some(server) = &server {
-        site.bmcs.close(server, &context.lease).await;
+        services.bmcs.close(server, &context.lease).await;
     }
     let run = context.snapshot.run.id;
-    site.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
-    let grants = site.grants.clone();
-    let meter = Arc::clone(&site.meter);
+    services.images.release(&run.to_string()).await.map_err(|why| unavailable(STEP, &why))?;
+    let grants = services.grants.clone();
+    let metrics = Arc::clone(&services.metrics);
     let outcome = context.snapshot.run.outcome;
     let took = context.now().since(context.snapshot.run.created_at);
     let mut report = StepReport::done().effect(Effect::GrantsEnded);
-    let debt = debt(&context.snapshot, server.as_ref().map_or(Vec::new(), owed));
-    if debt.is_some() || touched(&context.snapshot) {
-        report = report.effect(Effect::CleanupPending { serial, debt });
+    let pending = record_pending(&context.snapshot, server.as_ref().map_or(Vec::new(), pending_slots));
+    if pending.is_some() || touched(&context.snapshot) {
+        report = report.effect(Effect::CleanupPending { serial, pending: pending });
     }
     report.then = Some(AfterCommit(Arc::new(move || {
         grants.end(run.0);
         if let Some(outcome) = outcome {
-            meter.job_ended(outcome, took);
+            metrics.job_ended(outcome, took);
         }
     })));
     Ok(report)
 }
 
-/// What the steps before could not undo; with the slots that may still be filled, because the next job may use others.
-fn debt(snapshot: &Snapshot, owed: Vec<String>) -> Option<Value> {
-    let left: Vec<&str> = snapshot
+/// Builds the pending cleanup: the failed finish steps, and the slots that may still be filled, because the next job may use
+/// other slots.
+fn record_pending(snapshot: &Snapshot, pending_slots: Vec<String>) -> Option<Value> {
+    let failed_steps: Vec<&str> = snapshot
         .steps
         .iter()
         .filter(|record| record.at.stage == Stage::Finish && record.phase == StepPhase::Failed)
         .map(|record| record.name.as_str())
         .collect();
-    let mut slots = if left.contains(&"cleanup.eject") { filled(snapshot) } else { Vec::new() };
-    // What an earlier job owed is owed still, unless this one came as far as to empty it.
-    if !snapshot.evidence("redfish.eject").any(|record| record.phase == StepPhase::Done) {
-        slots.extend(owed);
+    let mut slots = if failed_steps.contains(&"cleanup.eject") { filled(snapshot) } else { Vec::new() };
+    // Slots of an earlier job stay pending unless this job got as far as to empty them.
+    if !snapshot.records_of("redfish.eject").any(|record| record.phase == StepPhase::Done) {
+        slots.extend(pending_slots);
     }
     slots.sort();
     slots.dedup();
-    (!left.is_empty()).then(|| json!({ "job_id": snapshot.run.id, "remaining": left, "slots": slots }))
+    (!failed_steps.is_empty())
+        .then(|| json!({ "job_id": snapshot.run.id, "remaining": failed_steps, "slots": slots }))
 }
 
-/// Whether an earlier job owes this step to the server: this one does it, or owes it in its turn.
-async fn is_pending(site: &Site, context: &StepContext, step: &str) -> Result<bool, StepReport> {
-    let server = server(step, site, &input(step, context)?.server).await?;
-    let remaining = server.debt.as_ref().and_then(|debt| debt.get("remaining")?.as_array());
-    Ok(remaining.is_some_and(|remaining| remaining.iter().any(|left| left == step)))
+/// Returns whether this step is pending from an earlier job. Then this job does it, or it stays pending.
+async fn is_pending(services: &Services, context: &StepContext, step: &str) -> Result<bool, StepReport> {
+    let server = server(step, services, &input(step, context)?.server).await?;
+    let remaining = server.pending_cleanup.as_ref().and_then(|pending| pending.get("remaining")?.as_array());
+    Ok(remaining.is_some_and(|remaining| remaining.iter().any(|name| name == step)))
 }
 
-/// The slots that an earlier job has left filled on this server.
-pub(super) fn owed(server: &Server) -> Vec<String> {
-    let slots = server.debt.as_ref().and_then(|debt| debt.get("slots")?.as_array());
+/// Returns the slots that an earlier job left filled on this server.
+pub(super) fn pending_slots(server: &Server) -> Vec<String> {
+    let slots = server.pending_cleanup.as_ref().and_then(|pending| pending.get("slots")?.as_array());
     slots.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

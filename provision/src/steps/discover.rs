@@ -1,4 +1,4 @@
-//! `redfish.discover`: the right machine, its slots, boot and power capabilities; the slot plan chosen.
+//! `redfish.discover`: verifies the machine, reads slots, boot and power capabilities, and chooses the slot plan.
 
 use std::sync::Arc;
 
@@ -7,41 +7,45 @@ use serde_json::json;
 
 use super::super::classify::{failure, from_redfish};
 use super::super::outputs::{Discovered, SplicedBootGrant, Validated};
-use super::super::services::Site;
-use super::super::slots::{Learned, SlotPlan};
-use super::iso_build::Use;
-use super::slot_fallback::{plans, splice, tell};
-use super::{class, host, left, reading_policy, settled, step};
+use super::super::services::Services;
+use super::super::slots::{LearnedSlots, SlotPlan};
+use super::iso_build::GrantUse;
+use super::slot_fallback::{plans, splice, with_splice};
+use super::{class, connect, into_report, output_of, reading_policy, step};
 use engine::model::{Effect, NewEvent, Server};
 use engine::{StepContext, StepReport};
 
 const STEP: &str = "redfish.discover";
 
 step!(
-    /// Finds out what this BMC is and can, and whether it is the right one.
+    /// Discovers the BMC and verifies that it belongs to the server.
     Discover,
     reading_policy,
     run
 );
 
-async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let host = host(STEP, site, context).await?;
-    let selector = SystemSelector::serial(host.server.serial.as_str());
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let connected = connect(STEP, services, context).await?;
+    let selector = SystemSelector::serial(connected.server.serial.as_str());
     let failed = |error: redfish::RedfishError| from_redfish(STEP, &error);
-    let mut discovery = host.bmc.discover(&selector).await.map_err(failed)?;
-    let unverified = right_machine(&host.server, &discovery)?;
-    let validated: Validated = left(STEP, context, "validate")?;
-    host.bmc.check(&discovery, &validated.media_base).map_err(failed)?;
-    discovery.slots = host.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
+    let mut discovery = connected.bmc.discover(&selector).await.map_err(failed)?;
+    let unverified = right_machine(&connected.server, &discovery)?;
+    let validated: Validated = output_of(STEP, context, "validate")?;
+    connected.bmc.check(&discovery, &validated.media_base).map_err(failed)?;
+    discovery.slots = connected.bmc.prepare_media(&discovery).await.map_err(failed)?.observed;
     let firmware = discovery.manager.as_ref().and_then(|manager| manager.firmware.clone());
-    let learned = Learned::stored(host.server.observed.as_ref(), firmware.as_deref(), host.server.revision);
+    let learned = LearnedSlots::stored(
+        connected.server.observed.as_ref(),
+        firmware.as_deref(),
+        connected.server.revision,
+    );
     let plans = plans(&discovery.slots, &validated.media_base, &learned);
     let choice = match plans {
         Ok(plans) => plans.best().clone(),
         Err(no) => return Err(StepReport::fail(failure(class::UNSUPPORTED, STEP, no.why, no.next))),
     };
     let splice = match choice.plan {
-        SlotPlan::Single => Some(splice(STEP, site, context, Use::FIRST).await?),
+        SlotPlan::Single => Some(splice(STEP, services, context, GrantUse::FIRST).await?),
         SlotPlan::Dual | SlotPlan::CdUsb => None,
     };
     let was_off = discovery.system.power_state == PowerState::Off;
@@ -63,8 +67,8 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     if !learned.is_empty() {
         observed["learned"] = json!(learned);
     }
-    let serial = host.server.serial.clone();
-    let bmc_address = host.server.bmc_address.clone();
+    let serial = connected.server.serial.clone();
+    let bmc_address = connected.server.bmc_address.clone();
     let spliced = splice.as_ref().map(|splice| SplicedBootGrant {
         identity: splice.identity.clone(),
         grant: splice.grant.token_hash.clone(),
@@ -83,23 +87,24 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         grants: Vec::new(),
     };
     let mut report = StepReport::done()
-        .leaving(json!(found))
+        .with_output(json!(found))
         .event(NewEvent::info("redfish.discovered", message).with(observed.clone()))
         .effect(Effect::ServerObserved { serial, observed });
     if let Some(splice) = splice {
-        report = tell(report, splice);
+        report = with_splice(report, splice);
     }
     report.events.extend(unverified);
-    Ok(host.report(report))
+    Ok(connected.report(report))
 }
 
-/// Lock L3a: the BMC's serial is compared before the first mutation.
+/// Compares the serial number of the BMC before the first mutation (decision D3a). Returns a warning if it is not verified.
 fn right_machine(server: &Server, discovery: &Discovery) -> Result<Option<NewEvent>, StepReport> {
     let serial = &server.serial;
-    let stop = |summary: String, next: String| StepReport::fail(failure(class::INPUT, STEP, summary, next));
+    let wrong_machine =
+        |summary: String, next: String| StepReport::fail(failure(class::INPUT, STEP, summary, next));
     match discovery.system.matches_serial(serial.as_str()) {
         SerialMatch::Match => Ok(None),
-        SerialMatch::Mismatch => Err(stop(
+        SerialMatch::Mismatch => Err(wrong_machine(
             format!(
                 "the BMC at {} belongs to another machine: it shows serial {}, {serial} is registered; nothing was changed",
                 server.bmc_address,
@@ -109,11 +114,11 @@ fn right_machine(server: &Server, discovery: &Discovery) -> Result<Option<NewEve
         )),
         SerialMatch::Unknown if server.allow_unverified_serial => Ok(Some(NewEvent::warn(
             "redfish.serial-unverified",
-            "the BMC shows no serial; going on because the server allows it",
+            "the BMC shows no serial; the job continues because the server has allow_unverified_serial",
         ))),
-        SerialMatch::Unknown => Err(stop(
+        SerialMatch::Unknown => Err(wrong_machine(
             format!(
-                "the BMC at {} shows no serial, so it cannot be told whether it is {serial}",
+                "the BMC at {} shows no serial, so it cannot be verified that it is {serial}",
                 server.bmc_address
             ),
             format!("if you are sure: `shoal server update {serial} --allow-unverified-serial`"),

@@ -1,77 +1,77 @@
-//! `redfish.eject`: the chosen slots are empty before anything goes in. Media of an earlier job may look right and be dead.
+//! `redfish.eject`: empties the chosen slots before an insert. Media of an earlier job may look right and not be readable.
 
 use std::sync::Arc;
 
 use redfish::{ErrorKind, Slot};
 
 use super::super::classify::from_redfish;
-use super::super::services::Site;
+use super::super::services::Services;
 use super::super::waits;
-use super::cleanup::{filled, owed};
-use super::{Host, bmc_policy, discovered_bmc, settled, settling, step};
+use super::cleanup::{filled, pending_slots};
+use super::{ConnectedBmc, bmc_policy, discovered_bmc, into_report, step, wait_for_bmc};
 use engine::model::NewEvent;
 use engine::{StepContext, StepReport};
 
 const STEP: &str = "redfish.eject";
 
 step!(
-    /// Empties the slots this job is going to use.
+    /// Empties the slots this job will use.
     Eject,
     bmc_policy,
     run
 );
 
-async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
     let mut report = StepReport::done();
-    // What this job has filled under an earlier plan goes too.
+    // Slots that this job filled under an earlier slot plan are emptied too.
     let mut slots = filled(&context.snapshot);
     slots.extend(std::iter::once(&found.boot_slot).chain(&found.task_slots).cloned());
-    // And what an earlier job could not empty, as far as there still is such a slot.
+    // So are slots that an earlier job could not empty, if they still exist.
     slots.extend(
-        owed(&host.server)
+        pending_slots(&connected.server)
             .into_iter()
             .filter(|uri| found.discovery.slots.iter().any(|slot| slot.uri == *uri)),
     );
     slots.sort();
     slots.dedup();
     for uri in &slots {
-        let looked = match context.waited.is_none() && !context.reentered {
-            // Discovery has read it a moment ago, and who mounts reads it again.
-            true => host.bmc.slot_cached(uri).await,
-            false => host.bmc.slot(uri).await,
+        let read = match context.previous_wait.is_none() && !context.reentered {
+            // Discovery has just read the slot, and the mount step reads it again.
+            true => connected.bmc.slot_cached(uri).await,
+            false => connected.bmc.slot(uri).await,
         };
-        let slot = looked.map_err(|error| from_redfish(STEP, &error))?;
+        let slot = read.map_err(|error| from_redfish(STEP, &error))?;
         if slot.is_empty() {
             continue;
         }
-        if let Some(waiting) = empty(STEP, context, &host, &slot).await? {
+        if let Some(waiting) = empty(STEP, context, &connected, &slot).await? {
             return Ok(waiting);
         }
         report = report.event(NewEvent::info(
             "redfish.ejected",
-            format!("slot {} held a medium; ejected and read back", slot.id),
+            format!("slot {} held media; ejected and read back", slot.id),
         ));
     }
-    Ok(host.report(report))
+    Ok(connected.report(report))
 }
 
-/// Ejects what a slot shows; answers a wait while a read does not show it empty.
+/// Ejects the media of a slot; returns a wait while a read does not show the slot empty.
 ///
-/// A refusal after a wait is no failure: a BMC that shows its slots late refuses to do what is done.
+/// A refusal after a wait is no failure: a BMC that shows its slots late refuses to repeat the eject.
 pub(super) async fn empty(
     step: &str,
     context: &StepContext,
-    host: &Host,
+    connected: &ConnectedBmc,
     slot: &Slot,
 ) -> Result<Option<StepReport>, StepReport> {
-    let told = context.waited.as_ref().is_some_and(|wait| wait.reason == waits::EJECT.name);
-    match host.bmc.eject(&slot.uri).await {
+    let sent_before = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::EJECT.name);
+    match connected.bmc.eject(&slot.uri).await {
         Ok(ejected) if ejected.confirmed => return Ok(None),
         Ok(_) => {}
-        Err(error) if told && matches!(error.kind, ErrorKind::Refused { .. }) => {}
+        Err(error) if sent_before && matches!(error.kind, ErrorKind::Refused { .. }) => {}
         Err(error) => return Err(from_redfish(step, &error)),
     }
-    let detail = format!("slot {} was told to eject and still shows a medium", slot.id);
-    Ok(Some(settling(&waits::EJECT, host.bmc.profile().read_back_lag, detail)))
+    let detail = format!("the eject of slot {} was requested; it still shows its media", slot.id);
+    Ok(Some(wait_for_bmc(&waits::EJECT, connected.bmc.profile().read_back_lag, detail)))
 }

@@ -1,6 +1,6 @@
-//! `iso.build`: the task image is planned, its inputs frozen and sealed, its digest recorded, both grants issued.
+//! `iso.build`: plans the task image, seals its inputs, records its digest and issues both grants.
 //!
-//! Pure for a given job: the same inputs give the same bytes, tokens and URLs (lock L14), so doing it twice changes nothing.
+//! Pure for a given job: equal inputs give equal bytes, tokens and URLs (decision D14), so a repetition changes nothing.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use serde_json::json;
 use super::super::classify::failure;
 use super::super::order::JobInput;
 use super::super::outputs::{Built, Validated};
-use super::super::services::Site;
+use super::super::services::Services;
 use super::super::slots::SlotPlan;
 use super::validate::ImageName;
-use super::{class, input, left, own_policy, settled, step};
+use super::{class, input, into_report, output_of, own_policy, step};
 use engine::model::{Artifact, Effect, Grant, NewEvent, RunId, Time};
 use engine::{StepContext, StepReport};
-use media::{self, Body, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs};
+use media::{self, ImageBody, JobDocument, MediaToken, PullAccess, RenderInput, TaskImageInput, TaskInputs};
 use recipe::{Payload, Recipe};
 use secrets::{JOB_USERNAME, seal, token_hash};
 
 const STEP: &str = "iso.build";
-/// For which use of an image a grant is: another plan after a refusal, or another try of it, has URLs of its own.
+/// The use of an image that a grant is for. Every slot plan attempt after the first has separate URLs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Use {
+pub(super) struct GrantUse {
     /// The slot plan.
     plan: &'static str,
-    /// Which try, from 1.
+    /// The number of the attempt, from 1.
     attempt: u32,
 }
 
-impl Use {
-    /// The first plan. Both images keep their URLs whatever it is: it is not known yet when they are granted.
+impl GrantUse {
+    /// The first attempt. The URLs do not depend on its plan, which is not known when the grants are issued.
     pub(super) const FIRST: Self = Self { plan: "separate", attempt: 1 };
 
-    /// A try of a plan.
+    /// Returns the use of a slot plan attempt.
     pub(super) fn of(plan: SlotPlan, attempt: u32) -> Self {
         match attempt {
             0 | 1 => Self::FIRST,
@@ -50,20 +50,19 @@ step!(
     run
 );
 
-impl Site {
-    /// The token of a job's first grant of an image: derived, so that it is the same after a crash and different for
-    /// another image.
+impl Services {
+    /// Derives the token of a job's first grant of an image. It is equal after a crash and different for another image.
     pub fn media_token(&self, job: RunId, artifact: Artifact, digest: &str) -> Option<MediaToken> {
-        self.media_token_for(job, artifact, digest, Use::FIRST)
+        self.media_token_for(job, artifact, digest, GrantUse::FIRST)
     }
 
-    /// The token of a grant for one use of an image.
+    /// Derives the token of a grant for one use of an image.
     pub(super) fn media_token_for(
         &self,
         job: RunId,
         artifact: Artifact,
         digest: &str,
-        for_use: Use,
+        for_use: GrantUse,
     ) -> Option<MediaToken> {
         let image = format!("{}:{digest}", artifact.as_str());
         let token = self.tokens.grant_token(&job.to_string(), &image, for_use.plan, for_use.attempt);
@@ -71,21 +70,29 @@ impl Site {
     }
 }
 
-async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let validated: Validated = left(STEP, context, "validate")?;
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let validated: Validated = output_of(STEP, context, "validate")?;
     let begun = context.clock.elapsed();
-    let TaskImage { frozen, body, pull } = task_of(site, context, &validated)?;
-    let digest = frozen.digest().to_hex();
-    site.meter.image_built(context.clock.elapsed().saturating_sub(begun), frozen.len());
-    let path = match &site.settings.task_iso_dir {
-        Some(folder) => Some(write_file(folder, context, &frozen, body.clone()).await?),
+    let BuiltTaskImage { inputs, body, pull } = task_of(services, context, &validated)?;
+    let digest = inputs.digest().to_hex();
+    services.metrics.image_built(context.clock.elapsed().saturating_sub(begun), inputs.len());
+    let path = match &services.settings.task_iso_dir {
+        Some(folder) => Some(write_file(folder, context, &inputs, body.clone()).await?),
         None => None,
     };
-    site.grants.keep_recent(&frozen, body);
-    let sealed = frozen.to_bytes().map_err(broken)?;
-    let task = grant(site, context, Artifact::Task, &digest, Some(&sealed), frozen.len(), Use::FIRST)?;
-    let boot =
-        grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, Use::FIRST)?;
+    services.grants.keep_recent(&inputs, body);
+    let sealed = inputs.to_bytes().map_err(broken)?;
+    let task =
+        grant(services, context, Artifact::Task, &digest, Some(&sealed), inputs.len(), GrantUse::FIRST)?;
+    let boot = grant(
+        services,
+        context,
+        Artifact::Boot,
+        &validated.boot_digest,
+        None,
+        validated.boot_len,
+        GrantUse::FIRST,
+    )?;
     let built = Built {
         task_digest: digest.clone(),
         task_grant: task.token_hash.clone(),
@@ -93,13 +100,13 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     };
     let message = format!(
         "task image {} of {} bytes planned, sha256 {}",
-        frozen.volume_id(),
-        frozen.len(),
+        inputs.volume_id(),
+        inputs.len(),
         short(&digest)
     );
     let mut report = StepReport::done()
-        .leaving(json!(built))
-        .event(NewEvent::info("iso.built", message).with(json!({ "sha256": digest, "size": frozen.len() })))
+        .with_output(json!(built))
+        .event(NewEvent::info("iso.built", message).with(json!({ "sha256": digest, "size": inputs.len() })))
         .effect(Effect::TaskImage { sha256: digest, path })
         .effect(Effect::GrantIssued(Box::new(task)))
         .effect(Effect::GrantIssued(Box::new(boot)));
@@ -110,75 +117,78 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     Ok(report)
 }
 
-/// The task image of a job.
-pub(crate) struct TaskImage {
-    /// What it is made of.
-    pub(crate) frozen: TaskInputs,
-    /// Its bytes.
-    pub(super) body: Body,
-    /// The repository its maintenance OS may pull from, and the password in it.
+/// A planned task image.
+pub(crate) struct BuiltTaskImage {
+    /// The recorded inputs of the image.
+    pub(crate) inputs: TaskInputs,
+    /// The bytes of the image.
+    pub(super) body: ImageBody,
+    /// The repository the maintenance OS may pull from, and the password in the image.
     pull: Option<(String, SecretString)>,
 }
 
-/// The task image of a job: pure, the same at every call.
+/// Plans the task image of the run; every call returns the same image.
 pub(super) fn task_of(
-    site: &Site,
+    services: &Services,
     context: &StepContext,
     validated: &Validated,
-) -> Result<TaskImage, StepReport> {
+) -> Result<BuiltTaskImage, StepReport> {
     let run = &context.snapshot.run;
-    task_image(site, run.id, run.created_at, &input(STEP, context)?, validated)
+    task_image(services, run.id, run.created_at, &input(STEP, context)?, validated)
 }
 
-/// The same for any job, also one that is only thought of.
+/// Plans the task image of any job, also for a dry run.
 pub(crate) fn task_image(
-    site: &Site,
+    services: &Services,
     id: RunId,
     created_at: Time,
-    asked: &JobInput,
+    job_input: &JobInput,
     validated: &Validated,
-) -> Result<TaskImage, StepReport> {
-    let recipe = site.schemas.validate(&asked.recipe).map_err(|_| broken("the recipe no longer holds"))?;
+) -> Result<BuiltTaskImage, StepReport> {
+    let recipe =
+        services.schemas.validate(&job_input.recipe).map_err(|_| broken("the recipe is no longer valid"))?;
     let pull = recipe
         .oci_url
         .as_deref()
         .filter(|_| validated.own_registry)
         .and_then(ImageName::parse)
-        .map(|image| (image.repository, site.tokens.pull_password(&id.to_string())));
+        .map(|image| (image.repository, services.tokens.pull_password(&id.to_string())));
     let password = pull.as_ref().map(|(_, secret)| secret);
-    let document = document(site, (id, created_at), asked, &recipe, validated, password);
-    let (frozen, body) = freeze(site, (id, created_at), &recipe, &document)?;
-    Ok(TaskImage { frozen, body, pull })
+    let document = document(services, (id, created_at), job_input, &recipe, validated, password);
+    let (inputs, body) = plan_image(services, (id, created_at), &recipe, &document)?;
+    Ok(BuiltTaskImage { inputs, body, pull })
 }
 
-/// The right to read one image of this job; what was frozen of it is sealed here.
+/// Builds the grant of one image of this job and seals its recorded inputs.
 pub(super) fn grant(
-    site: &Site,
+    services: &Services,
     context: &StepContext,
     artifact: Artifact,
     digest: &str,
-    frozen: Option<&[u8]>,
+    inputs: Option<&[u8]>,
     size: u64,
-    for_use: Use,
+    for_use: GrantUse,
 ) -> Result<Grant, StepReport> {
     let run = context.snapshot.run.id;
-    let token = site
+    let token = services
         .media_token_for(run, artifact, digest, for_use)
-        .ok_or_else(|| broken("its token is unusable"))?;
-    let frozen =
-        frozen.map(|bytes| seal(&site.media_key, &grant_context(run), bytes)).transpose().map_err(broken)?;
+        .ok_or_else(|| broken("its token is invalid"))?;
+    let inputs = inputs
+        .map(|bytes| seal(&services.media_key, &grant_context(run), bytes))
+        .transpose()
+        .map_err(broken)?;
     Ok(Grant {
         token_hash: token.hash(),
         run,
         artifact,
-        frozen,
+        inputs,
         sha256: digest.to_owned(),
         size,
         created_at: context.now(),
     })
 }
 
-/// What the sealed inputs of a task image are bound to.
+/// Returns the context that the sealed inputs of an image are bound to.
 pub fn grant_context(run: engine::model::RunId) -> String {
     format!("media-grant/{run}")
 }
@@ -191,15 +201,15 @@ fn broken(why: impl std::fmt::Display) -> StepReport {
     StepReport::fail(failure(
         class::MEDIA,
         STEP,
-        format!("the task image could not be made: {why}"),
+        format!("the task image could not be built: {why}"),
         "report it with the recipe (without its secrets)",
     ))
 }
 
 fn document(
-    site: &Site,
+    services: &Services,
     (id, created_at): (RunId, Time),
-    asked: &JobInput,
+    job_input: &JobInput,
     recipe: &Recipe,
     validated: &Validated,
     pull_password: Option<&secrecy::SecretString>,
@@ -207,11 +217,11 @@ fn document(
     let base = &validated.controller_url;
     JobDocument {
         job_id: id.0,
-        server_serial: asked.server.to_string(),
+        server_serial: job_input.server.to_string(),
         controller_url: base.clone(),
-        controller_ca: site.settings.controller_ca.clone(),
-        webhook_url: format!("{base}/api/v1/status-webhook/{}", asked.server),
-        webhook_token: site.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
+        controller_ca: services.settings.controller_ca.clone(),
+        webhook_url: format!("{base}/api/v1/status-webhook/{}", job_input.server),
+        webhook_token: services.tokens.webhook_token(&id.to_string()).expose_secret().to_owned(),
         registry: pull_password.map(|password| PullAccess {
             url: base.clone(),
             username: JOB_USERNAME.to_owned(),
@@ -223,13 +233,13 @@ fn document(
     }
 }
 
-fn freeze(
-    site: &Site,
+fn plan_image(
+    services: &Services,
     (id, created_at): (RunId, Time),
     recipe: &Recipe,
     document: &JobDocument,
-) -> Result<(TaskInputs, Body), StepReport> {
-    let schema = site.schemas.text(&recipe.schema_id).ok_or_else(|| broken("its schema is gone"))?;
+) -> Result<(TaskInputs, ImageBody), StepReport> {
+    let schema = services.schemas.text(&recipe.schema_id).ok_or_else(|| broken("its schema is gone"))?;
     let bytes = |payload: &Option<Payload>| payload.as_ref().map(|payload| payload.as_bytes().to_vec());
     let (user_data, network_config, vendor_data) =
         (bytes(&recipe.user_data), bytes(&recipe.network_config), bytes(&recipe.vendor_data));
@@ -254,22 +264,22 @@ fn freeze(
     .map_err(|why| broken(engine::model::error_chain(&why)))
 }
 
-/// Writes the image beside its description (`TASK_ISO_MODE=file`): temporary name, fsync, rename.
+/// Writes the image and its description (`TASK_ISO_MODE=file`): temporary name, fsync, rename.
 async fn write_file(
     folder: &std::path::Path,
     context: &StepContext,
-    frozen: &TaskInputs,
-    body: Body,
+    inputs: &TaskInputs,
+    body: ImageBody,
 ) -> Result<String, StepReport> {
     let id = context.snapshot.run.id;
     let created: Time = context.snapshot.run.created_at;
     let folder = folder.join(id.to_string());
-    let frozen = frozen.clone();
+    let inputs = inputs.clone();
     let written = media::offload(move || {
         let path = folder.join("task.iso");
         let description = json!({
-            "job_id": id, "path": path, "sha256": frozen.digest().to_hex(), "size_bytes": frozen.len(),
-            "volume_id": frozen.volume_id(), "tool": "shoal", "tool_version": env!("CARGO_PKG_VERSION"),
+            "job_id": id, "path": path, "sha256": inputs.digest().to_hex(), "size_bytes": inputs.len(),
+            "volume_id": inputs.volume_id(), "tool": "shoal", "tool_version": env!("CARGO_PKG_VERSION"),
             "source_date_epoch": created.unix_seconds(), "created_at": created,
         });
         media::write_image(&folder, "task.iso", &body)?;
@@ -279,12 +289,12 @@ async fn write_file(
     .await;
     match written {
         Ok(Ok(path)) => Ok(path),
-        Ok(Err(why)) => Err(StepReport::new(engine::Verdict::Retry(failure(
+        Ok(Err(why)) => Err(StepReport::new(engine::StepOutcome::Retry(failure(
             class::MEDIA,
             STEP,
             format!("the task image could not be written to TASK_ISO_DIR: {why}"),
             "make room there, or set TASK_ISO_MODE=computed",
         )))),
-        Err(_panic) => Err(broken("writing it broke off")),
+        Err(_panic) => Err(broken("writing it panicked")),
     }
 }

@@ -1,4 +1,4 @@
-//! The steps, one file per action. Each observes before it acts and may be called again at any time.
+//! The steps, one file per action. A step observes before it acts and can be called again at any time.
 
 #![expect(
     clippy::result_large_err,
@@ -32,7 +32,7 @@ pub(super) use discover::Discover;
 pub(super) use eject::Eject;
 pub(super) use iso_build::IsoBuild;
 pub use iso_build::grant_context;
-pub(super) use iso_build::{TaskImage, task_image};
+pub(super) use iso_build::{BuiltTaskImage, task_image};
 pub(super) use mount::{MountMaintenance, MountTask};
 pub use power::power_on_permit;
 pub(super) use power::{PowerOff, PowerOn};
@@ -47,55 +47,55 @@ use super::classify::{failure, from_redfish, unavailable};
 use super::order::JobInput;
 use super::outputs::Discovered;
 use super::profiles;
-use super::services::Site;
+use super::services::Services;
 use engine::model::{Effect, Serial, Server};
-use engine::{Reason, StepContext, StepPolicy, StepReport, Verdict, WaitRequest};
+use engine::{StepContext, StepOutcome, StepPolicy, StepReport, WaitReason, WaitRequest};
 
-/// Pause between two looks at a BMC that has not caught up yet.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Delay between two reads of a BMC that does not show a change yet.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The policy of steps that only read a BMC.
-fn reading_policy(site: &Site) -> StepPolicy {
-    StepPolicy { interruptible: true, ..bmc_policy(site) }
+fn reading_policy(services: &Services) -> StepPolicy {
+    StepPolicy { interruptible: true, ..bmc_policy(services) }
 }
 
-/// The policy of cleanup: a BMC that restarts itself meanwhile is waited for.
-fn cleanup_policy(site: &Site) -> StepPolicy {
+/// The policy of cleanup steps: enough attempts to wait for a BMC that restarts.
+fn cleanup_policy(services: &Services) -> StepPolicy {
     StepPolicy {
-        attempts: site.settings.bmc_tries.saturating_mul(4),
+        attempts: services.settings.bmc_tries.saturating_mul(4),
         backoff_cap: Duration::from_secs(30),
-        budget: site.settings.cleanup_timeout,
-        ..bmc_policy(site)
+        budget: services.settings.cleanup_timeout,
+        ..bmc_policy(services)
     }
 }
 
-/// The policy of what must happen at every end and needs nothing but this program.
-fn last_policy(_site: &Site) -> StepPolicy {
-    StepPolicy { always: true, interruptible: false, ..StepPolicy::default() }
+/// The policy of the last step, which must run at every end and needs no BMC.
+fn last_policy(_site: &Services) -> StepPolicy {
+    StepPolicy { runs_past_deadline: true, interruptible: false, ..StepPolicy::default() }
 }
 
-/// The policy of steps that change a BMC. A change under way is not dropped half way: it would land after the cleanup
-/// has looked.
-fn bmc_policy(site: &Site) -> StepPolicy {
+/// The policy of steps that change a BMC. They are not interruptible: the BMC could apply an interrupted change after cleanup
+/// has read its state.
+fn bmc_policy(services: &Services) -> StepPolicy {
     StepPolicy {
-        // An insert may take the BMC two minutes inside one request.
+        // One insert request may take the BMC two minutes.
         call: Duration::from_secs(150),
         budget: Duration::from_secs(20 * 60),
-        attempts: site.settings.bmc_tries,
+        attempts: services.settings.bmc_tries,
         backoff: Duration::from_millis(500),
         backoff_cap: Duration::from_secs(8),
         wait: None,
         interruptible: false,
-        always: false,
+        runs_past_deadline: false,
     }
 }
 
-/// The policy of steps that only work inside of this program.
-fn own_policy(_site: &Site) -> StepPolicy {
+/// The policy of steps that use no BMC.
+fn own_policy(_site: &Services) -> StepPolicy {
     StepPolicy::default()
 }
 
-/// What a run was asked for. A run of this kind always has it; should it not, the step says so and fails.
+/// Reads the stored input of the run.
 fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
     Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
         StepReport::fail(failure(
@@ -107,25 +107,25 @@ fn input(step: &str, context: &StepContext) -> Result<JobInput, StepReport> {
     })
 }
 
-/// What an earlier step must have left.
-fn left<T: serde::de::DeserializeOwned>(
+/// Reads the output of an earlier step.
+fn output_of<T: serde::de::DeserializeOwned>(
     step: &str,
     context: &StepContext,
     by: &str,
 ) -> Result<T, StepReport> {
-    context.earlier(by).ok_or_else(|| {
+    context.find_output(by).ok_or_else(|| {
         StepReport::fail(failure(
             engine::class::INTERNAL,
             step,
-            format!("{by} left nothing this version can read"),
+            format!("the output of {by} is missing, or this version cannot read it"),
             "create the job again",
         ))
     })
 }
 
-/// The server's record as it is now.
-async fn server(step: &str, site: &Site, serial: &Serial) -> Result<Server, StepReport> {
-    match site.directory.server(serial).await {
+/// Reads the current record of a server.
+async fn server(step: &str, services: &Services, serial: &Serial) -> Result<Server, StepReport> {
+    match services.servers.server(serial).await {
         Ok(Some(server)) => Ok(server),
         Ok(None) => Err(StepReport::fail(failure(
             class::INPUT,
@@ -137,29 +137,29 @@ async fn server(step: &str, site: &Site, serial: &Serial) -> Result<Server, Step
     }
 }
 
-/// A BMC to work with.
-struct Host {
+/// A connected BMC and the record of its server.
+struct ConnectedBmc {
     server: Server,
     bmc: Bmc,
-    /// How often a step that talks to it is tried.
+    /// Maximum number of attempts of a step that uses the BMC.
     tries: u32,
-    /// A certificate that was met for the first time and is to be remembered.
+    /// The effect that stores a certificate fingerprint read for the first time.
     learned: Option<Effect>,
 }
 
-impl Host {
-    /// Adds what was learned on the way to a report.
+impl ConnectedBmc {
+    /// Adds the effects that store what was learned to a report.
     fn report(&self, report: StepReport) -> StepReport {
-        let taught = profiles::taught(&self.server, &self.bmc);
+        let taught = profiles::learned_effect(&self.server, &self.bmc);
         self.learned.clone().into_iter().chain(taught).fold(report, StepReport::effect)
     }
 }
 
 /// Connects to the BMC of the run's server.
-async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, StepReport> {
+async fn connect(step: &str, services: &Services, context: &StepContext) -> Result<ConnectedBmc, StepReport> {
     let serial = input(step, context)?.server;
-    let server = server(step, site, &serial).await?;
-    let connected = site.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
+    let server = server(step, services, &serial).await?;
+    let connected = services.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
         ConnectError::Record(_) => StepReport::fail(failure(
             class::INPUT,
             step,
@@ -171,51 +171,51 @@ async fn host(step: &str, site: &Site, context: &StepContext) -> Result<Host, St
     let learned = connected
         .learned_fingerprint
         .map(|fingerprint| Effect::ServerPinned { serial: serial.clone(), fingerprint });
-    Ok(Host { server, bmc: connected.bmc, tries: site.settings.bmc_tries, learned })
+    Ok(ConnectedBmc { server, bmc: connected.bmc, tries: services.settings.bmc_tries, learned })
 }
 
-/// The BMC and what was discovered of it.
+/// Connects to the BMC that `redfish.discover` verified, and returns its output with the current slot plan.
 async fn discovered_bmc(
     step: &str,
-    site: &Site,
+    services: &Services,
     context: &StepContext,
-) -> Result<(Host, Discovered), StepReport> {
-    let found = left::<Discovered>(step, context, "redfish.discover")?;
-    let host = host(step, site, context).await?;
-    if host.server.bmc_address != found.bmc_address {
-        // Another address is another machine until its serial says otherwise (lock L3a), and this job began on the first.
+) -> Result<(ConnectedBmc, Discovered), StepReport> {
+    let found = output_of::<Discovered>(step, context, "redfish.discover")?;
+    let connected = connect(step, services, context).await?;
+    if connected.server.bmc_address != found.bmc_address {
+        // A new address may be another machine (decision D3a), and this job began at the old one.
         return Err(StepReport::fail(failure(
             class::INPUT,
             step,
             format!(
-                "the BMC address of {} was changed during this job, from {} to {}; nothing is done at the new one",
-                host.server.serial, found.bmc_address, host.server.bmc_address
+                "the BMC address of {} was changed during this job, from {} to {}; the job does not use the new address",
+                connected.server.serial, found.bmc_address, connected.server.bmc_address
             ),
-            "look at the machine behind the old address: media and power may be as this job left them",
+            "check the machine behind the old address: media and power may be as this job left them",
         )));
     }
-    host.bmc.recall(&found.discovery);
-    let found = slot_fallback::in_force(&context.snapshot, found);
-    Ok((host, found))
+    connected.bmc.recall(&found.discovery);
+    let found = slot_fallback::current(&context.snapshot, found);
+    Ok((connected, found))
 }
 
-/// A wait for a BMC to catch up.
-fn settling(reason: &'static Reason, within: Duration, detail: impl Into<String>) -> StepReport {
-    StepReport::new(Verdict::Wait(WaitRequest {
+/// Builds a wait until the BMC shows a change.
+fn wait_for_bmc(reason: &'static WaitReason, within: Duration, detail: impl Into<String>) -> StepReport {
+    StepReport::new(StepOutcome::Wait(WaitRequest {
         reason,
         signals: Vec::new(),
-        poll: Some(LOOK_AGAIN),
+        poll: Some(POLL_INTERVAL),
         within,
         detail: detail.into(),
     }))
 }
 
-/// The address a BMC is reached at, to find out how it reaches us.
+/// Resolves the address of a BMC, to find the local address that routes to it.
 pub(super) async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
     let endpoint: redfish::Endpoint =
         server.bmc_address.parse().map_err(|why| format!("the BMC address is unusable: {why}"))?;
     let (host, port) = (endpoint.host(), endpoint.port());
-    // A literal needs nobody's help.
+    // An address literal needs no resolver.
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, port));
     }
@@ -230,16 +230,16 @@ pub(super) async fn bmc_address(server: &Server) -> Result<SocketAddr, String> {
     }
 }
 
-/// The `run` of a step, written with `?`: an early return is a report too.
-pub(super) fn settled(result: Result<StepReport, StepReport>) -> StepReport {
+/// Turns the result of a step written with `?` into its report.
+pub(super) fn into_report(result: Result<StepReport, StepReport>) -> StepReport {
     result.unwrap_or_else(|report| report)
 }
 
-/// Makes a step type over a site.
+/// Defines a step type over the services.
 macro_rules! step {
     ($(#[$doc:meta])* $name:ident, $policy:path, $run:path) => {
         $(#[$doc])*
-        pub(crate) struct $name(pub(crate) std::sync::Arc<Site>);
+        pub(crate) struct $name(pub(crate) std::sync::Arc<Services>);
 
         #[async_trait::async_trait]
         impl engine::Step for $name {
@@ -248,10 +248,10 @@ macro_rules! step {
             }
 
             async fn run(&self, context: &engine::StepContext) -> engine::StepReport {
-                crate::classify::naming(settled($run(&self.0, context).await), context)
+                crate::classify::name_server(into_report($run(&self.0, context).await), context)
             }
 
-            fn overdue(&self, _: &engine::model::Snapshot, wait: &engine::model::Wait) -> engine::StepReport {
+            fn on_wait_deadline(&self, _: &engine::model::Snapshot, wait: &engine::model::Wait) -> engine::StepReport {
                 crate::classify::overdue(wait)
             }
         }

@@ -1,4 +1,4 @@
-//! `redfish.mount.maintenance` and `redfish.mount.task`: an image is in its slot, and a read says so.
+//! `redfish.mount.maintenance` and `redfish.mount.task`: insert an image into its slot and read it back.
 
 use std::sync::Arc;
 
@@ -7,61 +7,61 @@ use serde_json::json;
 
 use super::super::classify::{failure, from_redfish};
 use super::super::outputs::{Built, Discovered, Mounted, Validated};
-use super::super::services::Site;
-use super::super::slots::Refusal;
+use super::super::services::Services;
+use super::super::slots::SlotRefusal;
 use super::super::waits;
-use super::iso_build::Use;
-use super::slot_fallback::{in_force, next_plan, outdated, refusal};
-use super::{Host, bmc_policy, class, discovered_bmc, left, settled, settling, step};
+use super::iso_build::GrantUse;
+use super::slot_fallback::{current, is_outdated, next_plan, refusal};
+use super::{ConnectedBmc, bmc_policy, class, discovered_bmc, into_report, output_of, step, wait_for_bmc};
 use engine::model::{Artifact, NewEvent};
 use engine::{StepContext, StepReport};
 use media::{self, Suffix};
 
 step!(
-    /// Puts the boot image into its slot.
+    /// Inserts the boot image into its slot.
     MountMaintenance,
     bmc_policy,
     maintenance
 );
 
 step!(
-    /// Puts the task image into its slot.
+    /// Inserts the task image into its slot.
     MountTask,
     bmc_policy,
     task
 );
 
-async fn maintenance(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn maintenance(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.mount.maintenance";
-    let validated: Validated = left(STEP, context, "validate")?;
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
-    if outdated(context, &found) {
+    let validated: Validated = output_of(STEP, context, "validate")?;
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
+    if is_outdated(context, &found) {
         return Ok(StepReport::skipped());
     }
-    mount(STEP, site, context, &host, &found, &Image::to_boot(&validated, &found)).await
+    mount(STEP, services, context, &connected, &found, &SlotImage::to_boot(&validated, &found)).await
 }
 
-async fn task(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
+async fn task(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
     const STEP: &str = "redfish.mount.task";
-    let built: Built = left(STEP, context, "iso.build")?;
-    let found: Discovered = in_force(&context.snapshot, left(STEP, context, "redfish.discover")?);
-    let Some(image) = Image::of_task(&built, &found).filter(|_| !outdated(context, &found)) else {
+    let built: Built = output_of(STEP, context, "iso.build")?;
+    let found: Discovered = current(&context.snapshot, output_of(STEP, context, "redfish.discover")?);
+    let Some(image) = SlotImage::of_task(&built, &found).filter(|_| !is_outdated(context, &found)) else {
         return Ok(StepReport::skipped());
     };
-    let (host, found) = discovered_bmc(STEP, site, context).await?;
-    mount(STEP, site, context, &host, &found, &image).await
+    let (connected, found) = discovered_bmc(STEP, services, context).await?;
+    mount(STEP, services, context, &connected, &found, &image).await
 }
 
-/// What goes into which slot.
-pub(super) struct Image<'a> {
+/// An image and the slot it goes into.
+pub(super) struct SlotImage<'a> {
     artifact: Artifact,
     digest: &'a str,
     pub(super) slot: String,
     pub(super) what: &'static str,
 }
 
-impl<'a> Image<'a> {
-    /// What the machine boots.
+impl<'a> SlotImage<'a> {
+    /// Returns the boot image.
     pub(super) fn to_boot(validated: &'a Validated, found: &'a Discovered) -> Self {
         let (digest, what) = match &found.spliced {
             Some(spliced) => (&spliced.identity, "maintenance image with the task in it"),
@@ -70,22 +70,22 @@ impl<'a> Image<'a> {
         Self { artifact: Artifact::Boot, digest, slot: found.boot_slot.clone(), what }
     }
 
-    /// The task, where it has a slot of its own.
+    /// Returns the task image, if the slot plan has a slot for it.
     pub(super) fn of_task(built: &'a Built, found: &Discovered) -> Option<Self> {
         let slot = found.task_slots.first()?.clone();
         Some(Self { artifact: Artifact::Task, digest: &built.task_digest, slot, what: "task image" })
     }
 
-    /// Where the BMC reads it. Some firmware takes an image for a USB slot by `.img` only.
+    /// Returns the URL of the image. Some firmware accepts an image for a USB slot only with the suffix `.img`.
     pub(super) fn url(
         &self,
         step: &str,
-        site: &Site,
+        services: &Services,
         context: &StepContext,
-        host: &Host,
+        connected: &ConnectedBmc,
         found: &Discovered,
     ) -> Result<String, StepReport> {
-        let validated: Validated = left(step, context, "validate")?;
+        let validated: Validated = output_of(step, context, "validate")?;
         let unusable = |why: String| {
             StepReport::fail(failure(
                 class::MEDIA,
@@ -94,12 +94,12 @@ impl<'a> Image<'a> {
                 "set MEDIA_BASE_URL to scheme://address[:port], nothing more",
             ))
         };
-        let for_use = Use::of(found.plan, found.attempt);
-        let token = site
+        let for_use = GrantUse::of(found.plan, found.attempt);
+        let token = services
             .media_token_for(context.snapshot.run.id, self.artifact, self.digest, for_use)
-            .ok_or_else(|| unusable("the derived grant token is not one".to_owned()))?;
+            .ok_or_else(|| unusable("the derived media token is invalid".to_owned()))?;
         let slot = found.discovery.slots.iter().find(|slot| slot.uri == self.slot);
-        let suffix = match slot.map(|slot| slot.suffix(&host.bmc.profile()) == "img") {
+        let suffix = match slot.map(|slot| slot.suffix(&connected.bmc.profile()) == "img") {
             Some(true) => Suffix::Img,
             _ => Suffix::Iso,
         };
@@ -108,106 +108,116 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Mounts an image into its slot; when the slot refuses, the report takes the next plan.
+/// Inserts an image into its slot; when the slot refuses, the report selects the next slot plan.
 async fn mount(
     step: &str,
-    site: &Arc<Site>,
+    services: &Arc<Services>,
     context: &StepContext,
-    host: &Host,
+    connected: &ConnectedBmc,
     found: &Discovered,
-    image: &Image<'_>,
+    image: &SlotImage<'_>,
 ) -> Result<StepReport, StepReport> {
-    let url = image.url(step, site, context, host, found)?;
-    match mount_into(step, context, host, &image.slot, &url, image.what).await {
-        Ok(report) => Ok(host.report(report)),
-        Err(Refused::Report(report)) => Err(*report),
-        Err(Refused::Definitely(refusal)) => {
-            next_plan(step, site, context, host, found, *refusal, image.what).await
+    let url = image.url(step, services, context, connected, found)?;
+    match mount_into(step, context, connected, &image.slot, &url, image.what).await {
+        Ok(report) => Ok(connected.report(report)),
+        Err(InsertRefusal::Report(report)) => Err(*report),
+        Err(InsertRefusal::Definitely(refusal)) => {
+            next_plan(step, services, context, connected, found, *refusal, image.what).await
         }
     }
 }
 
-enum Refused {
-    /// This slot does not take this image.
-    Definitely(Box<Refusal>),
-    /// Anything else, already as a report.
+enum InsertRefusal {
+    /// The slot refused the image.
+    Definitely(Box<SlotRefusal>),
+    /// Any other error, as a report.
     Report(Box<StepReport>),
 }
 
 async fn mount_into(
     step: &str,
     context: &StepContext,
-    host: &Host,
+    connected: &ConnectedBmc,
     uri: &str,
     url: &str,
     what: &str,
-) -> Result<StepReport, Refused> {
-    let failed = |error: &redfish::RedfishError| Refused::Report(Box::new(from_redfish(step, error)));
-    let sent_before = context.own::<Mounted>().filter(|mounted| mounted.slot == uri && !mounted.refused);
-    let looked = match sent_before {
-        None => host.bmc.slot_cached(uri).await,
-        Some(_) => host.bmc.slot(uri).await,
+) -> Result<StepReport, InsertRefusal> {
+    let failed = |error: &redfish::RedfishError| InsertRefusal::Report(Box::new(from_redfish(step, error)));
+    let sent_before =
+        context.own_output::<Mounted>().filter(|mounted| mounted.slot == uri && !mounted.refused);
+    let read = match sent_before {
+        None => connected.bmc.slot_cached(uri).await,
+        Some(_) => connected.bmc.slot(uri).await,
     };
-    let slot = looked.map_err(|error| failed(&error))?;
-    // A file name says nothing of which job's image it is, unless this job has put one there.
+    let slot = read.map_err(|error| failed(&error))?;
+    // A bare file name identifies no job, unless this job has inserted an image into the slot.
     if slot.holds(url) || (sent_before.is_some() && slot.may_hold(url)) {
         let sent_at = sent_before.map_or(context.now(), |mounted| mounted.sent_at);
-        let mounted = Mounted { slot: uri.to_owned(), sent_at, refused: false, replanned: None };
+        let mounted = Mounted { slot: uri.to_owned(), sent_at, refused: false, slot_fallback: None };
         return Ok(StepReport::done()
-            .leaving(json!(mounted))
+            .with_output(json!(mounted))
             .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
     }
     if let Some(mounted) = &sent_before
-        && context.now().since(mounted.sent_at) < host.bmc.profile().read_back_lag
+        && context.now().since(mounted.sent_at) < connected.bmc.profile().read_back_lag
     {
-        return Ok(waiting(host, mounted, &slot.id, what));
+        return Ok(wait_for_image(connected, mounted, &slot.id, what));
     }
     if !slot.is_empty() {
-        host.bmc.eject(uri).await.map_err(|error| failed(&error))?;
+        connected.bmc.eject(uri).await.map_err(|error| failed(&error))?;
     }
-    // The intent names the slot before the insert is sent, so that cleanup knows it after a crash.
-    let mounted = Mounted { slot: uri.to_owned(), sent_at: context.now(), refused: false, replanned: None };
-    context.checkpoint(json!(mounted)).await.map_err(|_lost| Refused::Report(Box::new(lost(step))))?;
-    let inserted = host.bmc.insert(uri, url, InsertOptions::default()).await;
-    let patient = context.record.attempt < host.tries;
-    let inserted = inserted.map_err(|error| match refusal(&error, &slot, patient) {
-        Some(refusal) => Refused::Definitely(Box::new(refusal)),
-        // A definite no leaves nothing to wait for: the next try sends it again at once.
+    // The checkpoint names the slot before the insert is sent, so that cleanup knows the slot after a crash.
+    let mounted =
+        Mounted { slot: uri.to_owned(), sent_at: context.now(), refused: false, slot_fallback: None };
+    context
+        .checkpoint(json!(mounted))
+        .await
+        .map_err(|_lost| InsertRefusal::Report(Box::new(lease_lost(step))))?;
+    let inserted = connected.bmc.insert(uri, url, InsertOptions::default()).await;
+    let retry_left = context.record.attempt < connected.tries;
+    let inserted = inserted.map_err(|error| match refusal(&error, &slot, retry_left) {
+        Some(refusal) => InsertRefusal::Definitely(Box::new(refusal)),
+        // After a definite refusal there is nothing to wait for: the next attempt sends the insert at once.
         None => {
             let refused = Mounted { refused: !error.maybe_applied(), ..mounted.clone() };
-            Refused::Report(Box::new(from_redfish(step, &error).leaving(json!(refused))))
+            InsertRefusal::Report(Box::new(from_redfish(step, &error).with_output(json!(refused))))
         }
     })?;
     if inserted.confirmed {
         return Ok(StepReport::done()
-            .leaving(json!(mounted))
+            .with_output(json!(mounted))
             .event(NewEvent::info("redfish.mounted", format!("{what} in slot {}, read back", slot.id))));
     }
-    // Waited for once already, and done once more since: this slot only says that it takes images.
-    let waited = context.waited.as_ref().is_some_and(|wait| wait.reason == waits::MOUNT.name);
+    // Two inserts and a wait in between without effect: the slot accepts images but never shows one.
+    let waited = context.previous_wait.as_ref().is_some_and(|wait| wait.reason == waits::MOUNT.name);
     if waited && sent_before.is_some() {
-        let words = "it took the image twice and never showed it".to_owned();
+        let words = "it accepted the image twice and never showed it".to_owned();
         let (slot, slot_id) = (slot.uri, slot.id);
-        return Err(Refused::Definitely(Box::new(Refusal { slot, slot_id, words, one_image: false })));
+        return Err(InsertRefusal::Definitely(Box::new(SlotRefusal {
+            slot,
+            slot_id,
+            words,
+            one_image: false,
+        })));
     }
-    Ok(waiting(host, &mounted, &slot.id, what))
+    Ok(wait_for_image(connected, &mounted, &slot.id, what))
 }
 
-fn waiting(host: &Host, mounted: &Mounted, slot: &str, what: &str) -> StepReport {
-    settling(
+fn wait_for_image(connected: &ConnectedBmc, mounted: &Mounted, slot: &str, what: &str) -> StepReport {
+    wait_for_bmc(
         &waits::MOUNT,
-        host.bmc.profile().read_back_lag,
+        connected.bmc.profile().read_back_lag,
         format!("the {what} was inserted into slot {slot}, which does not show it yet"),
     )
-    .leaving(json!(mounted))
+    .with_output(json!(mounted))
 }
 
-/// The lease is gone; whatever is reported here is not written.
-pub(super) fn lost(step: &str) -> StepReport {
-    StepReport::new(engine::Verdict::Retry(failure(
+/// Builds the report after the lease was lost; the engine does not commit it.
+pub(super) fn lease_lost(step: &str) -> StepReport {
+    StepReport::new(engine::StepOutcome::Retry(failure(
         class::TRANSIENT,
         step,
         "the lease was lost",
-        "nothing; another worker goes on",
+        "nothing; another worker continues the job",
     )))
 }

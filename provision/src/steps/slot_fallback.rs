@@ -1,16 +1,16 @@
-//! Which slot plan a job follows now, and what becomes of it when a slot refuses.
+//! Slot fallback: the current slot plan of a job, and the next one after a slot refused an image.
 //!
 //! ```text
 //!  discover ──> plan 1 ──> mount.maintenance ──> mount.task ──> boot-override …
 //!                               | refused             | refused
 //!                               v                     v
-//!                      Done, leaving Replanned {attempt 2, choice, fresh grants} and three more instances, key "2":
+//!                      Done, with output SlotFallback {attempt 2, choice, new grants} and three more instances, key "2":
 //!                      eject#2 ──> mount.maintenance#2 ──> mount.task#2 ──> (the old mount.task is skipped) ──> boot-override …
 //! ```
 //!
-//! Invariants: the newest `Replanned` is the plan in force; an instance of another plan does nothing; every plan has URLs of
-//! its own, so no BMC sees other bytes under a URL it knew; what refused is not tried again in this job, and what could be
-//! blamed on the slot alone is remembered for the next one.
+//! Invariants: the newest `SlotFallback` is the current plan; an instance of another plan does nothing; every plan has separate
+//! URLs, so no BMC gets other bytes under a known URL; a slot that refused is not tried again in this job; a refusal that only
+//! the slot can explain is stored for later jobs.
 
 use std::sync::Arc;
 
@@ -18,53 +18,53 @@ use redfish::{ErrorKind, RedfishError};
 use serde_json::{Value, json};
 
 use super::super::classify::failure;
-use super::super::outputs::{Discovered, Mounted, Replanned, Validated};
-use super::super::services::Site;
-use super::super::slots::{self, Capabilities, Learned, NoPlan, Refusal, SlotPlan, SlotPlans};
-use super::iso_build::{TaskImage, Use, grant, task_of};
-use super::{Host, class, left};
+use super::super::outputs::{Discovered, Mounted, SlotFallback, Validated};
+use super::super::services::Services;
+use super::super::slots::{self, Capabilities, LearnedSlots, NoPlan, SlotPlan, SlotPlans, SlotRefusal};
+use super::iso_build::{BuiltTaskImage, GrantUse, grant, task_of};
+use super::{ConnectedBmc, class, output_of};
 use crate::QUEUE;
 use engine::model::{Artifact, Effect, Grant, NewEvent, Snapshot, StepInstance, StepSummary, error_chain};
 use engine::{StepContext, StepReport};
 use media::{self, ImageDigest, SpliceInputs};
 
-/// The steps of a further plan.
-const AGAIN: [&str; 3] = ["redfish.eject", "redfish.mount.maintenance", "redfish.mount.task"];
-/// Words of BMCs that hold one image at a time.
-const OCCUPIED: [&str; 3] = ["resourceinuse", "connectionoccupied", "sys446"];
+/// The steps that run again for another slot plan.
+const REPEATED_STEPS: [&str; 3] = ["redfish.eject", "redfish.mount.maintenance", "redfish.mount.task"];
+/// Parts of the message ids of BMCs that hold one image at a time.
+const ONE_IMAGE_IDS: [&str; 3] = ["resourceinuse", "connectionoccupied", "sys446"];
 
-/// Every time a slot refused, in order.
-pub(super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<Replanned> {
-    let evidence = snapshot.steps.iter().filter(|record| mounts(&record.name));
-    in_order(evidence.filter_map(|record| serde_json::from_value(record.evidence.clone()).ok()))
+/// Returns all slot fallbacks of the job in order.
+pub(super) fn slot_fallbacks(snapshot: &Snapshot) -> Vec<SlotFallback> {
+    let records = snapshot.steps.iter().filter(|record| mounts(&record.name));
+    in_order(records.filter_map(|record| serde_json::from_value(record.output.clone()).ok()))
 }
 
-/// Whether this step inserts a medium.
+/// Returns whether this step inserts media.
 fn mounts(step: &str) -> bool {
-    AGAIN[1..].contains(&step)
+    REPEATED_STEPS[1..].contains(&step)
 }
 
-fn in_order(mounted: impl Iterator<Item = Mounted>) -> Vec<Replanned> {
-    let mut all: Vec<Replanned> =
-        mounted.filter_map(|mounted| mounted.replanned.map(|replanned| *replanned)).collect();
-    all.sort_by_key(|replanned| replanned.attempt);
+fn in_order(mounted: impl Iterator<Item = Mounted>) -> Vec<SlotFallback> {
+    let mut all: Vec<SlotFallback> =
+        mounted.filter_map(|mounted| mounted.slot_fallback.map(|slot_fallback| *slot_fallback)).collect();
+    all.sort_by_key(|slot_fallback| slot_fallback.attempt);
     all
 }
 
-/// What was discovered, with the plan that is in force now.
-pub(super) fn in_force(snapshot: &Snapshot, found: Discovered) -> Discovered {
+/// Returns the output of discovery with the current slot plan.
+pub(super) fn current(snapshot: &Snapshot, found: Discovered) -> Discovered {
     with_slot_fallbacks(slot_fallbacks(snapshot), found)
 }
 
-/// The slot plan of a job as its steps have left it: which, with which slots, why, and what refused before.
+/// Returns the slot plan of a job as JSON from its step outputs: plan, slots, reason and earlier refusals.
 pub fn slot_plan(steps: &[StepSummary]) -> Option<Value> {
     let discovered = steps.iter().rfind(|step| step.name == "redfish.discover")?;
-    let found: Discovered = discovered.evidence.read().ok()?;
+    let found: Discovered = discovered.output.read().ok()?;
     let slot_fallbacks =
-        in_order(steps.iter().filter(|step| mounts(&step.name)).filter_map(|step| step.evidence.read().ok()));
+        in_order(steps.iter().filter(|step| mounts(&step.name)).filter_map(|step| step.output.read().ok()));
     let refused: Vec<Value> = slot_fallbacks
         .iter()
-        .map(|replanned| json!({ "slot": replanned.refusal.slot_id, "words": replanned.refusal.words }))
+        .map(|slot_fallback| json!({ "slot": slot_fallback.refusal.slot_id, "words": slot_fallback.refusal.words }))
         .collect();
     let found = with_slot_fallbacks(slot_fallbacks, found);
     let id = |uri: &String| found.discovery.slots.iter().find(|slot| slot.uri == *uri).map(|slot| &slot.id);
@@ -75,65 +75,66 @@ pub fn slot_plan(steps: &[StepSummary]) -> Option<Value> {
     }))
 }
 
-fn with_slot_fallbacks(slot_fallbacks: Vec<Replanned>, mut found: Discovered) -> Discovered {
-    for replanned in slot_fallbacks {
-        found.attempt = replanned.attempt;
-        found.plan = replanned.choice.plan;
-        found.reason = replanned.choice.reason;
-        found.boot_slot = replanned.choice.boot;
-        found.task_slots = replanned.choice.task.into_iter().collect();
-        found.spliced = replanned.spliced.map(|identity| super::super::outputs::SplicedBootGrant {
+fn with_slot_fallbacks(slot_fallbacks: Vec<SlotFallback>, mut found: Discovered) -> Discovered {
+    for slot_fallback in slot_fallbacks {
+        found.attempt = slot_fallback.attempt;
+        found.plan = slot_fallback.choice.plan;
+        found.reason = slot_fallback.choice.reason;
+        found.boot_slot = slot_fallback.choice.boot;
+        found.task_slots = slot_fallback.choice.task.into_iter().collect();
+        found.spliced = slot_fallback.spliced.map(|identity| super::super::outputs::SplicedBootGrant {
             identity,
-            grant: replanned.boot_grant.clone(),
+            grant: slot_fallback.boot_grant.clone(),
         });
-        found.grants.push(replanned.boot_grant);
-        found.grants.extend(replanned.task_grant);
-        found.learned.note(&replanned.refusal);
+        found.grants.push(slot_fallback.boot_grant);
+        found.grants.extend(slot_fallback.task_grant);
+        found.learned.note(&slot_fallback.refusal);
     }
     found
 }
 
-/// Whether an instance belongs to a plan that is no longer in force.
-pub(super) fn outdated(context: &StepContext, found: &Discovered) -> bool {
+/// Returns whether a step instance belongs to an earlier slot plan.
+pub(super) fn is_outdated(context: &StepContext, found: &Discovered) -> bool {
     let key = if found.attempt > 1 { found.attempt.to_string() } else { String::new() };
     context.record.key != key
 }
 
-/// Every use of an image that was granted so far, for recognising our own media.
-pub(super) fn uses(found: &Discovered, snapshot: &Snapshot) -> Vec<Use> {
-    let later =
-        slot_fallbacks(snapshot).into_iter().map(|replanned| (replanned.choice.plan, replanned.attempt));
-    std::iter::once((found.plan, 1)).chain(later).map(|(plan, attempt)| Use::of(plan, attempt)).collect()
+/// Returns every use for which images were granted, to recognise the media of this job.
+pub(super) fn uses(found: &Discovered, snapshot: &Snapshot) -> Vec<GrantUse> {
+    let later = slot_fallbacks(snapshot)
+        .into_iter()
+        .map(|slot_fallback| (slot_fallback.choice.plan, slot_fallback.attempt));
+    std::iter::once((found.plan, 1)).chain(later).map(|(plan, attempt)| GrantUse::of(plan, attempt)).collect()
 }
 
-/// All plans for slots that take media served under `media_base`, a URL the BMC was checked against.
+/// Lists the slot plans for media served under `media_base`. The client has checked that the BMC accepts such URLs.
 pub(crate) fn plans(
     slots: &[redfish::Slot],
     media_base: &str,
-    learned: &Learned,
+    learned: &LearnedSlots,
 ) -> Result<SlotPlans, NoPlan> {
     let scheme = media_base.split_once("://").map_or("http", |(scheme, _)| scheme);
     slots::plan(&Capabilities { slots, scheme, learned })
 }
 
-/// What an error of an insert says about the slot; `None` when it says nothing about it. `patient` is whether it makes sense
-/// to try the same slot once more.
-pub(super) fn refusal(error: &RedfishError, slot: &redfish::Slot, patient: bool) -> Option<Refusal> {
+/// Returns the refusal that an insert error means for the slot; `None` when the error says nothing about the slot. With
+/// `retry_left`, busy and server errors are no refusal because the slot is tried again.
+pub(super) fn refusal(error: &RedfishError, slot: &redfish::Slot, retry_left: bool) -> Option<SlotRefusal> {
     let occupied = match &error.kind {
         ErrorKind::Refused { message_id, status, .. } | ErrorKind::Busy { message_id, status, .. } => {
             let words = message_id.as_deref().unwrap_or_default().to_ascii_lowercase();
-            *status == 409 || OCCUPIED.iter().any(|word| words.contains(word))
+            *status == 409 || ONE_IMAGE_IDS.iter().any(|word| words.contains(word))
         }
         _ => false,
     };
     let refused = match &error.kind {
         ErrorKind::Refused { .. } => !error.maybe_applied(),
         ErrorKind::NotSupported { .. } | ErrorKind::TaskFailed { .. } => true,
-        // Not now, again and again: rather another slot than no machine.
-        ErrorKind::Busy { .. } | ErrorKind::Server { .. } => !patient,
+        // Busy at every attempt: another slot may work.
+        ErrorKind::Busy { .. } | ErrorKind::Server { .. } => !retry_left,
         _ => false,
     };
-    refused.then(|| Refusal {
+    refused.then(|| SlotRefusal {
         slot: slot.uri.clone(),
         slot_id: slot.id.clone(),
         words: error.kind.to_string(),
@@ -141,50 +142,50 @@ pub(super) fn refusal(error: &RedfishError, slot: &redfish::Slot, patient: bool)
     })
 }
 
-/// A boot image with the task in it, planned, with its grant.
+/// A planned boot image with the task in it, and its grant.
 pub(super) struct Spliced {
     pub(super) identity: String,
     pub(super) grant: Grant,
     pub(super) notes: Vec<String>,
 }
 
-/// Plans the boot image of a single slot and issues its grant, with what a person should know of the splice.
+/// Plans the spliced boot image of the single-slot plan and issues its grant.
 pub(super) async fn splice(
     step: &str,
-    site: &Arc<Site>,
+    services: &Arc<Services>,
     context: &StepContext,
-    for_use: Use,
+    for_use: GrantUse,
 ) -> Result<Spliced, StepReport> {
-    let validated: Validated = left(step, context, "validate")?;
+    let validated: Validated = output_of(step, context, "validate")?;
     let unusable = |why: String| {
         StepReport::fail(failure(
             class::UNSUPPORTED,
             step,
             format!(
-                "this BMC takes one image only, and the task does not fit into the maintenance ISO: {why}"
+                "this BMC accepts one image only, and the task cannot be spliced into the maintenance ISO: {why}"
             ),
-            "use a maintenance ISO without a UDF file system (`shoal iso splice` says what is wrong with this one), or a BMC with two slots",
+            "use a maintenance ISO without a UDF file system (`shoal iso splice` shows the problem of this one), or a BMC with two slots",
         ))
     };
     let digest = ImageDigest::parse(&validated.boot_digest)
-        .ok_or_else(|| unusable("its digest is not one".to_owned()))?;
-    let task = task_of(site, context, &validated)?.frozen;
-    let maintenance = site.library.image(digest).await.map_err(|why| {
+        .ok_or_else(|| unusable("its digest is invalid".to_owned()))?;
+    let task = task_of(services, context, &validated)?.inputs;
+    let maintenance = services.library.image(digest).await.map_err(|why| {
         StepReport::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "import it again"))
     })?;
-    let frozen = SpliceInputs::new(digest, task);
-    let bytes = frozen.to_bytes().map_err(|why| unusable(error_chain(&why).to_string()))?;
-    let planned = media::offload(move || frozen.plan(&maintenance.body)).await;
+    let inputs = SpliceInputs::new(digest, task);
+    let bytes = inputs.to_bytes().map_err(|why| unusable(error_chain(&why).to_string()))?;
+    let planned = media::offload(move || inputs.plan(&maintenance.body)).await;
     let image = planned
-        .map_err(|_panic| unusable("planning it broke off".to_owned()))?
+        .map_err(|_panic| unusable("the planning panicked".to_owned()))?
         .map_err(|why| unusable(error_chain(&why).to_string()))?;
     let identity = image.identity.to_hex();
-    let grant = grant(site, context, Artifact::Boot, &identity, Some(&bytes), image.len, for_use)?;
+    let grant = grant(services, context, Artifact::Boot, &identity, Some(&bytes), image.len, for_use)?;
     Ok(Spliced { identity, grant, notes: image.notes })
 }
 
-/// Tells of a splice and grants it.
-pub(super) fn tell(report: StepReport, spliced: Spliced) -> StepReport {
+/// Adds the event and the grant of a splice to a report.
+pub(super) fn with_splice(report: StepReport, spliced: Spliced) -> StepReport {
     let size = spliced.grant.size;
     let message = format!("boot image of {size} bytes planned: the maintenance image with the task in it");
     report
@@ -192,34 +193,38 @@ pub(super) fn tell(report: StepReport, spliced: Spliced) -> StepReport {
         .effect(Effect::GrantIssued(Box::new(spliced.grant)))
 }
 
-/// The report of a mount step whose slot refused: the next plan, or the end.
+/// Builds the report of a mount step whose slot refused: the next slot plan, or a failure when none is left.
 pub(super) async fn next_plan(
     step: &str,
-    site: &Arc<Site>,
+    services: &Arc<Services>,
     context: &StepContext,
-    host: &Host,
+    connected: &ConnectedBmc,
     found: &Discovered,
-    refusal: Refusal,
+    refusal: SlotRefusal,
     what: &str,
 ) -> Result<StepReport, StepReport> {
-    let validated: Validated = left(step, context, "validate")?;
-    let mut refusals: Vec<Refusal> =
-        slot_fallbacks(&context.snapshot).into_iter().map(|replanned| replanned.refusal).collect();
+    let validated: Validated = output_of(step, context, "validate")?;
+    let mut refusals: Vec<SlotRefusal> =
+        slot_fallbacks(&context.snapshot).into_iter().map(|slot_fallback| slot_fallback.refusal).collect();
     refusals.push(refusal.clone());
     let slots = &found.discovery.slots;
-    // Planned as it was at first: what this job met since stands in the refusals.
-    let before: Discovered = left(step, context, "redfish.discover")?;
+    // The plans are listed as at discovery; later refusals of this job are applied to that list.
+    let before: Discovered = output_of(step, context, "redfish.discover")?;
     let next = plans(slots, &validated.media_base, &before.learned)
         .ok()
         .and_then(|plans| plans.after(&refusals).cloned());
-    let Some(choice) = next else { return Err(given_up(step, &refusals, what)) };
+    let Some(choice) = next else { return Err(exhausted(step, &refusals, what)) };
     let attempt = found.attempt + 1;
-    let for_use = Use::of(choice.plan, attempt);
+    let for_use = GrantUse::of(choice.plan, attempt);
     let (mut spliced, mut grants) = (None, Vec::new());
     if choice.plan == SlotPlan::Single {
-        spliced = Some(splice(step, site, context, for_use).await.map_err(|report| also(report, &refusal))?);
+        spliced = Some(
+            splice(step, services, context, for_use)
+                .await
+                .map_err(|report| with_refusal(report, &refusal))?,
+        );
     } else {
-        grants = separate(site, context, &validated, for_use)?;
+        grants = issue_grants(services, context, &validated, for_use)?;
     }
     let hash = |artifact| {
         let of = |grant: &&Grant| grant.artifact == artifact;
@@ -227,7 +232,7 @@ pub(super) async fn next_plan(
     };
     let boot_grant =
         spliced.as_ref().map(|spliced| spliced.grant.token_hash.clone()).or(hash(Artifact::Boot));
-    let replanned = Replanned {
+    let slot_fallback = SlotFallback {
         attempt,
         refusal: refusal.clone(),
         choice: choice.clone(),
@@ -236,7 +241,7 @@ pub(super) async fn next_plan(
         spliced: spliced.as_ref().map(|spliced| spliced.identity.clone()),
     };
     let message = format!(
-        "slot {} refused the {what} ({}); going on with plan {}, slots {}",
+        "slot {} refused the {what} ({}); the job continues with plan {}, slots {}",
         refusal.slot_id,
         refusal.words,
         choice.plan.as_str(),
@@ -246,19 +251,19 @@ pub(super) async fn next_plan(
         slot: refusal.slot.clone(),
         sent_at: context.now(),
         refused: true,
-        replanned: Some(Box::new(replanned)),
+        slot_fallback: Some(Box::new(slot_fallback)),
     };
     let mut report = StepReport::done()
-        .leaving(json!(mounted))
+        .with_output(json!(mounted))
         .event(NewEvent::warn("redfish.slot-fallback", message).with(
         json!({ "plan": choice.plan, "slots": choice.ids, "attempt": attempt, "refused": refusal.slot_id }),
     ));
     report.effects.extend(grants.into_iter().map(|grant| Effect::GrantIssued(Box::new(grant))));
     if let Some(spliced) = spliced {
-        report = tell(report, spliced);
+        report = with_splice(report, spliced);
     }
-    report.effects.extend(remember(step, host, found, &refusal, choice.plan));
-    report.plan = AGAIN
+    report.effects.extend(learn(step, connected, found, &refusal, choice.plan));
+    report.plan = REPEATED_STEPS
         .iter()
         .map(|name| StepInstance {
             name: (*name).to_owned(),
@@ -266,36 +271,36 @@ pub(super) async fn next_plan(
             queue: QUEUE.to_owned(),
         })
         .collect();
-    Ok(host.report(report))
+    Ok(connected.report(report))
 }
 
-/// Fresh grants of both images.
-fn separate(
-    site: &Site,
+/// Issues new grants for both images.
+fn issue_grants(
+    services: &Services,
     context: &StepContext,
     validated: &Validated,
-    for_use: Use,
+    for_use: GrantUse,
 ) -> Result<Vec<Grant>, StepReport> {
-    let TaskImage { frozen, body, .. } = task_of(site, context, validated)?;
-    let bytes = frozen.to_bytes().map_err(|why| {
-        let summary = format!("the task image could not be kept: {}", error_chain(&why));
+    let BuiltTaskImage { inputs, body, .. } = task_of(services, context, validated)?;
+    let bytes = inputs.to_bytes().map_err(|why| {
+        let summary = format!("the task image could not be stored: {}", error_chain(&why));
         StepReport::fail(failure(class::MEDIA, "iso.build", summary, "create the job again"))
     })?;
-    let digest = frozen.digest().to_hex();
-    site.grants.keep_recent(&frozen, body);
+    let digest = inputs.digest().to_hex();
+    services.grants.keep_recent(&inputs, body);
     Ok(vec![
-        grant(site, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, for_use)?,
-        grant(site, context, Artifact::Task, &digest, Some(&bytes), frozen.len(), for_use)?,
+        grant(services, context, Artifact::Boot, &validated.boot_digest, None, validated.boot_len, for_use)?,
+        grant(services, context, Artifact::Task, &digest, Some(&bytes), inputs.len(), for_use)?,
     ])
 }
 
-/// What the next job should know. A refusal of the boot image may be due to the way to our media and says nothing of a slot;
-/// one of the task image, while its sister was taken, does.
-fn remember(
+/// Returns the effect that stores a refusal for later jobs. A refusal of the boot image may be caused by the network and says
+/// nothing about the slot. A refusal of the task image after the boot image was accepted does.
+fn learn(
     step: &str,
-    host: &Host,
+    connected: &ConnectedBmc,
     found: &Discovered,
-    refusal: &Refusal,
+    refusal: &SlotRefusal,
     plan: SlotPlan,
 ) -> Option<Effect> {
     if step != "redfish.mount.task" {
@@ -303,27 +308,28 @@ fn remember(
     }
     let mut learned = found.learned.clone();
     learned.note(refusal);
-    let mut observed = host.server.observed.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let mut observed =
+        connected.server.observed.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
     observed["learned"] = json!(learned);
     observed["slot_plan"] = json!(plan);
-    Some(Effect::ServerObserved { serial: host.server.serial.clone(), observed })
+    Some(Effect::ServerObserved { serial: connected.server.serial.clone(), observed })
 }
 
-fn given_up(step: &str, refusals: &[Refusal], what: &str) -> StepReport {
+fn exhausted(step: &str, refusals: &[SlotRefusal], what: &str) -> StepReport {
     let each: Vec<String> =
         refusals.iter().map(|refusal| format!("{}: {}", refusal.slot_id, refusal.words)).collect();
     let failure = failure(
         class::BMC_REFUSED,
         step,
-        format!("the BMC refused the {what} in every slot it could go into ({})", each.join("; ")),
-        "see whether the BMC can reach the media address: `shoal bmc doctor` tries it with a tiny image",
+        format!("the BMC refused the {what} in every possible slot ({})", each.join("; ")),
+        "check whether the BMC can reach the media address: `shoal bmc doctor` tests it with a small image",
     );
-    StepReport::fail(engine::model::Failure { evidence: Some(json!({ "refusals": refusals })), ..failure })
+    StepReport::fail(engine::model::Failure { detail: Some(json!({ "refusals": refusals })), ..failure })
 }
 
-/// A splice that is not possible ends a job that came here because a slot refused: say so too.
-fn also(mut report: StepReport, refusal: &Refusal) -> StepReport {
-    if let engine::Verdict::Fail(failure) = &mut report.verdict {
+/// Adds the refusal that led to a splice to the failure of the splice.
+fn with_refusal(mut report: StepReport, refusal: &SlotRefusal) -> StepReport {
+    if let engine::StepOutcome::Fail(failure) = &mut report.outcome {
         failure.summary =
             format!("slot {} refused ({}), and {}", refusal.slot_id, refusal.words, failure.summary);
     }

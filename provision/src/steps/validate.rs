@@ -1,4 +1,4 @@
-//! `validate`: server known, recipe still valid, image there, maintenance ISO imported, addresses that the BMC can reach.
+//! `validate`: checks server, recipe, OS image and addresses, and imports the maintenance ISO.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,55 +7,63 @@ use serde_json::json;
 
 use super::super::classify::{failure, unavailable};
 use super::super::outputs::Validated;
-use super::super::services::Site;
+use super::super::services::Services;
 use super::super::waits;
-use super::{bmc_address, class, input, server, settled, settling, step};
+use super::{bmc_address, class, input, into_report, server, step, wait_for_bmc};
 use engine::model::NewEvent;
-use engine::{StepContext, StepPolicy, StepReport, Verdict};
+use engine::{StepContext, StepOutcome, StepPolicy, StepReport};
 use media::ImportError;
 use recipe::Recipe;
 
 const STEP: &str = "validate";
-/// How long one call waits for an import before it parks the job.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long an import may take.
-const IMPORT_WITHIN: Duration = Duration::from_secs(2 * 3600);
+/// The time one call waits for an import before the step returns a wait.
+const IMPORT_CALL_TIME: Duration = Duration::from_secs(20);
+/// Time limit of an import.
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(2 * 3600);
 
 step!(
-    /// Checks all that can be checked before a machine is touched.
+    /// Checks everything that can be checked before the machine is changed.
     Validate,
     import_policy,
     run
 );
 
-/// Waiting for an import counts as time spent; it must leave room for a retry.
-fn import_policy(_site: &Site) -> StepPolicy {
-    StepPolicy { budget: IMPORT_WITHIN * 2, ..StepPolicy::default() }
+/// The policy of `validate`. Waiting for an import counts towards the budget, which must leave time for a retry.
+fn import_policy(_site: &Services) -> StepPolicy {
+    StepPolicy { budget: IMPORT_TIMEOUT * 2, ..StepPolicy::default() }
 }
 
-async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, StepReport> {
-    let asked = input(STEP, context)?;
-    let server = server(STEP, site, &asked.server).await?;
-    let recipe = site.schemas.validate(&asked.recipe).map_err(|errors| {
+async fn run(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let job_input = input(STEP, context)?;
+    let server = server(STEP, services, &job_input.server).await?;
+    let recipe = services.schemas.validate(&job_input.recipe).map_err(|errors| {
         let first =
             errors.first().map_or(String::new(), |error| format!("{}: {}", error.path, error.message));
-        wrong(format!("the recipe no longer holds: {first}"), "correct the recipe and create the job again")
+        wrong(
+            format!("the recipe is no longer valid: {first}"),
+            "correct the recipe and create the job again",
+        )
     })?;
     let bmc = bmc_address(&server).await.map_err(|why| {
-        StepReport::new(Verdict::Retry(failure(class::INPUT, STEP, why, "correct the server's BMC address")))
+        StepReport::new(StepOutcome::Retry(failure(
+            class::INPUT,
+            STEP,
+            why,
+            "correct the server's BMC address",
+        )))
     })?;
-    let addresses = &site.addresses;
+    let addresses = &services.addresses;
     let unreachable =
         |why: String| wrong(why, "see CONTROLLER_PUBLIC_URL and MEDIA_BASE_URL in `shoal config reference`");
     let controller_url = addresses.controller_for(bmc).map_err(unreachable)?;
     let media_base = addresses.media_for(&server, bmc).map_err(unreachable)?;
-    let own_registry = own_registry(site, context, &recipe, &controller_url).await?;
-    let image = match import(site, &asked.maintenance_iso_url).await? {
+    let own_registry = own_registry(services, context, &recipe, &controller_url).await?;
+    let image = match import(services, &job_input.maintenance_iso_url).await? {
         Some(image) => image,
         None => {
-            return Ok(settling(
+            return Ok(wait_for_bmc(
                 &waits::MEDIA_IMPORT,
-                IMPORT_WITHIN,
+                IMPORT_TIMEOUT,
                 "the maintenance ISO is being imported",
             ));
         }
@@ -67,7 +75,7 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
         boot_len: image.len,
         own_registry,
     };
-    let from = if own_registry { "our registry" } else { "elsewhere" };
+    let from = if own_registry { "the registry of this controller" } else { "another registry" };
     let message = match &recipe.oci_url {
         Some(url) => {
             format!("recipe valid; OS image {url} from {from}; maintenance ISO of {} bytes", image.len)
@@ -76,10 +84,10 @@ async fn run(site: &Arc<Site>, context: &StepContext) -> Result<StepReport, Step
     };
     let event =
         NewEvent::info("validate.done", message).with(json!({ "maintenance_sha256": validated.boot_digest }));
-    let mut report = StepReport::done().leaving(json!(validated)).event(event);
-    if let Some(debt) = &server.debt {
-        let message = "an earlier job could not clean up this server; this job brings it into a known state";
-        report = report.event(NewEvent::warn("server.cleanup-pending", message).with(debt.clone()));
+    let mut report = StepReport::done().with_output(json!(validated)).event(event);
+    if let Some(pending) = &server.pending_cleanup {
+        let message = "an earlier job could not clean up this server; this job does the pending cleanup";
+        report = report.event(NewEvent::warn("server.cleanup-pending", message).with(pending.clone()));
     }
     Ok(report)
 }
@@ -88,24 +96,24 @@ fn wrong(summary: impl Into<String>, next: impl Into<String>) -> StepReport {
     StepReport::fail(failure(class::INPUT, STEP, summary, next))
 }
 
-/// Whether the recipe's image comes from our registry; an image that should be there and is not ends the job here.
-/// One that is there stays there until the job is over.
+/// Returns whether the recipe's image comes from this controller's registry, and pins it until the end of the job. A missing
+/// image fails the job.
 async fn own_registry(
-    site: &Site,
+    services: &Services,
     context: &StepContext,
     recipe: &Recipe,
     controller_url: &str,
 ) -> Result<bool, StepReport> {
-    let Some(reference) = recipe.oci_url.as_deref().filter(|_| site.settings.registry) else {
+    let Some(reference) = recipe.oci_url.as_deref().filter(|_| services.settings.registry) else {
         return Ok(false);
     };
     let Some(image) = ImageName::parse(reference) else {
         return Err(wrong(
-            format!("oci_url {reference} has no host, or no repository behind it"),
+            format!("oci_url {reference} has no host or no repository"),
             "write it as HOST[:PORT]/REPOSITORY:TAG",
         ));
     };
-    let held = site
+    let held = services
         .images
         .hold(&image.repository, &image.reference, &context.snapshot.run.id.to_string())
         .await
@@ -113,14 +121,14 @@ async fn own_registry(
     let ours = controller_url.split_once("://").is_some_and(|(_, host)| host == image.host);
     if ours && !held {
         return Err(wrong(
-            format!("our registry does not hold {}:{}", image.repository, image.reference),
+            format!("the registry of this controller does not hold {}:{}", image.repository, image.reference),
             format!("push it: skopeo copy … docker://{reference}"),
         ));
     }
     Ok(held)
 }
 
-/// `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]` taken apart.
+/// A parsed image reference `HOST[:PORT]/REPOSITORY[:TAG][@DIGEST]`.
 pub(crate) struct ImageName {
     pub(crate) host: String,
     pub(crate) repository: String,
@@ -146,21 +154,24 @@ impl ImageName {
     }
 }
 
-/// Imports the maintenance ISO; `None` while it is still under way.
-async fn import(site: &Arc<Site>, location: &str) -> Result<Option<media::ImportedImage>, StepReport> {
-    let library = site.library.clone();
+/// Imports the maintenance ISO; returns `None` while the import is running.
+async fn import(
+    services: &Arc<Services>,
+    location: &str,
+) -> Result<Option<media::ImportedImage>, StepReport> {
+    let library = services.library.clone();
     let location = location.to_owned();
-    // A task of its own: the import goes on when this call gives up waiting, and the next call joins it.
+    // A separate task: the import continues when this call times out, and the next call joins it.
     let import = tokio::spawn(async move { library.import(&location, &|_, _| {}).await });
-    match tokio::time::timeout(PATIENCE, import).await {
+    match tokio::time::timeout(IMPORT_CALL_TIME, import).await {
         Err(_elapsed) => Ok(None),
         Ok(Ok(Ok(image))) => Ok(Some(image)),
         Ok(Ok(Err(why))) => Err(import_failed(&why)),
         Ok(Err(_panic)) => Err(StepReport::fail(failure(
             engine::class::INTERNAL,
             STEP,
-            "the import of the maintenance ISO broke off",
-            "look for the panic in the log and report it",
+            "the import of the maintenance ISO panicked",
+            "find the panic in the log and report it as a bug",
         ))),
     }
 }
@@ -173,7 +184,7 @@ fn import_failed(why: &ImportError) -> StepReport {
         "check MAINTENANCE_ISO_URL (or the job's maintenance_iso_url)",
     );
     match why {
-        ImportError::Fetch { .. } => StepReport::new(Verdict::Retry(failure)),
+        ImportError::Fetch { .. } => StepReport::new(StepOutcome::Retry(failure)),
         _ => StepReport::fail(failure),
     }
 }
@@ -183,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_names_are_taken_apart_as_clients_do() {
+    fn image_names_are_parsed_into_host_repository_and_reference() {
         let image = ImageName::parse("controller.internal:8080/os-images/ubuntu-rootfs:22.04").unwrap();
         assert_eq!(
             (image.host.as_str(), image.repository.as_str(), image.reference.as_str()),

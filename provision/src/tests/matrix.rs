@@ -1,5 +1,5 @@
-//! The failure matrix over this workflow: every step fails, before and after its act, and breaks off, before and after
-//! its act, so that another worker carries it out once more.
+//! The failure matrix of the workflow: every step fails, and every step's worker dies, before and after the step's effect.
+//! After a death another worker repeats the step.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,80 +11,82 @@ use super::bench::Bench;
 use super::*;
 use engine::model::{Run, Signal, Snapshot, StepPhase, Wait};
 
-/// How a step is spoilt, once.
+/// The fault that is injected into one step, once.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum How {
-    /// It fails and has done nothing.
+enum StepFault {
+    /// The step fails without any effect.
     FailsBefore,
-    /// It fails and has done everything.
+    /// The step fails after all its effects.
     FailsAfter,
-    /// Its worker dies before it does anything.
+    /// The worker dies before any effect.
     DiesBefore,
-    /// Its worker dies after everything was done, and nothing of it was written down.
+    /// The worker dies after all effects and before the commit.
     DiesAfter,
-    /// The mutant: it says that it is done and has done nothing.
-    OnlySays,
+    /// The mutant: the step reports success without any effect.
+    OnlyReports,
 }
 
-/// Any workflow, one step of which is spoilt.
-struct Spoilt {
-    kind: Arc<dyn Kind>,
+/// A workflow with a fault in one step.
+struct FaultyWorkflow {
+    workflow: Arc<dyn Workflow>,
     step: &'static str,
-    how: How,
-    fresh: Arc<AtomicBool>,
+    fault: StepFault,
+    armed: Arc<AtomicBool>,
     died: Arc<Notify>,
 }
 
-impl Kind for Spoilt {
+impl Workflow for FaultyWorkflow {
     fn name(&self) -> &'static str {
-        self.kind.name()
+        self.workflow.name()
     }
     fn version(&self) -> u32 {
-        self.kind.version()
+        self.workflow.version()
     }
     fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
-        let step = self.kind.step(name)?;
+        let step = self.workflow.step(name)?;
         if name != self.step {
             return Some(step);
         }
-        let (fresh, died) = (Arc::clone(&self.fresh), Arc::clone(&self.died));
-        Some(Arc::new(SpoiltStep { name: self.step, step, how: self.how, fresh, died }))
+        let (armed, died) = (Arc::clone(&self.armed), Arc::clone(&self.died));
+        Some(Arc::new(FaultyStep { name: self.step, step, fault: self.fault, armed, died }))
     }
-    fn prepare(&self, order: Order) -> Result<NewRun, Refusal> {
-        self.kind.prepare(order)
+    fn prepare_child(&self, request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        self.workflow.prepare_child(request)
     }
     fn undoes_steps(&self) -> bool {
-        self.kind.undoes_steps()
+        self.workflow.undoes_steps()
     }
     fn finish_timeout(&self) -> Duration {
-        self.kind.finish_timeout()
+        self.workflow.finish_timeout()
     }
-    fn reasons(&self) -> &'static [&'static Reason] {
-        self.kind.reasons()
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
+        self.workflow.wait_reasons()
     }
 }
 
-struct SpoiltStep {
+struct FaultyStep {
     name: &'static str,
     step: Arc<dyn Step>,
-    how: How,
-    fresh: Arc<AtomicBool>,
+    fault: StepFault,
+    armed: Arc<AtomicBool>,
     died: Arc<Notify>,
 }
 
-impl SpoiltStep {
-    async fn strike(&self) -> Option<StepReport> {
-        self.fresh.store(false, Ordering::SeqCst);
-        match self.how {
-            How::FailsBefore | How::FailsAfter => Some(StepReport::fail(engine::model::Failure {
-                class: class::TRANSIENT.to_owned(),
-                step: self.name.to_owned(),
-                summary: "spoilt".to_owned(),
-                evidence: None,
-                next_action: "nothing, this is a drill".to_owned(),
-            })),
-            How::OnlySays => Some(StepReport::done()),
-            How::DiesBefore | How::DiesAfter => {
+impl FaultyStep {
+    async fn inject(&self) -> Option<StepReport> {
+        self.armed.store(false, Ordering::SeqCst);
+        match self.fault {
+            StepFault::FailsBefore | StepFault::FailsAfter => {
+                Some(StepReport::fail(engine::model::Failure {
+                    class: class::TRANSIENT.to_owned(),
+                    step: self.name.to_owned(),
+                    summary: "injected failure".to_owned(),
+                    detail: None,
+                    next_action: "nothing, this is a test".to_owned(),
+                }))
+            }
+            StepFault::OnlyReports => Some(StepReport::done()),
+            StepFault::DiesBefore | StepFault::DiesAfter => {
                 self.died.notify_one();
                 pending().await
             }
@@ -93,29 +95,29 @@ impl SpoiltStep {
 }
 
 #[async_trait]
-impl Step for SpoiltStep {
+impl Step for FaultyStep {
     fn policy(&self) -> StepPolicy {
         self.step.policy()
     }
 
     async fn run(&self, context: &StepContext) -> StepReport {
-        let fresh = self.fresh.load(Ordering::SeqCst);
-        if fresh
-            && matches!(self.how, How::FailsBefore | How::DiesBefore | How::OnlySays)
-            && let Some(report) = self.strike().await
+        let armed = self.armed.load(Ordering::SeqCst);
+        if armed
+            && matches!(self.fault, StepFault::FailsBefore | StepFault::DiesBefore | StepFault::OnlyReports)
+            && let Some(report) = self.inject().await
         {
             return report;
         }
         let report = self.step.run(context).await;
-        // The first call that concludes; one that still waits has not done everything. The wait for the report concludes
-        // outside of a call, so its first call counts.
+        // The fault is injected into the first call that concludes; a call that waits has not all effects. `webhook.wait`
+        // concludes outside of a call, so its first call counts.
         let concludes =
-            matches!(report.verdict, Verdict::Done | Verdict::Skipped) || self.name == "webhook.wait";
-        if fresh
+            matches!(report.outcome, StepOutcome::Done | StepOutcome::Skipped) || self.name == "webhook.wait";
+        if armed
             && concludes
-            && let Some(struck) = self.strike().await
+            && let Some(injected) = self.inject().await
         {
-            return StepReport { verdict: struck.verdict, ..report };
+            return StepReport { outcome: injected.outcome, ..report };
         }
         report
     }
@@ -124,38 +126,38 @@ impl Step for SpoiltStep {
         self.step.undo(context).await
     }
 
-    fn receive(&self, snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
-        self.step.receive(snapshot, signal)
+    fn on_signal(&self, snapshot: &Snapshot, signal: &Signal) -> Option<StepReport> {
+        self.step.on_signal(snapshot, signal)
     }
 
-    fn overdue(&self, snapshot: &Snapshot, wait: &Wait) -> StepReport {
-        self.step.overdue(snapshot, wait)
+    fn on_wait_deadline(&self, snapshot: &Snapshot, wait: &Wait) -> StepReport {
+        self.step.on_wait_deadline(snapshot, wait)
     }
 }
 
-/// A job one step of which was spoilt, worked to its end.
-async fn spoilt(step: &'static str, how: How, found_on: bool) -> (Bench, RunId, Run) {
-    let bench = Bench::new(|twin| twin.starts_on = found_on).await;
-    let (fresh, died) = (Arc::new(AtomicBool::new(true)), Arc::<Notify>::default());
-    let engine = bench.engine("one", &bench.clock, |kind| {
-        let (fresh, died) = (Arc::clone(&fresh), Arc::clone(&died));
-        Arc::new(Spoilt { kind, step, how, fresh, died })
+/// Runs a job with a fault in one step to its end.
+async fn run_with_fault(step: &'static str, fault: StepFault, starts_on: bool) -> (Bench, RunId, Run) {
+    let bench = Bench::new(|sim_bmc| sim_bmc.starts_on = starts_on).await;
+    let (armed, died) = (Arc::new(AtomicBool::new(true)), Arc::<Notify>::default());
+    let engine = bench.engine("one", &bench.clock, |workflow| {
+        let (armed, died) = (Arc::clone(&armed), Arc::clone(&died));
+        Arc::new(FaultyWorkflow { workflow, step, fault, armed, died })
     });
     let id = bench.order(&engine).await;
     let run = tokio::select! {
-        run = bench.carry_out(&engine, id) => Some(run),
+        run = bench.run_to_end(&engine, id) => Some(run),
         () = died.notified() => None,
     };
     let run = match run {
         Some(run) => run,
-        None => bench.carry_out(&bench.sound("two"), id).await,
+        None => bench.run_to_end(&bench.plain_engine("two"), id).await,
     };
-    assert!(!fresh.load(Ordering::SeqCst), "{step} was not reached");
+    assert!(!armed.load(Ordering::SeqCst), "{step} was not reached");
     (bench, id, run)
 }
 
-/// How a job and its machine ended, in a line; the power of the machine beside it.
-async fn line((bench, id, run): &(Bench, RunId, Run)) -> (String, &'static str) {
+/// Summarises the end of a job and its machine in one line; also returns the power state.
+async fn summary_of((bench, id, run): &(Bench, RunId, Run)) -> (String, &'static str) {
     let snapshot = bench.snapshot(*id).await;
     let outcome = match &run.failure {
         Some(failure) => format!("failed in {}", failure.step),
@@ -167,25 +169,25 @@ async fn line((bench, id, run): &(Bench, RunId, Run)) -> (String, &'static str) 
         .filter(|step| step.phase == StepPhase::Failed && step.name.starts_with("cleanup"))
         .map(|step| step.name.as_str())
         .collect();
-    let machine = bench.twin.snapshot();
+    let machine = bench.sim_bmc.snapshot();
     assert_eq!(machine.ejected_while_running, 0);
     assert_eq!(machine.boot.enabled, OverrideEnabled::Disabled);
     let mounted = machine.slots.iter().filter(|slot| slot.image.is_some()).count();
     let power = if machine.power == Power::Off { "off" } else { "on" };
     let sessions = machine.open_sessions;
-    let line = format!(
+    let summary_of = format!(
         "{outcome}, left {left:?}, {} boots, {mounted} mounted, {sessions} sessions",
         machine.boots_from_media
     );
-    (line, power)
+    (summary_of, power)
 }
 
 fn steps() -> impl Iterator<Item = &'static str> {
     FORWARD.iter().chain(&[REPORTED]).chain(&FINISH).map(|(name, _)| *name)
 }
 
-/// Every step failing, before its act and after it, and what that comes to. The power is that of a machine which was found
-/// off, and of one which was found on.
+/// The expected end for a failure of every step before and after its effect. The power states are those of a machine that was
+/// off before the job, and of one that was on.
 const ENDS: &str = r#"validate before: failed in validate, left [], 0 boots, 0 mounted, 0 sessions, off/on
 validate after: failed in validate, left [], 0 boots, 0 mounted, 0 sessions, off/on
 iso.build before: failed in iso.build, left [], 0 boots, 0 mounted, 0 sessions, off/on
@@ -219,43 +221,46 @@ cleanup.grant after: succeeded, left ["cleanup.grant"], 1 boots, 0 mounted, 0 se
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_step_failing_before_or_after_its_act_ends_the_job_and_leaves_the_machine_as_the_table_says() {
+async fn a_failure_of_any_step_before_or_after_its_effect_ends_as_the_table_says() {
     let mut ends = String::new();
     for step in steps() {
-        for (how, when) in [(How::FailsBefore, "before"), (How::FailsAfter, "after")] {
-            let (off, on) = tokio::join!(spoilt(step, how, false), spoilt(step, how, true));
-            let ((end, was_off), (same, found_on)) = (line(&off).await, line(&on).await);
+        for (fault, when) in [(StepFault::FailsBefore, "before"), (StepFault::FailsAfter, "after")] {
+            let (off, on) =
+                tokio::join!(run_with_fault(step, fault, false), run_with_fault(step, fault, true));
+            let ((end, was_off), (same, was_on)) = (summary_of(&off).await, summary_of(&on).await);
             assert_eq!(end, same, "{step} {when}");
-            ends += &format!("{step} {when}: {end}, {was_off}/{found_on}\n");
+            ends += &format!("{step} {when}: {end}, {was_off}/{was_on}\n");
         }
     }
     assert!(ends == ENDS, "{ends}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_step_carried_out_twice_by_two_workers_ends_like_once() {
-    let bench = Bench::new(|twin| twin.starts_on = true).await;
-    let engine = bench.sound("one");
+async fn any_step_repeated_by_a_second_worker_ends_like_a_single_run() {
+    let bench = Bench::new(|sim_bmc| sim_bmc.starts_on = true).await;
+    let engine = bench.plain_engine("one");
     let id = bench.order(&engine).await;
-    let run = bench.carry_out(&engine, id).await;
+    let run = bench.run_to_end(&engine, id).await;
     let changes = bench.changes();
-    let once = line(&(bench, id, run)).await;
+    let once = summary_of(&(bench, id, run)).await;
     assert_eq!(once, ("succeeded, left [], 1 boots, 0 mounted, 0 sessions".to_owned(), "on"));
     for step in steps() {
-        let (before, after) =
-            tokio::join!(spoilt(step, How::DiesBefore, true), spoilt(step, How::DiesAfter, true));
+        let (before, after) = tokio::join!(
+            run_with_fault(step, StepFault::DiesBefore, true),
+            run_with_fault(step, StepFault::DiesAfter, true)
+        );
         for twice in [before, after] {
-            let end = (line(&twice).await, twice.0.changes());
+            let end = (summary_of(&twice).await, twice.0.changes());
             assert_eq!(end, (once.clone(), changes.clone()), "{step}: {:#?}", twice.0.events(twice.1).await);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_only_says_that_it_is_done_is_caught() {
+async fn a_step_that_reports_success_without_effect_is_detected() {
     let whole = ("succeeded, left [], 1 boots, 0 mounted, 0 sessions".to_owned(), "on");
     for step in ["redfish.mount.maintenance", "cleanup.power-off", "cleanup.eject", "cleanup.power-on"] {
-        let said = spoilt(step, How::OnlySays, true).await;
-        assert_ne!(line(&said).await, whole, "nobody noticed that {step} did nothing");
+        let said = run_with_fault(step, StepFault::OnlyReports, true).await;
+        assert_ne!(summary_of(&said).await, whole, "{step} did nothing and the summary does not show it");
     }
 }

@@ -1,56 +1,56 @@
-//! What an owner that died has written down and perhaps never sent, found long after.
+//! Intents of a worker that died, perhaps before it sent the request, found long after.
 
-use lab_bmc::{Change, Effect, Fault, ResetType, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, ResetType, StateChange};
 
 use super::bench::{Bench, GRACE, LEASE};
 use super::*;
 
-/// The login, and the first read as often as the client repeats one.
+/// The number of requests that fail: the login, and the first read with its repetitions.
 const FAILURES: u32 = 3;
 
-/// A job whose first owner died over the shutdown it had written down, longer ago than a host is given for one.
-async fn orphaned_over_a_shutdown() -> (Bench, RunId) {
+/// Creates a job whose first worker died after the intent of a graceful shutdown, longer ago than the shutdown grace.
+async fn worker_died_during_shutdown() -> (Bench, RunId) {
     let bench = Bench::new(|_| {}).await;
-    bench.twin.inject(Fault::once(When::ResetTo(ResetType::GracefulShutdown), Effect::Hang));
-    let first = bench.sound("one");
+    bench.sim_bmc.inject(Fault::once(FaultTrigger::ResetTo(ResetType::GracefulShutdown), FaultEffect::Hang));
+    let first = bench.plain_engine("one");
     let id = bench.order(&first).await;
     let dead = async {
-        while !bench.twin.faults().is_empty() {
+        while !bench.sim_bmc.faults().is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::select! {
-        run = bench.carry_out(&first, id) => panic!("ended without a shutdown: {run:?}"),
+        run = bench.run_to_end(&first, id) => panic!("ended without a shutdown: {run:?}"),
         () = dead => {}
     }
     bench.clock.advance(LEASE + GRACE + Duration::from_secs(1));
     (bench, id)
 }
 
-/// The job ends with a host that was asked, not one that was cut off.
+/// Runs the job to its end and checks that the host was shut down gracefully and not forced off.
 async fn ends_with_a_shutdown(bench: &Bench, id: RunId) {
-    let run = bench.carry_out(&bench.sound("two"), id).await;
+    let run = bench.run_to_end(&bench.plain_engine("two"), id).await;
     let story = bench.events(id).await;
     assert_eq!(run.outcome, Some(Outcome::Succeeded), "{story:#?}");
     let changes = bench.changes();
-    let reset = |kind| changes.contains(&Change::Reset(kind));
+    let reset = |kind| changes.contains(&StateChange::Reset(kind));
     assert!(reset(ResetType::GracefulShutdown) && !reset(ResetType::ForceOff), "{story:#?}");
 }
 
-/// A regression of the kill matrix: the intent was older than a shutdown may take, and counted as a shutdown in vain.
+/// Regression from the kill matrix: the old intent counted as a shutdown without effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_that_may_never_have_left_is_asked_for_again_however_long_ago_that_was() {
-    let (bench, id) = orphaned_over_a_shutdown().await;
+async fn a_shutdown_that_may_never_have_been_sent_is_sent_again_however_old_the_intent_is() {
+    let (bench, id) = worker_died_during_shutdown().await;
     ends_with_a_shutdown(&bench, id).await;
 }
 
-/// Another one: the successor's first look failed, and at its second nobody knew any more that the owner had died.
+/// Regression: the second worker's first attempt failed, and its second attempt no longer knew that the first worker died.
 #[tokio::test(flavor = "multi_thread")]
-async fn nor_is_it_forgotten_over_a_bmc_that_does_not_answer_at_first() {
-    let (bench, id) = orphaned_over_a_shutdown().await;
+async fn the_shutdown_is_sent_again_even_if_the_bmc_does_not_respond_at_first() {
+    let (bench, id) = worker_died_during_shutdown().await;
     for request in 0..FAILURES {
-        bench.twin.inject(Fault::once(When::Anything, Effect::Drop).after(request));
+        bench.sim_bmc.inject(Fault::once(FaultTrigger::Anything, FaultEffect::Drop).after(request));
     }
     ends_with_a_shutdown(&bench, id).await;
-    assert!(bench.twin.faults().is_empty(), "{:?}", bench.twin.faults());
+    assert!(bench.sim_bmc.faults().is_empty(), "{:?}", bench.sim_bmc.faults());
 }

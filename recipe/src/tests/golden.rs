@@ -1,4 +1,4 @@
-//! Error texts, as a person reads them, kept in `golden/recipe-errors.txt` (`UPDATE_GOLDEN=1` rewrites it).
+//! Error messages, compared with `golden/recipe-errors.txt` (`UPDATE_GOLDEN=1` rewrites it).
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn cases() -> Vec<(&'static str, String)> {
     cut64["user_data"] = json!("IyEvYg");
     let windows = json!({ "task_target": "install-windows.target", "unattend_xml": "" });
     let list: Vec<(&str, Value)> = vec![
-        ("nothing in it", json!({})),
+        ("an empty object", json!({})),
         ("a list", json!([])),
         ("a target outside the grammar", linux_with("task_target", json!("install_linux"))),
         ("an unknown target", linux_with("task_target", json!("install-linus.target"))),
@@ -51,12 +51,12 @@ fn cases() -> Vec<(&'static str, String)> {
             "shares beyond the disk",
             layout(json!([{ "size": "60%", "type_guid": "8300" }, { "size": "41%", "type_guid": "8300" }])),
         ),
-        ("stray fields", stray),
+        ("unknown fields", stray),
         ("user data over its limit", linux_with("user_data", json!("x".repeat(1_048_577)))),
         ("user data over its limit in bytes", linux_with("user_data", json!("é".repeat(600_000)))),
-        ("user data that is no text", linux_with("user_data", json!({ "password": "x" }))),
-        ("user data that is no base64", broken64),
-        ("user data cut short", cut64),
+        ("user data that is not a string", linux_with("user_data", json!({ "password": "x" }))),
+        ("user data that is not base64", broken64),
+        ("truncated user data", cut64),
         ("an unknown media label", linux_with("media_label", json!("cidata"))),
         (
             "an unknown schema",
@@ -70,13 +70,13 @@ fn cases() -> Vec<(&'static str, String)> {
         "{\n  \"task_target\": \"install-esxi.target\"\n  \"ks_cfg\": \"\"\n}".to_owned(),
     ));
     cases.push(("a byte order mark", "\u{feff}{}".to_owned()));
-    cases.push(("a key twice", APPENDIX.replacen("\"100%\",", "\"100%\", \"size\": \"1G\",", 1)));
-    cases.push(("levels without end", "[".repeat(1000)));
+    cases.push(("a repeated key", EXAMPLE.replacen("\"100%\",", "\"100%\", \"size\": \"1G\",", 1)));
+    cases.push(("too many levels", "[".repeat(1000)));
     cases
 }
 
 #[test]
-fn error_texts_are_the_ones_in_the_golden_file() {
+fn error_messages_match_the_golden_file() {
     let mut text = String::new();
     for (name, raw) in cases() {
         writeln!(text, "# {name}").unwrap();
@@ -91,5 +91,5 @@ fn error_texts_are_the_ones_in_the_golden_file() {
         std::fs::write(&path, &text).unwrap();
     }
     let golden = std::fs::read_to_string(&path).unwrap();
-    assert!(golden == text, "error texts changed; look at them and run with UPDATE_GOLDEN=1\n{text}");
+    assert!(golden == text, "error messages changed; review them and run with UPDATE_GOLDEN=1\n{text}");
 }

@@ -1,4 +1,4 @@
-//! Shares, rests and borders: rules about layouts, advice, and where partitions come to lie.
+//! Partition layouts: rules, advice, and placement on a disk.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -52,8 +52,8 @@ fn shares_do_not_exceed_the_disk() {
 }
 
 #[test]
-fn the_rest_is_what_remains_wherever_it_stands() {
-    // 1 GiB: 1 MiB in front, the backup table costs the last one.
+fn the_rest_is_the_remaining_space_at_any_position() {
+    // 1 GiB: the first MiB is reserved, and the backup table takes the last one.
     assert_eq!(mib(&["512M", "100%", "16M"], GIB).unwrap(), [512, 1022 - 528, 16]);
     assert_eq!(mib(&["100%"], GIB).unwrap(), [1022]);
 }
@@ -84,7 +84,7 @@ fn labels_become_names() {
 }
 
 #[test]
-fn what_does_not_go_onto_the_disk_is_refused() {
+fn a_layout_that_does_not_fit_is_refused() {
     assert_eq!(
         mib(&["512M", "512M"], GIB),
         Err(LayoutError::DoesNotFit { number: 2, needed: 1024, usable: 1022 })
@@ -110,7 +110,7 @@ fn advised(recipe: &Value, wanted: &str) {
 }
 
 #[test]
-fn a_good_linux_layout_draws_no_advice() {
+fn a_good_linux_layout_gets_no_advice() {
     let mut good = linux();
     good["user_data"] = json!("#cloud-config\n");
     assert_eq!(advice(&good), Vec::<String>::new());
@@ -159,12 +159,12 @@ fn windows_and_esxi_recipes_are_advised() {
 }
 
 #[test]
-fn user_data_that_looks_encoded_is_pointed_out() {
+fn user_data_that_looks_like_base64_gets_advice() {
     advised(&linux(), "/user_data This looks like base64");
     let mut lonely = linux();
     lonely.as_object_mut().unwrap().remove("user_data");
     lonely["network_config"] = json!("version: 2");
-    advised(&lonely, "/network_config cloud-init reads this only beside user_data");
+    advised(&lonely, "/network_config cloud-init reads this only together with user_data");
 }
 
 fn any_size() -> impl Strategy<Value = PartitionSize> {
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_schema_takes_as_a_size_is_read_or_out_of_range(text in "[1-9][0-9]{0,19}([KMGTP]B?|B)?|([1-9][0-9]?|100)%") {
+    fn every_size_that_matches_the_schema_is_parsed_or_out_of_range(text in "[1-9][0-9]{0,19}([KMGTP]B?|B)?|([1-9][0-9]?|100)%") {
         use super::super::partition::SizeError;
         prop_assert_ne!(PartitionSize::parse(&text), Err(SizeError::Form));
     }

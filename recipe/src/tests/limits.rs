@@ -1,4 +1,4 @@
-//! Every limit, at it and one over it, and what is kept out of texts.
+//! Every limit, at the limit and one over it; and payloads stay out of messages.
 
 use serde_json::{Value, json};
 
@@ -21,14 +21,14 @@ fn payloads_are_accepted_at_their_limit_and_refused_one_byte_over() {
         let place = format!("/{name}");
         let over = linux_with(name, json!("x".repeat(limit + 1)));
         assert_eq!(refused(&over), pairs(&[(&place, "maxLength")]), "{name}");
-        // As many characters as the schema allows, one byte more than we do.
+        // As many characters as the schema allows, one byte more than Shoal allows.
         let wide = format!("é{}", "x".repeat(limit - 1));
         assert_eq!(refused(&linux_with(name, json!(wide))), pairs(&[(&place, "maxBytes")]), "{name}");
     }
 }
 
 #[test]
-fn base64_is_limited_as_written() {
+fn base64_is_limited_by_its_encoded_length() {
     let mut recipe = linux_with("user_data", json!("AAAA".repeat(MIB / 4)));
     recipe["user_data_encoding"] = json!("base64");
     assert_eq!(accepted(&recipe).user_data.unwrap().len(), MIB / 4 * 3);
@@ -90,7 +90,7 @@ fn the_whole_text_has_a_limit() {
 #[test]
 fn depth_and_number_of_values_are_bounded() {
     let deep = |levels: usize| {
-        // The recipe and `metadata` are levels themselves.
+        // The recipe and `metadata` are levels too.
         let (open, close) = ("[".repeat(levels - 2), "]".repeat(levels - 2));
         format!(
             "{{\"task_target\":\"install-esxi.target\",\"ks_cfg\":\"\",\"metadata\":{{\"x\":{open}{close}}}}}"
@@ -112,7 +112,7 @@ fn depth_and_number_of_values_are_bounded() {
 }
 
 #[test]
-fn the_list_of_errors_is_bounded_and_says_so() {
+fn the_list_of_errors_is_bounded_and_its_last_error_says_so() {
     let mut recipe = linux();
     for index in 0..10_000 {
         recipe[format!("stray{index}")] = json!(0);
@@ -129,7 +129,7 @@ fn the_list_of_errors_is_bounded_and_says_so() {
 }
 
 #[test]
-fn an_error_is_short_whatever_the_names_are() {
+fn an_error_is_short_for_any_field_name() {
     let name = "n\u{1b}\n".repeat(100_000);
     let mut recipe = linux();
     recipe[&name] = json!(0);
@@ -138,7 +138,7 @@ fn an_error_is_short_whatever_the_names_are() {
     assert!(!errors[0].message.contains(['\n', '\u{1b}']));
 }
 
-/// Every field, every way it can be wrong: the canary in its value appears nowhere.
+/// The canary in the value of each field appears in no output, whatever is wrong with the field.
 #[test]
 fn errors_lints_summary_and_debug_never_show_payloads() {
     const CANARY: &str = "c4nary-pa55word";
@@ -179,7 +179,7 @@ fn errors_lints_summary_and_debug_never_show_payloads() {
 }
 
 #[test]
-fn broken_json_is_told_without_its_text() {
+fn the_error_of_broken_json_does_not_quote_the_text() {
     let errors = validate("{\"user_data\": \"c4nary-pa55word\" \"ks_cfg\"}").unwrap_err();
     assert!(!errors[0].message.contains("c4nary"), "{}", errors[0].message);
     assert!(errors[0].message.contains("at line 1 column"), "{}", errors[0].message);

@@ -1,4 +1,4 @@
-//! The test matrix of contract 022 and the forms each field accepts.
+//! The test matrix of the recipe schema (docs/seeds.md C022-1, C022-2) and the forms each field accepts.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::super::{FsFormat, MediaLabel, PartitionSize, PartitionType, TaskTarge
 use super::*;
 
 #[test]
-fn the_recipe_of_the_seeds_appendix_passes_and_keeps_its_bytes() {
-    let recipe = validate(APPENDIX).unwrap();
-    assert_eq!(recipe.raw, APPENDIX);
+fn the_example_recipe_passes_and_keeps_its_bytes() {
+    let recipe = validate(EXAMPLE).unwrap();
+    assert_eq!(recipe.raw, EXAMPLE);
     assert_eq!(recipe.schema_id, "https://shoal.dev/provisioner/recipe.schema.json");
     assert_eq!(recipe.task_target, TaskTarget::InstallLinux);
     assert_eq!(recipe.target_disk.as_deref(), Some("/dev/sda"));
@@ -21,7 +21,7 @@ fn the_recipe_of_the_seeds_appendix_passes_and_keeps_its_bytes() {
 }
 
 #[test]
-fn the_order_of_keys_and_the_white_space_survive() {
+fn the_order_of_keys_and_the_white_space_are_kept() {
     let raw = "{\n\t\"ks_cfg\" : \"\\u0061\", \"task_target\":\"install-esxi.target\" }\n";
     assert_eq!(validate(raw).unwrap().raw, raw);
 }
@@ -43,7 +43,7 @@ fn targets_outside_the_grammar_and_unknown_ones_are_refused() {
 }
 
 #[test]
-fn every_target_says_what_it_needs() {
+fn every_target_names_its_missing_fields() {
     let bare = |target: &str| refused(&json!({ "task_target": target }));
     assert_eq!(
         bare("install-linux.target"),
@@ -183,7 +183,7 @@ fn sizes_follow_their_grammar() {
 }
 
 #[test]
-fn numbers_where_texts_belong_are_named_as_such() {
+fn the_error_of_a_number_instead_of_a_string_names_both_types() {
     let errors = validate(&one_partition("size", json!(512)).to_string()).unwrap_err();
     assert_eq!(errors.len(), 1);
     assert_eq!((errors[0].code.as_str(), errors[0].field.as_str()), ("type", "size"));
@@ -228,7 +228,7 @@ fn a_type_guid_is_stored_mixed_endian() {
 }
 
 #[test]
-fn formats_labels_and_stray_fields_of_a_partition() {
+fn formats_labels_and_unknown_fields_of_a_partition_are_checked() {
     for format in FsFormat::ALL {
         let recipe = accepted(&one_partition("format", json!(format.as_str())));
         assert_eq!(recipe.partition_layout[0].format, format);
@@ -267,7 +267,7 @@ fn a_schema_reference_at_the_top_is_tolerated() {
 }
 
 #[test]
-fn stray_fields_are_refused_with_the_nearest_known_name() {
+fn unknown_fields_are_refused_with_the_nearest_known_name() {
     let mut recipe = linux();
     recipe["targetDisk"] = json!("/dev/sdb");
     recipe["ks.cfg"] = json!("");
@@ -280,11 +280,11 @@ fn stray_fields_are_refused_with_the_nearest_known_name() {
     };
     assert!(message("targetDisk").contains("did you mean `target_disk`?"));
     assert!(message("ks.cfg").contains("did you mean `ks_cfg`?"));
-    assert!(message("colour").contains("known are $schema, firmware_url"));
+    assert!(message("colour").contains("known fields are $schema, firmware_url"));
 }
 
 #[test]
-fn media_labels_are_the_ones_installers_look_for() {
+fn the_known_media_labels_are_accepted() {
     for label in MediaLabel::ALL {
         let recipe = accepted(&linux_with("media_label", json!(label.as_str())));
         assert_eq!(recipe.media_label, Some(label));
@@ -313,7 +313,7 @@ fn user_data_is_verbatim_unless_declared_base64() {
 }
 
 #[test]
-fn cloud_init_files_come_through() {
+fn cloud_init_files_are_passed_on_verbatim() {
     let mut recipe = linux();
     recipe["network_config"] = json!("version: 2\n");
     recipe["vendor_data"] = json!("#cloud-config\n");
@@ -325,7 +325,7 @@ fn cloud_init_files_come_through() {
 }
 
 #[test]
-fn what_is_no_object_or_no_json_is_refused() {
+fn texts_that_are_no_json_object_are_refused() {
     for value in [json!([]), json!("x"), json!(1), json!(null), json!(true)] {
         assert_eq!(refused(&value), pairs(&[("", "type")]), "{value}");
     }
@@ -345,14 +345,14 @@ fn what_is_no_object_or_no_json_is_refused() {
     let errors = RecipeSchemas::builtin().validate_bytes(b"{\"a\":\"\xff\"}").unwrap_err();
     assert_eq!(errors[0].code, "utf8");
     assert!(errors[0].message.contains("number 7"), "{}", errors[0].message);
-    assert!(RecipeSchemas::builtin().validate_bytes(APPENDIX.as_bytes()).is_ok());
+    assert!(RecipeSchemas::builtin().validate_bytes(EXAMPLE.as_bytes()).is_ok());
 }
 
 #[test]
-fn a_repeated_key_is_refused_wherever_it_stands() {
-    let top = APPENDIX.replacen("\"/dev/sda\",", "\"/dev/sda\", \"target_d\\u0069sk\": \"/dev/sdb\",", 1);
+fn a_repeated_key_is_refused_in_every_object() {
+    let top = EXAMPLE.replacen("\"/dev/sda\",", "\"/dev/sda\", \"target_d\\u0069sk\": \"/dev/sdb\",", 1);
     assert_eq!(refused_text(&top), pairs(&[("/target_disk", "duplicate_key")]));
-    let nested = APPENDIX.replacen("\"100%\",", "\"100%\", \"size\": \"1G\",", 1);
+    let nested = EXAMPLE.replacen("\"100%\",", "\"100%\", \"size\": \"1G\",", 1);
     assert_eq!(refused_text(&nested), pairs(&[("/partition_layout/1/size", "duplicate_key")]));
     let free = r#"{"metadata": {"a/b~": [{"x": 1, "x": 1}]}}"#;
     assert_eq!(refused_text(free), pairs(&[("/metadata/a~1b~0/0/x", "duplicate_key")]));

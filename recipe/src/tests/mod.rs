@@ -1,4 +1,4 @@
-//! What the recipe module holds, file by file: the matrix of contract 022, limits, versions, layouts, error texts.
+//! Tests of the recipe crate: the matrix of the schema, limits, versions, layouts, error texts.
 
 mod golden;
 mod layout;
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::{FieldError, Recipe, RecipeSchemas};
 
-/// The recipe of seed 000's appendix, as it stands there.
-const APPENDIX: &str = r#"{
+/// The recipe of docs/seeds.md S000-120, byte for byte.
+const EXAMPLE: &str = r#"{
     "task_target": "install-linux.target",
     "target_disk": "/dev/sda",
     "oci_url": "controller.internal:8080/os-images/ubuntu-rootfs:22.04",
@@ -54,7 +54,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn linux() -> Value {
-    serde_json::from_str(APPENDIX).unwrap()
+    serde_json::from_str(EXAMPLE).unwrap()
 }
 
 fn linux_with(key: &str, value: Value) -> Value {

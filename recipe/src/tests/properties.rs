@@ -1,4 +1,4 @@
-//! Whatever the text, an answer comes: no panic, a bounded list, pointers that lead somewhere.
+//! Properties for any text: no panic, a bounded list of errors, pointers that exist in the document.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -69,7 +69,7 @@ fn sound(errors: &[FieldError], value: Option<&Value>) {
         assert!(!error.message.is_empty() && error.message.chars().count() <= 601, "{error:?}");
         assert!(!error.message.chars().any(char::is_control), "{error:?}");
         let Some(value) = value else { continue };
-        // A missing field has no value yet, but the object it belongs into is there.
+        // A missing field has no value, but the object it belongs to exists.
         let place =
             if error.code == "required" { error.path.rsplit_once('/').unwrap().0 } else { &error.path };
         assert!(value.pointer(place).is_some(), "{error:?}");
@@ -78,7 +78,7 @@ fn sound(errors: &[FieldError], value: Option<&Value>) {
 
 proptest! {
     #[test]
-    fn any_json_gets_an_answer(value in any_json()) {
+    fn any_json_gets_a_recipe_or_errors(value in any_json()) {
         match validate(&value.to_string()) {
             Ok(recipe) => {
                 let _ = (recipe.lints(), recipe.summary());
@@ -88,16 +88,16 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_get_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_get_a_recipe_or_errors(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Err(errors) = SCHEMAS.validate_bytes(&bytes) {
             sound(&errors, None);
         }
     }
 
     #[test]
-    fn any_damage_to_a_good_recipe_gets_an_answer(at in 0..APPENDIX.len(), with in "[\\x00-\\x7f]{0,3}", cut in 0..4_usize) {
-        let end = (at + cut).min(APPENDIX.len());
-        let raw = format!("{}{with}{}", &APPENDIX[..at], &APPENDIX[end..]);
+    fn any_change_of_a_valid_recipe_gets_a_recipe_or_errors(at in 0..EXAMPLE.len(), with in "[\\x00-\\x7f]{0,3}", cut in 0..4_usize) {
+        let end = (at + cut).min(EXAMPLE.len());
+        let raw = format!("{}{with}{}", &EXAMPLE[..at], &EXAMPLE[end..]);
         match validate(&raw) {
             Ok(recipe) => prop_assert_eq!(recipe.raw, raw),
             Err(errors) => sound(&errors, None),

@@ -1,4 +1,4 @@
-//! Schemas by `$id`: the current one, a previous one, unknown ones; and that the schema itself is sound.
+//! Schemas by `$id`: current, previous and unknown ones; and checks of the schema itself.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::*;
 const CURRENT: &str = "https://shoal.dev/provisioner/recipe.schema.json";
 const PREVIOUS: &str = "https://shoal.dev/provisioner/recipe-0.schema.json";
 
-/// A version that exists in tests only: it knows one more field and needs less.
+/// A version that exists only in tests: it has one more field and fewer required ones.
 fn previous() -> String {
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -36,7 +36,7 @@ fn old_recipe() -> Value {
 }
 
 #[test]
-fn the_current_schema_is_ours_byte_for_byte() {
+fn the_builtin_schema_is_the_published_file_byte_for_byte() {
     let schemas = RecipeSchemas::builtin();
     assert_eq!(schemas.current_id(), CURRENT);
     let text = schemas.text(CURRENT).unwrap();
@@ -46,7 +46,7 @@ fn the_current_schema_is_ours_byte_for_byte() {
 }
 
 #[test]
-fn a_recipe_of_the_previous_version_is_judged_by_it() {
+fn a_recipe_of_the_previous_version_is_validated_by_that_version() {
     let schemas = both();
     assert_eq!(schemas.ids().collect::<Vec<_>>(), [CURRENT, PREVIOUS]);
     let recipe = schemas.validate(&old_recipe().to_string()).unwrap();
@@ -55,7 +55,7 @@ fn a_recipe_of_the_previous_version_is_judged_by_it() {
     let by_schema =
         json!({ "$schema": format!("{PREVIOUS}#"), "task_target": "install-linux.target", "disk": "sda" });
     assert_eq!(schemas.validate(&by_schema.to_string()).unwrap().schema_id, PREVIOUS);
-    // Its own limits hold, and so do the types of this controller.
+    // The limits of that schema apply, and so do the types of this controller.
     let mut long = old_recipe();
     long["user_data"] = json!("ééééééé");
     assert_eq!(schemas.validate(&long.to_string()).unwrap_err()[0].code, "maxBytes");
@@ -65,9 +65,9 @@ fn a_recipe_of_the_previous_version_is_judged_by_it() {
 }
 
 #[test]
-fn without_a_known_name_the_current_version_judges() {
+fn a_recipe_without_a_known_version_is_validated_by_the_current_schema() {
     let schemas = both();
-    assert_eq!(schemas.validate(APPENDIX).unwrap().schema_id, CURRENT);
+    assert_eq!(schemas.validate(EXAMPLE).unwrap().schema_id, CURRENT);
     for version in ["1", "1.0.2", "2025-11-05", "site recipe 7", CURRENT] {
         let recipe = schemas.validate(&linux_with("recipe_version", json!(version)).to_string()).unwrap();
         assert_eq!(recipe.schema_id, CURRENT);
@@ -76,7 +76,7 @@ fn without_a_known_name_the_current_version_judges() {
 }
 
 #[test]
-fn an_unknown_version_is_named_together_with_the_known_ones() {
+fn the_error_of_an_unknown_version_names_the_known_ones() {
     let schemas = both();
     let next = "https://shoal.dev/provisioner/recipe-9.schema.json";
     for key in ["recipe_version", "$schema"] {
@@ -95,7 +95,7 @@ fn an_unknown_version_is_named_together_with_the_known_ones() {
 }
 
 #[test]
-fn two_names_that_contradict_are_refused() {
+fn two_different_known_versions_are_refused() {
     let mut recipe = old_recipe();
     recipe["$schema"] = json!(CURRENT);
     assert_eq!(both().validate(&recipe.to_string()).unwrap_err()[0].code, "recipe_version");
@@ -175,7 +175,7 @@ fn the_schema_uses_only_keywords_with_one_meaning() {
 }
 
 #[test]
-fn both_dialects_judge_alike() {
+fn draft_07_and_draft_2020_12_give_the_same_result() {
     let schema: Value = serde_json::from_str(RecipeSchemas::builtin().text(CURRENT).unwrap()).unwrap();
     let draft_07 = jsonschema::draft7::new(&schema).unwrap();
     let mut modern = schema;
@@ -202,7 +202,7 @@ fn clones_share_the_compiled_schemas_between_threads() {
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let schemas = schemas.clone();
-            std::thread::spawn(move || schemas.validate(APPENDIX).is_ok())
+            std::thread::spawn(move || schemas.validate(EXAMPLE).is_ok())
         })
         .collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap()));

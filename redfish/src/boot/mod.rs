@@ -1,17 +1,18 @@
 //! The one-time boot override.
 //!
 //! ```text
-//!   boot_media_once(found, slot)   by the override, or by the vendor's own way (profile, boot_via)
+//!   boot_media_once(found, slot)   by the boot override, or by an OEM mechanism (profile, boot_via)
 //!   set_boot_once(preferred)   read; set already? nothing is sent
 //!                              first of the preferred targets the BMC lists
 //!                              PATCH Boot {Target, Enabled: Once [, Mode]}; 400? once more with the Mode
-//!                              read back; the mode fell back? PATCH all three -> read back -> Applied
-//!   clear_boot_override()      the same with {Enabled: Disabled}; never a disk as target
+//!                              read back; the mode was reset? PATCH all three -> read back -> ChangeResult
+//!   clear_boot_override()      PATCH {Enabled: Disabled}, then read back; never a disk as target
 //! ```
 //!
-//! Some systems take the change in a settings resource (`@Redfish.Settings`): where that one shows a boot
-//! target, it is written and read there, and the system itself is what holds right now. A read-back counts when
-//! the target fits and the override is not disabled: some BMCs show `Continuous` for what was set `Once`.
+//! Some systems accept the change in a settings resource (`@Redfish.Settings`). If that resource shows a boot
+//! target, the override is written and read there, and the system shows the current values. A read-back confirms
+//! the change when the target is the wanted one and the override is not disabled: some BMCs show `Continuous`
+//! after `Once` was set.
 //! Specification: DSP0268 ComputerSystem, Boot; DSP0266 7.11 (settings resource).
 
 mod oem;
@@ -21,15 +22,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::bmc::{Applied, Bmc};
+use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::SystemInfo;
 use crate::error::{ErrorKind, Operation, RedfishError};
-use crate::exchange::Answer;
+use crate::exchange::BmcResponse;
 use crate::json::{self, Resource};
 use crate::power::mark_maybe_applied;
 use crate::profile::{BootBody, BootResource};
 
-/// `BootSourceOverrideTarget`, as far as it is used here.
+/// `BootSourceOverrideTarget`; values that are not used here are [`BootTarget::Other`].
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(from = "String", into = "String")]
 #[non_exhaustive]
@@ -38,7 +39,7 @@ pub enum BootTarget {
     None,
     /// A CD, virtual ones included.
     Cd,
-    /// A CD on USB; on some BMCs the only name of a virtual one.
+    /// A CD on USB; on some BMCs the only name of a virtual CD.
     UsbCd,
     /// A USB disk.
     Usb,
@@ -46,12 +47,12 @@ pub enum BootTarget {
     Hdd,
     /// The network.
     Pxe,
-    /// Any other word.
+    /// Any other value.
     Other(String),
 }
 
 impl BootTarget {
-    /// The word of the specification.
+    /// The value in the specification.
     pub fn as_str(&self) -> &str {
         match self {
             BootTarget::None => "None",
@@ -142,12 +143,12 @@ impl BootMode {
     }
 }
 
-/// What a BMC shows of its boot override.
+/// The boot override as the BMC shows it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct BootOverride {
     /// The target.
     pub target: Option<BootTarget>,
-    /// Whether and for how long it holds.
+    /// Whether the override is set, and for one boot or every boot.
     pub enabled: Option<BootEnabled>,
     /// UEFI or BIOS.
     pub mode: Option<BootMode>,
@@ -158,7 +159,7 @@ pub struct BootOverride {
 }
 
 impl BootOverride {
-    /// Reads the `Boot` member; none when there is no override in it.
+    /// Parses the `Boot` member; `None` when it contains no override.
     pub(crate) fn of(fields: &Map<String, Value>) -> Option<Self> {
         let boot = json::member(fields, "Boot")?;
         let target = json::word(boot, "BootSourceOverrideTarget").map(BootTarget::from);
@@ -178,12 +179,12 @@ impl BootOverride {
         })
     }
 
-    /// Whether the next boot goes to this target.
+    /// Whether the next boot uses this target.
     pub fn targets(&self, target: &BootTarget) -> bool {
         self.target.as_ref() == Some(target) && self.is_active()
     }
 
-    /// Whether there is an override in force.
+    /// Whether an override is in force.
     pub fn is_active(&self) -> bool {
         !matches!(self.target, None | Some(BootTarget::None))
             && !matches!(self.enabled, None | Some(BootEnabled::Disabled))
@@ -194,39 +195,48 @@ impl BootOverride {
     }
 }
 
-/// Where the override is written, and what it shows.
-struct Place {
+/// The resource to which the override is written, and the override it shows.
+struct OverrideResource {
     resource: Resource,
     shown: BootOverride,
 }
 
 impl Bmc {
     /// Reads the boot override.
+    ///
+    /// # Errors
+    ///
+    /// `NotSupported` when the system shows no boot override; else when the read fails.
     pub async fn boot_override(&self, system: &SystemInfo) -> Result<BootOverride, RedfishError> {
-        Ok(self.boot_place(Operation::BootOverride, system, false).await?.shown)
+        Ok(self.override_resource(Operation::BootOverride, system, false).await?.shown)
     }
 
-    /// Makes the next boot go to the first of these targets that the BMC lists (the profile's order suits a
-    /// virtual CD), in this mode if one is given, else in the mode that is set.
+    /// Sets the next boot to the first of these targets that the BMC lists, in this mode if one is given, else in
+    /// the mode that is set. The profile's `boot_targets` are the order for a virtual CD.
     ///
-    /// The observed override names the target that was chosen. Nothing is sent when it is set already.
+    /// The observed override names the chosen target. Nothing is sent when it is set already.
+    ///
+    /// # Errors
+    ///
+    /// `NotSupported` when the BMC lists none of the targets; else when a request fails or is refused.
     pub async fn set_boot_once(
         &self,
         system: &SystemInfo,
         preferred: &[BootTarget],
         mode: Option<BootMode>,
-    ) -> Result<Applied<BootOverride>, RedfishError> {
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::SetBootOnce;
         let profile = self.core.profile();
-        let mut place = self.boot_place(OPERATION, system, true).await?;
+        let mut place = self.override_resource(OPERATION, system, true).await?;
         if place.shown.is_active() {
-            place = self.boot_place(OPERATION, system, false).await?;
+            place = self.override_resource(OPERATION, system, false).await?;
         }
         let shown = &place.shown;
         let may = |target: &BootTarget| !(profile.no_hdd_override && *target == BootTarget::Hdd);
         let Some(target) = preferred.iter().find(|target| may(target) && shown.allows(target)) else {
             let listed: Vec<&str> = shown.allowed_targets.iter().map(BootTarget::as_str).collect();
-            let what = format!("none of the wanted boot targets is among [{}]", listed.join(", "));
+            let what =
+                format!("none of the wanted boot targets is in the list of the BMC: [{}]", listed.join(", "));
             return Err(RedfishError::not_supported(OPERATION, what));
         };
         let kept = mode.or(shown.mode);
@@ -236,7 +246,7 @@ impl Bmc {
         };
         let fits = |shown: &BootOverride| shown.targets(target) && in_mode(shown);
         if fits(shown) {
-            return Ok(Applied { changed: false, confirmed: true, observed: place.shown });
+            return Ok(ChangeResult { changed: false, confirmed: true, observed: place.shown });
         }
         let once = shown.allowed_enabled.is_empty() || shown.allowed_enabled.contains(&BootEnabled::Once);
         let enabled = if once { BootEnabled::Once } else { BootEnabled::Continuous };
@@ -256,29 +266,38 @@ impl Bmc {
         self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
         let mut observed = self.read_back(OPERATION, &place).await?;
         if !fits(&observed) && (partly || observed.targets(target)) {
-            // Part of the object was taken without effect, or the device was changed and the mode fell back with it;
-            // written together, it stays.
-            let led = observed.targets(target);
-            let place = Place { shown: observed, ..self.boot_place(OPERATION, system, false).await? };
+            // The partial object had no effect, or the change of the target also reset the mode. The whole object
+            // written at once sets both.
+            let target_set = observed.targets(target);
+            let place = OverrideResource {
+                shown: observed,
+                ..self.override_resource(OPERATION, system, false).await?
+            };
             match self.write_boot(OPERATION, system, &place.resource, &[full]).await {
-                // What was accepted first may only be shown late.
-                Err(error) if !led => tracing::debug!(code = error.code(), "whole boot object refused"),
+                // The first PATCH was accepted and its effect may only be shown late.
+                Err(error) if !target_set => {
+                    tracing::debug!(code = error.code(), "whole boot object refused")
+                }
                 written => written?,
             }
             observed = self.read_back(OPERATION, &place).await?;
         }
-        Ok(Applied { changed: true, confirmed: fits(&observed), observed })
+        Ok(ChangeResult { changed: true, confirmed: fits(&observed), observed })
     }
 
-    /// Ends the boot override, so that the host follows its own boot order. Never sets another target.
+    /// Clears the boot override, so that the host uses its boot order. Never sets another target.
+    ///
+    /// # Errors
+    ///
+    /// When a request fails or the BMC refuses every form of the change.
     pub async fn clear_boot_override(
         &self,
         system: &SystemInfo,
-    ) -> Result<Applied<BootOverride>, RedfishError> {
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::ClearBootOverride;
-        let place = self.boot_place(OPERATION, system, false).await?;
+        let place = self.override_resource(OPERATION, system, false).await?;
         if !place.shown.is_active() {
-            return Ok(Applied { changed: false, confirmed: true, observed: place.shown });
+            return Ok(ChangeResult { changed: false, confirmed: true, observed: place.shown });
         }
         let bodies = [
             boot_body(None, Some(BootEnabled::Disabled), None),
@@ -287,18 +306,18 @@ impl Bmc {
         ];
         self.write_boot(OPERATION, system, &place.resource, &bodies).await?;
         let observed = self.read_back(OPERATION, &place).await?;
-        Ok(Applied { changed: true, confirmed: !observed.is_active(), observed })
+        Ok(ChangeResult { changed: true, confirmed: !observed.is_active(), observed })
     }
 
-    /// The settings resource where it shows a boot target, else the system; the profile may say which.
-    async fn boot_place(
+    /// Returns the settings resource if it shows a boot target, else the system; the profile may fix the choice.
+    async fn override_resource(
         &self,
         operation: Operation,
         system: &SystemInfo,
-        lately: bool,
-    ) -> Result<Place, RedfishError> {
-        let read = async |path: &str| match lately {
-            true => self.core.lately(operation, path).await,
+        use_cache: bool,
+    ) -> Result<OverrideResource, RedfishError> {
+        let read = async |path: &str| match use_cache {
+            true => self.core.cached(operation, path).await,
             false => self.core.read(operation, path).await,
         };
         let at = self.core.profile().boot_at;
@@ -319,14 +338,14 @@ impl Bmc {
                     };
                     if let Some(mut shown) = pending {
                         let current = current.unwrap_or_default();
-                        // The lists of values often stand in only one of the two.
+                        // Often only one of the two resources lists the allowed values.
                         if shown.allowed_targets.is_empty() {
                             shown.allowed_targets = current.allowed_targets;
                         }
                         if shown.allowed_enabled.is_empty() {
                             shown.allowed_enabled = current.allowed_enabled;
                         }
-                        return Ok(Place { resource, shown });
+                        return Ok(OverrideResource { resource, shown });
                     }
                 }
                 Err(error) if error.status().is_some() && !error.is_transient() => {}
@@ -334,13 +353,17 @@ impl Bmc {
             }
         }
         match current {
-            Some(shown) => Ok(Place { resource, shown }),
+            Some(shown) => Ok(OverrideResource { resource, shown }),
             None => Err(RedfishError::not_supported(operation, "the system shows no boot override")),
         }
     }
 
-    /// What the place that was written shows afterwards.
-    async fn read_back(&self, operation: Operation, place: &Place) -> Result<BootOverride, RedfishError> {
+    /// Reads the override from the resource it was written to.
+    async fn read_back(
+        &self,
+        operation: Operation,
+        place: &OverrideResource,
+    ) -> Result<BootOverride, RedfishError> {
         let resource = self.core.read(operation, &place.resource.path).await.map_err(mark_maybe_applied)?;
         let mut shown = BootOverride::of(&resource.fields).unwrap_or_default();
         if shown.allowed_targets.is_empty() {
@@ -349,7 +372,7 @@ impl Bmc {
         Ok(shown)
     }
 
-    /// PATCHes the first body the BMC takes; the next one follows only a plain 400.
+    /// Sends the bodies in order until the BMC accepts one; the next body is sent only after a plain 400.
     async fn write_boot(
         &self,
         operation: Operation,
@@ -358,22 +381,22 @@ impl Bmc {
         bodies: &[Value],
     ) -> Result<(), RedfishError> {
         let deadline = self.core.profile().mutation_timeout;
-        // It changes what the system shows, also by way of its settings, and no slot.
-        self.core.recent.forget(Some(&system.uri));
+        // The PATCH changes the system, also through its settings resource, and no slot.
+        self.core.cache.remove(Some(&system.uri));
         let touches = Some(resource.path.as_str());
         let mut first: Option<RedfishError> = None;
         for body in bodies {
-            let answer: Answer = self.core.patch(operation, resource, body, deadline, touches).await?;
-            if answer.status.is_success() {
-                return self.core.follow(operation, &answer, &[]).await;
+            let response: BmcResponse = self.core.patch(operation, resource, body, deadline, touches).await?;
+            if response.status.is_success() {
+                return self.core.follow(operation, &response, &[]).await;
             }
-            let error = self.core.refusal(operation, &answer, &[]);
+            let error = self.core.refusal(operation, &response, &[]);
             if !matches!(error.kind, ErrorKind::Refused { status: 400, .. }) {
                 return Err(error);
             }
             first.get_or_insert(error);
         }
-        // The refusal of the simplest body says best what is wrong.
+        // The refusal of the smallest body describes the problem best.
         first.map_or(Ok(()), Err)
     }
 }

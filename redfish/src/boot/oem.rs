@@ -1,20 +1,20 @@
-//! Leading the next boot to the media where the override of the specification does not.
+//! Sets the next boot source by an OEM mechanism, on BMCs where the boot override does not reach virtual media.
 //!
 //! ```text
-//!   override       BootSourceOverrideTarget                     read and written at the system
-//!   oem:dell_scp   ServerBoot.1 {BootOnce, FirstBootDevice}     read at <manager>/Attributes, written by an
-//!                                                               import of a configuration profile (a task)
-//!   oem:hpe_bonsr  Oem.*.BootOnNextServerReset                  read and written at the slot
+//!   override                         BootSourceOverrideTarget                  read and written at the system
+//!   oem:configuration_import         ServerBoot.1 {BootOnce, FirstBootDevice}  read at <manager>/Attributes, written by
+//!                                                                              ImportSystemConfiguration (a task)
+//!   oem:boot_on_next_server_reset    Oem.*.BootOnNextServerReset               read and written at the slot
 //! ```
 //!
-//! Where the attributes cannot be read, the end of the import is the only proof there is; the media server's
-//! log of reads is the next one.
+//! If the attributes cannot be read, the end of the import task is the only confirmation; the reads of the media
+//! server show later whether the host boots from the image.
 
 use http::Method;
 use serde_json::{Value, json};
 
 use super::{BootEnabled, BootOverride, BootTarget};
-use crate::bmc::{Applied, Bmc};
+use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::{Discovery, ManagerInfo};
 use crate::error::{ErrorKind, Operation, RedfishError};
 use crate::exchange::Call;
@@ -22,27 +22,35 @@ use crate::json::{self, Resource};
 use crate::power::mark_maybe_applied;
 use crate::profile::BootVia;
 
-/// The virtual CD of `FirstBootDevice`.
+/// Value of `FirstBootDevice` for the virtual CD.
 const VIRTUAL_CD: &str = "VCD-DVD";
 const ON_NEXT_RESET: &str = "BootOnNextServerReset";
 
 impl Bmc {
-    /// Makes the next boot go to the image in this slot, in the way the profile knows.
+    /// Sets the next boot to the image in this slot, by the mechanism of the profile (`boot_via`).
+    ///
+    /// # Errors
+    ///
+    /// `NotSupported` when the BMC lacks the mechanism; else when a request fails or is refused.
     pub async fn boot_media_once(
         &self,
         found: &Discovery,
         slot: &str,
-    ) -> Result<Applied<BootOverride>, RedfishError> {
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::SetBootOnce;
         let profile = self.core.profile();
         match profile.boot_via {
             BootVia::Override => self.set_boot_once(&found.system, &profile.boot_targets, None).await,
-            BootVia::DellScp => self.boot_by_import(OPERATION, found, true).await,
-            BootVia::HpeBonsr => self.boot_by_slot(OPERATION, slot, true).await,
+            BootVia::ConfigurationImport => self.boot_by_import(OPERATION, found, true).await,
+            BootVia::BootOnNextServerReset => self.boot_by_slot(OPERATION, slot, true).await,
         }
     }
 
-    /// What leads the next boot; none when this BMC does not tell.
+    /// Reads the next boot source; `None` when this BMC does not show it.
+    ///
+    /// # Errors
+    ///
+    /// When a read fails.
     pub async fn next_boot_source(
         &self,
         found: &Discovery,
@@ -51,15 +59,21 @@ impl Bmc {
         const OPERATION: Operation = Operation::BootOverride;
         match self.core.profile().boot_via {
             BootVia::Override => self.boot_override(&found.system).await.map(Some),
-            BootVia::DellScp => self.first_boot_device(OPERATION, manager(OPERATION, found)?).await,
-            BootVia::HpeBonsr => {
+            BootVia::ConfigurationImport => {
+                self.first_boot_device(OPERATION, manager(OPERATION, found)?).await
+            }
+            BootVia::BootOnNextServerReset => {
                 let slot = self.core.read(OPERATION, slot).await?;
                 Ok(on_next_reset(&slot).map(|(_, on)| by_slot(on)))
             }
         }
     }
 
-    /// The same out of what was read a moment ago, where that is the boot override.
+    /// Returns the next boot source from cached resources if it is the boot override; reads it otherwise.
+    ///
+    /// # Errors
+    ///
+    /// When a read fails.
     pub async fn next_boot_source_cached(
         &self,
         found: &Discovery,
@@ -67,23 +81,29 @@ impl Bmc {
     ) -> Result<Option<BootOverride>, RedfishError> {
         match self.core.profile().boot_via {
             BootVia::Override => {
-                Ok(Some(self.boot_place(Operation::BootOverride, &found.system, true).await?.shown))
+                Ok(Some(self.override_resource(Operation::BootOverride, &found.system, true).await?.shown))
             }
-            BootVia::DellScp | BootVia::HpeBonsr => self.next_boot_source(found, slot).await,
+            BootVia::ConfigurationImport | BootVia::BootOnNextServerReset => {
+                self.next_boot_source(found, slot).await
+            }
         }
     }
 
-    /// Takes back what led the next boot, if it still does.
+    /// Clears the next boot source, if it is still set.
+    ///
+    /// # Errors
+    ///
+    /// When a request fails or is refused.
     pub async fn clear_next_boot_source(
         &self,
         found: &Discovery,
         slot: &str,
-    ) -> Result<Applied<BootOverride>, RedfishError> {
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         const OPERATION: Operation = Operation::ClearBootOverride;
         match self.core.profile().boot_via {
             BootVia::Override => self.clear_boot_override(&found.system).await,
-            BootVia::DellScp => self.boot_by_import(OPERATION, found, false).await,
-            BootVia::HpeBonsr => self.boot_by_slot(OPERATION, slot, false).await,
+            BootVia::ConfigurationImport => self.boot_by_import(OPERATION, found, false).await,
+            BootVia::BootOnNextServerReset => self.boot_by_slot(OPERATION, slot, false).await,
         }
     }
 
@@ -91,37 +111,37 @@ impl Bmc {
         &self,
         operation: Operation,
         found: &Discovery,
-        lead: bool,
-    ) -> Result<Applied<BootOverride>, RedfishError> {
+        enable: bool,
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         let core = &self.core;
         let manager = manager(operation, found)?;
-        let before = self.first_boot_device(operation, manager).await?;
-        let fits = |shown: &BootOverride| shown.is_active() == lead;
-        if let Some(observed) = before.filter(fits) {
-            return Ok(Applied { changed: false, confirmed: true, observed });
+        let current = self.first_boot_device(operation, manager).await?;
+        let fits = |shown: &BootOverride| shown.is_active() == enable;
+        if let Some(observed) = current.filter(fits) {
+            return Ok(ChangeResult { changed: false, confirmed: true, observed });
         }
-        let resource = core.lately(operation, &manager.uri).await?;
+        let resource = core.cached(operation, &manager.uri).await?;
         let Some(target) = json::oem_action(&resource.fields, "ImportSystemConfiguration") else {
             return Err(RedfishError::not_supported(
                 operation,
-                "the manager imports no configuration profile",
+                "the manager has no ImportSystemConfiguration action",
             ));
         };
-        let (once, device) = if lead { ("Enabled", VIRTUAL_CD) } else { ("Disabled", "Normal") };
+        let (once, device) = if enable { ("Enabled", VIRTUAL_CD) } else { ("Disabled", "Normal") };
         let body = import(&manager.uri, once, device);
         let deadline = core.profile().mutation_timeout;
         let call = Call::mutation(operation, Method::POST, &target, deadline).body(&body);
-        let answer = core.perform(&call, 1).await?;
-        if !answer.status.is_success() {
-            return Err(core.refusal(operation, &answer, &[]));
+        let response = core.perform(&call, 1).await?;
+        if !response.status.is_success() {
+            return Err(core.refusal(operation, &response, &[]));
         }
-        core.follow(operation, &answer, &[]).await?;
+        core.follow(operation, &response, &[]).await?;
         let shown = self.first_boot_device(operation, manager).await.map_err(mark_maybe_applied)?;
-        let observed = shown.unwrap_or_else(|| device_once(VIRTUAL_CD, lead));
-        Ok(Applied { changed: true, confirmed: fits(&observed), observed })
+        let observed = shown.unwrap_or_else(|| device_once(VIRTUAL_CD, enable));
+        Ok(ChangeResult { changed: true, confirmed: fits(&observed), observed })
     }
 
-    /// `ServerBoot.1`, where the manager shows its attributes.
+    /// Reads `ServerBoot.1`; `None` when the manager shows no attributes.
     async fn first_boot_device(
         &self,
         operation: Operation,
@@ -142,8 +162,8 @@ impl Bmc {
         let once = word("ServerBoot.1.BootOnce").is_some_and(|once| once.eq_ignore_ascii_case("Enabled"));
         let device = word("ServerBoot.1.FirstBootDevice");
         Ok(device.map(|device| {
-            let ours = device.eq_ignore_ascii_case(VIRTUAL_CD);
-            device_once(&device, once && ours)
+            let is_virtual_cd = device.eq_ignore_ascii_case(VIRTUAL_CD);
+            device_once(&device, once && is_virtual_cd)
         }))
     }
 
@@ -151,26 +171,26 @@ impl Bmc {
         &self,
         operation: Operation,
         uri: &str,
-        lead: bool,
-    ) -> Result<Applied<BootOverride>, RedfishError> {
+        enable: bool,
+    ) -> Result<ChangeResult<BootOverride>, RedfishError> {
         let core = &self.core;
         let slot = core.read(operation, uri).await?;
         let Some((vendor, now)) = on_next_reset(&slot) else {
             return Err(RedfishError::not_supported(operation, "the slot has no BootOnNextServerReset"));
         };
-        if now == lead {
-            return Ok(Applied { changed: false, confirmed: true, observed: by_slot(lead) });
+        if now == enable {
+            return Ok(ChangeResult { changed: false, confirmed: true, observed: by_slot(enable) });
         }
-        let body = json!({ "Oem": { vendor: { ON_NEXT_RESET: lead } } });
+        let body = json!({ "Oem": { vendor: { ON_NEXT_RESET: enable } } });
         let deadline = core.profile().mutation_timeout;
-        let answer = core.patch(operation, &slot, &body, deadline, None).await?;
-        if !answer.status.is_success() {
-            return Err(core.refusal(operation, &answer, &[]));
+        let response = core.patch(operation, &slot, &body, deadline, None).await?;
+        if !response.status.is_success() {
+            return Err(core.refusal(operation, &response, &[]));
         }
-        core.follow(operation, &answer, &[]).await?;
+        core.follow(operation, &response, &[]).await?;
         let shown = core.read(operation, uri).await.map_err(mark_maybe_applied)?;
         let on = on_next_reset(&shown).is_some_and(|(_, on)| on);
-        Ok(Applied { changed: true, confirmed: on == lead, observed: by_slot(on) })
+        Ok(ChangeResult { changed: true, confirmed: on == enable, observed: by_slot(on) })
     }
 }
 
@@ -179,7 +199,7 @@ fn manager(operation: Operation, found: &Discovery) -> Result<&ManagerInfo, Redf
     found.manager.as_ref().ok_or_else(missing)
 }
 
-/// The configuration profile that sets the first boot device; no white space between its elements.
+/// Builds the configuration that sets the first boot device; the BMC accepts no white space between elements.
 fn import(manager: &str, once: &str, device: &str) -> Value {
     let fqdd = manager.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let fqdd: String =
@@ -201,7 +221,7 @@ fn device_once(device: &str, once: bool) -> BootOverride {
     }
 }
 
-/// The vendor under whose name the slot has `BootOnNextServerReset`, and its value.
+/// Name of the `Oem` member with `BootOnNextServerReset`, and its value.
 fn on_next_reset(slot: &Resource) -> Option<(String, bool)> {
     let vendors = json::member(&slot.fields, "Oem")?.iter().take(json::MAX_ENTRIES);
     vendors.filter_map(|(vendor, fields)| Some((vendor, fields.as_object()?))).find_map(|(vendor, fields)| {

@@ -1,7 +1,7 @@
-//! Which of several systems is the host, and what manages it.
+//! Selects the host among several systems, and finds its managers.
 //!
 //! ```text
-//!   named by path > its serial or tag was asked for > named by the profile > the only one that looks like a host
+//!   given path > expected serial or service tag > named by the profile > the only system with the properties of a host
 //! ```
 
 use serde_json::Value;
@@ -34,12 +34,12 @@ impl Core {
         if let Some(named) = self.named_by_profile(&mut members, selector).await {
             return Ok(named);
         }
-        // One of several may fail for good, an accelerator board while the host is off: a glance must do, and
-        // patience is for the case that nothing else is the host.
+        // One of several systems may fail as long as the host is off, such as an accelerator board. Each is read once
+        // without retries; failed ones are read again only if no other system is the host.
         let (mut systems, mut failed) = (Vec::new(), Vec::new());
         for member in members {
             let path = member.path.clone();
-            match self.glimpse(member).await {
+            match self.read_member_once(member).await {
                 Ok(system) => systems.push(system),
                 Err(error) if error.is_transient() || error.status().is_some() => failed.push(path),
                 Err(error) => return Err(error),
@@ -59,14 +59,15 @@ impl Core {
             ErrorKind::BadAnswer { detail: "the collection of systems is empty".to_owned(), lasting: false }
         } else {
             let paths: Vec<&str> = systems.iter().map(|system| system.path.as_str()).collect();
-            let detail = format!("several systems and none is certainly the host: {}", paths.join(", "));
+            let detail =
+                format!("several systems, and which one is the host is not certain: {}", paths.join(", "));
             ErrorKind::Config { detail }
         };
         Err(RedfishError::new(OPERATION, kind))
     }
 
-    /// The system the profile names, read alone: the others may be slow or broken. Not when its serial is
-    /// another one than was asked for; then all of them are looked at.
+    /// Reads only the system the profile names, because others may be slow or fail. Returns `None` when its serial
+    /// number is not the expected one; then all systems are read.
     async fn named_by_profile(&self, members: &mut [Member], selector: &SystemSelector) -> Option<Resource> {
         let profile = self.profile();
         let at = profile.system_select.iter().find_map(|name| {
@@ -74,7 +75,7 @@ impl Core {
         })?;
         let named = &mut members[at];
         let member = Member { path: named.path.clone(), resource: named.resource.clone() };
-        let system = self.glimpse(member).await.ok()?;
+        let system = self.read_member_once(member).await.ok()?;
         let info = SystemInfo::of(&system);
         let serial = selector.serial.as_deref();
         let other = serial.is_some_and(|serial| info.matches_serial(serial) == SerialMatch::Mismatch);
@@ -85,17 +86,17 @@ impl Core {
         None
     }
 
-    async fn glimpse(&self, member: Member) -> Result<Resource, RedfishError> {
+    async fn read_member_once(&self, member: Member) -> Result<Resource, RedfishError> {
         match member.resource {
             Some(resource) => Ok(resource),
             None => {
-                let answer = self.read_once(OPERATION, &member.path).await?;
-                self.resource(OPERATION, &answer)
+                let response = self.read_once(OPERATION, &member.path).await?;
+                self.resource(OPERATION, &response)
             }
         }
     }
 
-    /// Reads the types a reset accepts from `@Redfish.ActionInfo` when the action itself lists none.
+    /// Reads the allowed reset types from `@Redfish.ActionInfo` when the action lists none.
     pub(super) async fn complete_reset_types(
         &self,
         system: &Resource,
@@ -114,8 +115,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes the serial number of the chassis where the system shows none of its own: the expected one if a chassis has it.
-    /// Another one proves nothing, since a chassis may be a shared enclosure, or made up by an emulator.
+    /// Takes the serial number of a chassis when the system shows none: the expected one if a chassis has it. A different
+    /// one proves nothing, since a chassis may be a shared enclosure or invented by an emulator.
     pub(super) async fn complete_serial(
         &self,
         system: &Resource,
@@ -169,7 +170,7 @@ fn last_segment(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
-/// The index of the host among several systems.
+/// Returns the index of the host among several systems.
 fn choose(systems: &[Resource], selector: &SystemSelector, names: &[String]) -> Option<usize> {
     let only = |fits: &dyn Fn(&Resource) -> bool| {
         let mut fitting = systems.iter().enumerate().filter(|(_, system)| fits(system));

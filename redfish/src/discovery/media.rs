@@ -1,4 +1,4 @@
-//! The slots of a host: which tree they are in, which of them may be used, and what has to be switched on first.
+//! Finds the slots of a host: their collection, those that may be used, and what must be enabled first.
 
 use super::{OPERATION, is_absent};
 use crate::error::{ErrorKind, RedfishError};
@@ -9,7 +9,7 @@ use crate::profile::{MediaCollection, MediaMethod, Profile};
 
 const MAX_SLOTS: usize = 16;
 
-/// What is known of virtual media.
+/// Result of the search for virtual media.
 #[derive(Default)]
 pub(super) struct Media {
     pub(super) slots: Vec<Slot>,
@@ -19,22 +19,22 @@ pub(super) struct Media {
 }
 
 impl Core {
-    /// The slots of the first place that has any which take media; else of the first that has any.
+    /// Returns the slots of the first collection with a usable slot, else of the first collection with any slot.
     pub(super) async fn media(
         &self,
         system: &Resource,
         managers: &[Resource],
     ) -> Result<Media, RedfishError> {
         let profile = self.profile();
-        let mut homes: Vec<&Resource> = managers.iter().collect();
+        let mut owners: Vec<&Resource> = managers.iter().collect();
         match profile.vm_path {
-            MediaCollection::System => homes.insert(0, system),
-            MediaCollection::Manager => homes.push(system),
+            MediaCollection::System => owners.insert(0, system),
+            MediaCollection::Manager => owners.push(system),
         }
         let mut collections: Vec<String> = Vec::new();
         let mut media = Media::default();
-        for home in homes {
-            let Some(collection) = json::link(&home.fields, "VirtualMedia") else { continue };
+        for owner in owners {
+            let Some(collection) = json::link(&owner.fields, "VirtualMedia") else { continue };
             if collections.contains(&collection) {
                 continue;
             }
@@ -48,14 +48,14 @@ impl Core {
                 }
                 Err(error) => return Err(error),
             };
-            self.close_forbidden(&mut slots, &profile);
-            let useful = slots.iter().any(Slot::takes_media);
-            if useful || media.slots.is_empty() {
+            self.disable_forbidden_slots(&mut slots, &profile);
+            let usable = slots.iter().any(Slot::takes_media);
+            if usable || media.slots.is_empty() {
                 media.slots = slots;
                 media.collection = Some(collection.clone());
             }
             collections.push(collection);
-            if useful {
+            if usable {
                 media.licence_missing = None;
                 return Ok(media);
             }
@@ -64,14 +64,14 @@ impl Core {
         Ok(media)
     }
 
-    /// The slots of one collection; one that fails is left out.
+    /// Reads the slots of one collection; a slot that cannot be read is left out.
     pub(crate) async fn slots_in(
         &self,
         collection: &str,
         profile: &Profile,
     ) -> Result<Vec<Slot>, RedfishError> {
-        // Newer firmware of the same boards has slots by the book in its place.
-        if profile.vm_method == MediaMethod::SmcCfgCd
+        // Newer firmware of such boards has standard slots instead of the `IsoConfig` resource.
+        if profile.vm_method == MediaMethod::IsoConfigAction
             && let Some(slot) = self.config_slot(OPERATION, &oem::config_path(collection)).await?
         {
             return Ok(vec![slot]);
@@ -79,11 +79,12 @@ impl Core {
         let members = self.members(OPERATION, collection).await?;
         let mut slots = Vec::new();
         for member in members.into_iter().take(MAX_SLOTS) {
-            // What came with the collection lacks the header that says whether PATCH is allowed; a profile may know.
+            // A member read with the collection lacks its `Allow` header, which shows whether PATCH is allowed. It is read
+            // again unless the slot has an action or the profile uses PATCH.
             let patched = profile.vm_method == MediaMethod::Patch;
-            let told =
+            let complete =
                 |resource: &Resource| patched || Slot::of(resource, profile).insert != InsertVia::Patch;
-            let resource = match member.resource.filter(told) {
+            let resource = match member.resource.filter(complete) {
                 Some(resource) => Some(resource),
                 None => self.read_optional(&member.path).await?,
             };
@@ -92,13 +93,13 @@ impl Core {
         Ok(slots)
     }
 
-    /// Closes slots that may not be used. A list of allowed slots of which none is there is not obeyed.
-    pub(crate) fn close_forbidden(&self, slots: &mut [Slot], profile: &Profile) {
-        let refusing = self.choice.learned().refusing_slots;
-        let listed = |slot: &Slot| profile.slot_allow.iter().any(|pattern| fits(pattern, &slot.id));
+    /// Marks slots that may not be used as unusable. If no slot matches `slot_allow`, that list is ignored.
+    pub(crate) fn disable_forbidden_slots(&self, slots: &mut [Slot], profile: &Profile) {
+        let refusing = self.active_profile.learned().refusing_slots;
+        let listed = |slot: &Slot| profile.slot_allow.iter().any(|pattern| matches(pattern, &slot.id));
         let allowing = slots.iter().any(listed);
         for slot in slots {
-            let denied = profile.slot_deny.iter().any(|pattern| fits(pattern, &slot.id));
+            let denied = profile.slot_deny.iter().any(|pattern| matches(pattern, &slot.id));
             if denied || (allowing && !listed(slot)) || refusing.contains(&slot.uri) {
                 slot.insert = InsertVia::Nothing;
             }
@@ -106,10 +107,10 @@ impl Core {
     }
 }
 
-/// Whether an id fits a pattern: the same word, or the same begin when the pattern ends with `*`.
-fn fits(pattern: &str, id: &str) -> bool {
+/// Whether an id matches a pattern: equal, or with this prefix when the pattern ends with `*`.
+fn matches(pattern: &str, id: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(begin) => id.get(..begin.len()).is_some_and(|head| head.eq_ignore_ascii_case(begin)),
+        Some(prefix) => id.get(..prefix.len()).is_some_and(|head| head.eq_ignore_ascii_case(prefix)),
         None => id.eq_ignore_ascii_case(pattern),
     }
 }

@@ -1,18 +1,18 @@
-//! Finding the host and its slots behind a BMC, by following links.
+//! Discovers the host of a BMC, its manager and its slots, by following links.
 //!
 //! ```text
 //!   /redfish/v1/ -> Systems -> the host -> Links.ManagedBy (else Managers) -> the manager
-//!        |                        `------------- VirtualMedia -----------------'  one of the two, the profile
-//!        `-> profile (by the root)                   `-> slots                   says which is looked at first
+//!        |                        `------------- VirtualMedia -----------------'  the profile says which one
+//!        `-> profile (by the root)                   `-> slots                   is read first
 //!                                    profile (by root, system and manager) ----'
 //! ```
 //!
-//! Several systems behind one BMC are normal (accelerator boards show up as systems). The host is the one whose
-//! serial or service tag was asked for, else the one the profile names, else the only one that can be reset,
-//! shows a boot override and has something that manages it. A host without a serial number has its chassis'. Slots
-//! that appear under the system and under the manager are read once. Reading is tolerant: what a BMC leaves out is absent, a slot that fails is left out, a
-//! system that fails is left out if another one is the host. Nothing is changed. Specification: DSP0266 6.2
-//! (service root), DSP0268.
+//! One BMC often shows several systems (accelerator boards are systems too). The host is the system with the
+//! expected serial number or service tag, else the one the profile names, else the only one that can be reset,
+//! shows a boot override and has a manager. A host without a serial number gets that of its chassis. Slots linked
+//! from both the system and the manager are read once. Reading is tolerant: a missing property is `None`, a slot
+//! that cannot be read is left out, and so is a system if another one is the host. Nothing is changed.
+//! Specification: DSP0266 6.2 (service root), DSP0268.
 
 mod host;
 mod media;
@@ -28,52 +28,52 @@ use crate::exchange::Core;
 use crate::json::{self, Resource};
 use crate::media::{Slot, scheme_of};
 use crate::power::{PowerState, ResetType};
-use crate::profile::Identity;
+use crate::profile::BmcIdentity;
 
-/// The only path that is known beforehand.
+/// The service root, the only path that does not come from a link.
 pub(crate) const SERVICE_ROOT: &str = "/redfish/v1/";
 
 const OPERATION: Operation = Operation::Discover;
 
-/// Which system is meant, when there are several.
+/// Selects the host when the BMC shows several systems.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct SystemSelector {
     /// The serial number or service tag.
     pub serial: Option<String>,
-    /// The path of the system; outweighs everything else.
+    /// The path of the system; takes precedence over everything else.
     pub uri: Option<String>,
 }
 
 impl SystemSelector {
-    /// The system with this serial number or service tag.
+    /// Selects the system with this serial number or service tag.
     pub fn serial(serial: impl Into<String>) -> Self {
         SystemSelector { serial: Some(serial.into()), uri: None }
     }
 }
 
-/// What is behind a BMC.
+/// Result of a discovery: the host, its manager, its slots and the profile.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Discovery {
-    /// Whose it is; chooses a profile.
-    pub identity: Identity,
+    /// The properties by which the profile is chosen.
+    pub identity: BmcIdentity,
     /// `RedfishVersion` of the service root.
     pub redfish_version: Option<String>,
     /// The host.
     pub system: SystemInfo,
-    /// What manages it.
+    /// Its manager.
     pub manager: Option<ManagerInfo>,
     /// Its virtual media slots, in the BMC's order.
     pub slots: Vec<Slot>,
-    /// The name of the profile it is spoken to by.
+    /// Name of the profile in force.
     #[serde(default)]
     pub profile: String,
-    /// The collection they are in.
+    /// The collection of the slots.
     #[serde(default)]
     pub media_collection: Option<String>,
-    /// What has to be sent before slots take media; nothing was sent yet.
+    /// Target of the action that must be sent before slots accept images; discovery does not send it.
     #[serde(default)]
     pub media_prepare: Option<String>,
-    /// What the BMC said when virtual media wanted a licence.
+    /// The BMC's message, if virtual media needs a licence that is missing.
     #[serde(default)]
     pub licence_missing: Option<String>,
 }
@@ -81,7 +81,7 @@ pub struct Discovery {
 /// The host.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct SystemInfo {
-    /// Its path.
+    /// Path of the system.
     pub uri: String,
     /// `Id`.
     pub id: String,
@@ -91,7 +91,7 @@ pub struct SystemInfo {
     pub model: Option<String>,
     /// `SerialNumber`, else that of its chassis; placeholders like `To be filled by O.E.M.` count as none.
     pub serial: Option<String>,
-    /// `SKU`, where some vendors keep the service tag.
+    /// `SKU`; on some BMCs the service tag.
     pub sku: Option<String>,
     /// `UUID`.
     pub uuid: Option<String>,
@@ -110,14 +110,14 @@ pub struct SystemInfo {
 /// The Reset action of a system.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ResetAction {
-    /// Where to POST.
+    /// The path for the POST.
     pub target: String,
-    /// Types the BMC lists, as far as they are known here; empty if it lists none.
+    /// Known types the BMC lists; empty if it lists none.
     pub allowed: Vec<ResetType>,
 }
 
 impl ResetAction {
-    /// Whether a type may be asked for.
+    /// Whether the BMC allows this type.
     pub fn allows(&self, reset: ResetType) -> bool {
         self.allowed.is_empty() || self.allowed.contains(&reset)
     }
@@ -126,22 +126,22 @@ impl ResetAction {
 /// The manager of a host.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ManagerInfo {
-    /// Its path.
+    /// Path of the manager.
     pub uri: String,
     /// `Model`.
     pub model: Option<String>,
     /// `FirmwareVersion`.
     pub firmware: Option<String>,
-    /// `DateTime`, as the BMC wrote it.
+    /// `DateTime`, as the BMC shows it.
     pub date_time: Option<String>,
 }
 
-/// What a serial number says about a system.
+/// Comparison of a system's serial number with the expected one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SerialMatch {
-    /// Serial number or service tag are the expected ones.
+    /// The serial number or the service tag is the expected one.
     Match,
-    /// The system has a serial number, and it is another one.
+    /// The system has a different serial number.
     Mismatch,
     /// The system shows no serial number.
     Unknown,
@@ -189,7 +189,7 @@ fn serial_of(resource: &Resource) -> Option<String> {
     json::word(&resource.fields, "SerialNumber").filter(|serial| !is_placeholder(serial))
 }
 
-/// What mainboard makers leave in place of a serial number.
+/// Whether this is a placeholder that mainboard makers leave instead of a serial number.
 fn is_placeholder(serial: &str) -> bool {
     let serial = serial.to_ascii_lowercase();
     let words =
@@ -205,11 +205,15 @@ fn reset_types(names: &[String]) -> Vec<ResetType> {
 }
 
 impl Bmc {
-    /// Finds the host, its manager and its slots, and the profile they want. Reads only.
+    /// Discovers the host, its manager and its slots, and chooses the profile. Sends no mutation except a login.
+    ///
+    /// # Errors
+    ///
+    /// When a required resource cannot be read, or when it is not certain which system is the host (`Config`).
     pub async fn discover(&self, selector: &SystemSelector) -> Result<Discovery, RedfishError> {
         let core = &self.core;
         let root = core.service_root().await?;
-        core.choice.identify(&identity_of(&root));
+        core.active_profile.identify(&identity_of(&root));
         let system = core.find_system(&root, selector).await?;
         let mut info = SystemInfo::of(&system);
         core.complete_serial(&system, &mut info, selector).await?;
@@ -228,8 +232,8 @@ impl Bmc {
         identity.manager = manager.as_ref().and_then(|manager| manager.model.clone());
         identity.firmware = manager.as_ref().and_then(|manager| manager.firmware.clone());
         identity.media = managers.first().and_then(|manager| json::link(&manager.fields, "VirtualMedia"));
-        core.choice.identify(&identity);
-        core.choice.learn(|learned| learned.on_firmware(identity.firmware.as_deref()));
+        core.active_profile.identify(&identity);
+        core.active_profile.learn(|learned| learned.on_firmware(identity.firmware.as_deref()));
         let media = core.media(&system, &managers).await?;
         Ok(Discovery {
             identity,
@@ -244,8 +248,11 @@ impl Bmc {
         })
     }
 
-    /// Whether a job can be done with this BMC at all, with media served under `media_url`: every obstacle that
-    /// is known before anything is changed. The error is one sentence with what to do.
+    /// Checks every obstacle to a job that is known before anything is changed, with media served under `media_url`.
+    ///
+    /// # Errors
+    ///
+    /// The first obstacle found, as one sentence with the next action.
     pub fn check(&self, found: &Discovery, media_url: &str) -> Result<(), RedfishError> {
         let profile = self.profile();
         let fail = |kind| Err(RedfishError::new(OPERATION, kind));
@@ -261,7 +268,7 @@ impl Bmc {
         }
         if found.media_prepare.is_none() && !found.slots.iter().any(Slot::takes_media) {
             let ids: Vec<&str> = found.slots.iter().map(|slot| slot.id.as_str()).take(16).collect();
-            let detail = format!("none of its slots ({}) takes an image", ids.join(", "));
+            let detail = format!("none of its slots ({}) accepts an image", ids.join(", "));
             return fail(ErrorKind::NoVirtualMedia { detail });
         }
         if found.system.reset.is_none() {
@@ -272,21 +279,21 @@ impl Bmc {
 }
 
 impl Core {
-    /// The service root: what a login has read already, if that was the whole of it.
+    /// Returns the service root: the one read at login if it was complete, else a read.
     async fn service_root(&self) -> Result<Resource, RedfishError> {
-        self.proof().await?;
-        let seen = self.root().clone();
-        match seen {
+        self.request_auth().await?;
+        let stored = self.root().clone();
+        match stored {
             Some(root) if root.fields.contains_key("Systems") => Ok(root),
-            _ => self.read(OPERATION, SERVICE_ROOT).await.map(|root| self.root_seen(root)),
+            _ => self.read(OPERATION, SERVICE_ROOT).await.map(|root| self.store_root(root)),
         }
     }
 
-    /// Keeps the service root and lets it choose a first profile, before anybody logs in.
-    pub(crate) fn root_seen(&self, root: Resource) -> Resource {
+    /// Stores the service root and chooses a first profile by it, before the login.
+    pub(crate) fn store_root(&self, root: Resource) -> Resource {
         if self.expand.get().is_none() {
-            self.choice.identify(&identity_of(&root));
-            // Somebody else may have been first, with the same.
+            self.active_profile.identify(&identity_of(&root));
+            // A concurrent request may have set it first, to an equal value.
             let _first = self.expand.set(collection::offered(&root.fields));
         }
         self.root().get_or_insert_with(|| root.clone());
@@ -294,18 +301,18 @@ impl Core {
     }
 }
 
-/// What the service root says of whose BMC it is.
-fn identity_of(root: &Resource) -> Identity {
+/// The identity as far as the service root shows it.
+fn identity_of(root: &Resource) -> BmcIdentity {
     let oem = json::member(&root.fields, "Oem").into_iter().flat_map(Map::keys);
-    Identity {
+    BmcIdentity {
         vendor: json::word(&root.fields, "Vendor"),
         product: json::word(&root.fields, "Product"),
         oem: oem.take(8).map(|name| json::clip(name, json::MAX_TEXT)).collect(),
-        ..Identity::default()
+        ..BmcIdentity::default()
     }
 }
 
-/// Whether the BMC answered that it has no such thing, or cannot show it.
+/// Whether the error means that the BMC does not have the resource or cannot show it.
 fn is_absent(error: &RedfishError) -> bool {
     matches!(
         error.kind,
@@ -318,7 +325,7 @@ fn is_absent(error: &RedfishError) -> bool {
 }
 
 impl Core {
-    /// Reads what the whole does not depend on: an answer that it cannot be had counts as absent.
+    /// Reads an optional resource; `None` when the BMC does not have it or cannot show it.
     async fn read_optional(&self, path: &str) -> Result<Option<Resource>, RedfishError> {
         match self.read(OPERATION, path).await {
             Ok(resource) => Ok(Some(resource)),

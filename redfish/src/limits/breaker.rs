@@ -1,27 +1,27 @@
-//! A circuit breaker: a BMC that does not answer is left alone, and then asked once.
+//! A circuit breaker: after several failures in a row no request is sent to the BMC, then one probe request.
 //!
 //! ```text
-//!            failure (n-th in a row)                  rest over: one trial
+//!            failure (n-th in a row)               open time passed: one probe
 //!   closed --------------------------->  open  ----------------------------->  half-open
-//!     ^ \__ answer: counts anew           ^  \__ others: Resting                |      |
+//!     ^ \__ response: count restarts      ^  \__ others: CircuitOpen            |      |
 //!     |                                    `-------------- failure -------------'      |
-//!     `----------------------------------- answer ------------------------------------'
+//!     `---------------------------------- response -----------------------------------'
 //! ```
 //!
-//! A trial whose future is dropped has no result; the next request is the trial then.
+//! A probe whose future is dropped has no result; the next request becomes the probe.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The BMC is left alone.
+/// The circuit is open: no request is sent to the BMC.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the BMC has not answered {failures} times in a row and is left alone for {} s (last: {last})", .wait.as_secs())]
+#[error("circuit open: {failures} requests in a row got no response from the BMC; next request in {} s (last failure: {last})", .wait.as_secs())]
 pub struct CircuitOpen {
     /// Failures in a row.
     pub failures: u32,
-    /// For how long yet.
+    /// Time until the next request may be sent.
     pub wait: Duration,
     /// The last failure.
     pub last: String,
@@ -29,9 +29,9 @@ pub struct CircuitOpen {
 
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// 0 for never open.
+    /// Failures in a row that open the circuit; 0 never opens it.
     threshold: u32,
-    rest: Duration,
+    open_time: Duration,
     state: Mutex<State>,
 }
 
@@ -39,62 +39,62 @@ pub(super) struct Breaker {
 struct State {
     failures: u32,
     last: String,
-    /// Set while open.
+    /// End of the open time; set while open.
     until: Option<Instant>,
-    trying: bool,
+    probing: bool,
 }
 
-/// A request that may be sent; tells what came of it.
-pub(super) struct Trial<'a> {
+/// A request that may be sent; its result is reported with [`ProbeRequest::responded`] or [`ProbeRequest::failed`].
+pub(super) struct ProbeRequest<'a> {
     breaker: &'a Breaker,
     half_open: bool,
-    settled: bool,
+    finished: bool,
 }
 
 impl Breaker {
-    pub(super) fn new(threshold: u32, rest: Duration) -> Self {
-        Breaker { threshold, rest, state: Mutex::default() }
+    pub(super) fn new(threshold: u32, open_time: Duration) -> Self {
+        Breaker { threshold, open_time, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn admit(&self) -> Result<Trial<'_>, CircuitOpen> {
+    pub(super) fn admit(&self) -> Result<ProbeRequest<'_>, CircuitOpen> {
         let mut state = self.state();
         let half_open = match state.until {
             None => false,
-            Some(until) if until <= Instant::now() && !state.trying => true,
-            Some(until) => return Err(self.resting_in(&state, until)),
+            Some(until) if until <= Instant::now() && !state.probing => true,
+            Some(until) => return Err(self.open_until(&state, until)),
         };
-        state.trying |= half_open;
-        Ok(Trial { breaker: self, half_open, settled: false })
+        state.probing |= half_open;
+        Ok(ProbeRequest { breaker: self, half_open, finished: false })
     }
 
-    /// Why a request would not be admitted now.
+    /// The open circuit, if a request would be refused now.
     pub(super) fn refusal_reason(&self) -> Option<CircuitOpen> {
         let state = self.state();
-        let until = state.until.filter(|until| *until > Instant::now() || state.trying)?;
-        Some(self.resting_in(&state, until))
+        let until = state.until.filter(|until| *until > Instant::now() || state.probing)?;
+        Some(self.open_until(&state, until))
     }
 
-    pub(super) fn resting(&self) -> Option<CircuitOpen> {
+    pub(super) fn circuit_open(&self) -> Option<CircuitOpen> {
         let state = self.state();
-        state.until.map(|until| self.resting_in(&state, until))
+        state.until.map(|until| self.open_until(&state, until))
     }
 
-    fn resting_in(&self, state: &State, until: Instant) -> CircuitOpen {
+    fn open_until(&self, state: &State, until: Instant) -> CircuitOpen {
         let wait = until.saturating_duration_since(Instant::now());
-        // While a trial is under way its end is what to wait for.
-        let wait = if wait.is_zero() { self.rest / 10 } else { wait };
+        // While a probe is in flight, wait for its result.
+        let wait = if wait.is_zero() { self.open_time / 10 } else { wait };
         CircuitOpen { failures: state.failures, wait, last: state.last.clone() }
     }
 }
 
-impl Trial<'_> {
-    pub(super) fn answered(mut self) {
+impl ProbeRequest<'_> {
+    pub(super) fn responded(mut self) {
         *self.breaker.state() = State::default();
-        self.settled = true;
+        self.finished = true;
     }
 
     pub(super) fn failed(mut self, detail: &str) {
@@ -102,20 +102,20 @@ impl Trial<'_> {
         state.failures = state.failures.saturating_add(1);
         detail.clone_into(&mut state.last);
         if self.half_open {
-            state.trying = false;
+            state.probing = false;
         }
         if self.breaker.threshold > 0 && state.failures >= self.breaker.threshold {
-            state.until = Some(Instant::now() + self.breaker.rest);
+            state.until = Some(Instant::now() + self.breaker.open_time);
         }
         drop(state);
-        self.settled = true;
+        self.finished = true;
     }
 }
 
-impl Drop for Trial<'_> {
+impl Drop for ProbeRequest<'_> {
     fn drop(&mut self) {
-        if self.half_open && !self.settled {
-            self.breaker.state().trying = false;
+        if self.half_open && !self.finished {
+            self.breaker.state().probing = false;
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A token bucket: so many requests at once after a pause, so many a second in the long run.
+//! A token bucket: a burst of requests after a pause, and a rate per second in the long run.
 //!
-//! Kept as one moment: when the bucket will be full again. Each request moves it on by one interval; who would move it
-//! further than a full bucket away waits for the difference. Those who wait are served in the order in which they came.
+//! The state is one instant: when the bucket will be full again. Each request moves it one interval later. A request that
+//! would move it further away than a full bucket waits for the difference. Waiting requests are served in order of arrival.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// The time one token takes to come; none for no limit.
+    /// Time between two tokens; `None` for no limit.
     interval: Option<Duration>,
-    /// The time all of them take.
+    /// Time in which an empty bucket fills.
     depth: Duration,
     full_at: Mutex<Option<Instant>>,
 }
@@ -59,7 +59,7 @@ mod tests {
         for _ in 0..4 {
             bucket.take().await;
         }
-        assert_eq!(start.elapsed(), Duration::ZERO, "full again, and no fuller");
+        assert_eq!(start.elapsed(), Duration::ZERO, "the bucket is full, with no tokens above its size");
         bucket.take().await;
         assert_eq!(start.elapsed(), Duration::from_millis(100));
     }

@@ -1,17 +1,17 @@
-//! How much one BMC, and all of them together, are asked at once.
+//! Limits of requests to one BMC and to all BMCs.
 //!
 //! ```text
-//!   request -> mutation permit (1, if it mutates) -> flight permit (2) -> token of the bucket -> place among all BMCs
-//!           -> breaker: closed | half-open (one trial) -> sent          open -> Resting, nothing is sent, nobody waits
+//!   request -> mutation permit (1, if it mutates) -> in-flight permit (2) -> token of the bucket -> global permit
+//!           -> breaker: closed | half-open (one probe) -> sent           open -> CircuitOpen, nothing is sent
 //! ```
 //!
-//! [`Limits`] belong to a BMC and outlive the handles made for it: two handles with the same limits never have more than
-//! two requests in flight together. Invariants: whoever waits here waits for other requests of the same BMC, each of which
-//! has a deadline, or for a token, which comes at a fixed rate; a place among all BMCs is taken last, so that a slow BMC
-//! does not keep others out. Logins that were rejected are remembered here too: an account is locked by failures of all
-//! handles together.
+//! [`RequestLimits`] belong to a BMC and outlive its handles: handles with the same limits share the two requests in
+//! flight. Invariants: a request waits only for other requests of the same BMC, each of which has a deadline, for a
+//! token, which arrives at a fixed rate, or for a global permit; the global permit is taken last, so that a slow BMC
+//! does not block the others; an open circuit fails at once. Rejected logins are counted here too, because failures of
+//! all handles lock the account.
 //!
-//! Time is tokio's, so that it can be virtual.
+//! Time is tokio's, so that tests can use virtual time.
 
 mod breaker;
 mod bucket;
@@ -29,62 +29,62 @@ use bucket::Bucket;
 
 use crate::transport::{TransportError, TransportErrorKind};
 
-/// Requests in flight for one BMC.
-const FLIGHTS: usize = 2;
-/// How many rejected logins are risked. Three lock the account on some BMCs…
+/// Maximum number of requests in flight for one BMC.
+const IN_FLIGHT: usize = 2;
+/// Maximum number of rejected logins within [`REJECTION_WINDOW`]. Three lock the account on some BMCs.
 const MAX_REJECTIONS: usize = 2;
-/// …for about this time.
+/// How long a rejected login counts; about the time for which such BMCs lock the account.
 const REJECTION_WINDOW: Duration = Duration::from_secs(600);
 
-/// What can be set.
+/// Settings of the limits of one BMC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LimitOptions {
-    /// Requests a second in the long run; 0 for no such limit.
+    /// Requests per second in the long run; 0 for no limit.
     pub rate: u32,
-    /// Requests at once after a pause.
+    /// Requests that may follow each other at once after a pause.
     pub burst: u32,
-    /// After so many failures of transport in a row a BMC is left alone; 0 for never.
+    /// Transport failures in a row that open the circuit; 0 never opens it.
     pub breaker_failures: u32,
-    /// For how long, until one request is tried.
-    pub breaker_rest: Duration,
+    /// How long the circuit stays open before one probe request is sent.
+    pub breaker_open_time: Duration,
 }
 
 impl LimitOptions {
-    /// Ten requests a second, forty at once, alone for thirty seconds after five failures.
-    pub const fn usual() -> Self {
-        LimitOptions { rate: 10, burst: 40, breaker_failures: 5, breaker_rest: Duration::from_secs(30) }
+    /// Ten requests per second, bursts of forty, circuit open for thirty seconds after five failures.
+    pub const fn recommended() -> Self {
+        LimitOptions { rate: 10, burst: 40, breaker_failures: 5, breaker_open_time: Duration::from_secs(30) }
     }
 
-    /// Nothing but the permits.
+    /// No limits other than the permits.
     pub const fn none() -> Self {
-        LimitOptions { rate: 0, burst: 0, breaker_failures: 0, breaker_rest: Duration::ZERO }
+        LimitOptions { rate: 0, burst: 0, breaker_failures: 0, breaker_open_time: Duration::ZERO }
     }
 }
 
-/// Requests in flight to all BMCs together.
+/// Maximum number of requests in flight to all BMCs.
 #[derive(Clone, Debug)]
-pub struct Together(Arc<Semaphore>);
+pub struct GlobalLimit(Arc<Semaphore>);
 
-impl Together {
-    /// At most so many, and at least one.
+impl GlobalLimit {
+    /// Creates a limit of `at_most` requests, at least one.
     pub fn new(at_most: usize) -> Self {
-        Together(Arc::new(Semaphore::new(at_most.clamp(1, Semaphore::MAX_PERMITS))))
+        GlobalLimit(Arc::new(Semaphore::new(at_most.clamp(1, Semaphore::MAX_PERMITS))))
     }
 }
 
-/// The limits of one BMC; clones are the same limits.
+/// The limits of one BMC; clones share them.
 #[derive(Clone, Debug)]
-pub struct Limits(Arc<Inner>);
+pub struct RequestLimits(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     /// Requests in flight.
     in_flight: Semaphore,
-    /// Mutations in flight; taken before a flight.
+    /// Mutations in flight; taken before `in_flight`.
     mutations: Semaphore,
     bucket: Bucket,
     breaker: Breaker,
-    together: Option<Together>,
+    global: Option<GlobalLimit>,
     rejections: Mutex<VecDeque<Instant>>,
 }
 
@@ -92,24 +92,24 @@ struct Inner {
 pub(crate) struct Permit<'a> {
     _mutation: Option<SemaphorePermit<'a>>,
     _in_flight: SemaphorePermit<'a>,
-    _together: Option<SemaphorePermit<'a>>,
+    _global: Option<SemaphorePermit<'a>>,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
-        Limits::new(LimitOptions::none(), None)
+        RequestLimits::new(LimitOptions::none(), None)
     }
 }
 
-impl Limits {
-    /// Limits of one more BMC.
-    pub fn new(options: LimitOptions, together: Option<Together>) -> Self {
-        Limits(Arc::new(Inner {
-            in_flight: Semaphore::new(FLIGHTS),
+impl RequestLimits {
+    /// Creates the limits of one BMC.
+    pub fn new(options: LimitOptions, global: Option<GlobalLimit>) -> Self {
+        RequestLimits(Arc::new(Inner {
+            in_flight: Semaphore::new(IN_FLIGHT),
             mutations: Semaphore::new(1),
             bucket: Bucket::new(options.rate, options.burst),
-            breaker: Breaker::new(options.breaker_failures, options.breaker_rest),
-            together,
+            breaker: Breaker::new(options.breaker_failures, options.breaker_open_time),
+            global,
             rejections: Mutex::default(),
         }))
     }
@@ -121,36 +121,40 @@ impl Limits {
             true => Some(inner.mutations.acquire().await?),
             false => None,
         };
-        let flight = inner.in_flight.acquire().await?;
+        let in_flight = inner.in_flight.acquire().await?;
         inner.bucket.take().await;
-        let together = match &inner.together {
-            Some(together) => Some(together.0.acquire().await?),
+        let global = match &inner.global {
+            Some(global) => Some(global.0.acquire().await?),
             None => None,
         };
-        Ok(Permit { _mutation: mutation, _in_flight: flight, _together: together })
+        Ok(Permit { _mutation: mutation, _in_flight: in_flight, _global: global })
     }
 
-    /// Sends something unless the BMC is left alone, and learns from what comes of it.
+    /// Runs `send` unless the circuit is open, and counts its result.
+    ///
+    /// # Errors
+    ///
+    /// When the circuit is open; `send` is not run then.
     pub async fn pass<T>(
         &self,
         send: impl Future<Output = Result<T, TransportError>>,
     ) -> Result<Result<T, TransportError>, CircuitOpen> {
-        let trial = self.0.breaker.admit()?;
+        let probe = self.0.breaker.admit()?;
         let sent = send.await;
         match &sent {
-            Err(error) if silent(error.kind) => trial.failed(&error.detail),
-            // A certificate or an answer nobody understands is an answer.
-            _ => trial.answered(),
+            Err(error) if is_unreachable(error.kind) => probe.failed(&error.detail),
+            // A wrong certificate or an invalid response shows that the BMC responds.
+            _ => probe.responded(),
         }
         Ok(sent)
     }
 
-    /// How long the BMC is left alone, if it is.
-    pub fn resting(&self) -> Option<CircuitOpen> {
-        self.0.breaker.resting()
+    /// The open circuit, if it is open; also while a probe is possible.
+    pub fn circuit_open(&self) -> Option<CircuitOpen> {
+        self.0.breaker.circuit_open()
     }
 
-    /// The same, unless the rest is over and a request may be the trial.
+    /// The open circuit, if a request would be refused now; `None` when a request may be the probe.
     pub(crate) fn circuit_open_now(&self) -> Option<CircuitOpen> {
         self.0.breaker.refusal_reason()
     }
@@ -159,7 +163,7 @@ impl Limits {
         self.0.rejections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether no login may be tried now, because so many were rejected.
+    /// Whether no login may be sent now, because too many were rejected.
     pub(crate) fn login_blocked(&self) -> bool {
         let mut rejections = self.rejections();
         rejections.retain(|at| at.elapsed() < REJECTION_WINDOW);
@@ -172,14 +176,14 @@ impl Limits {
         rejections.push_front(Instant::now());
     }
 
-    /// The credentials may be others now: logins are tried again.
+    /// Forgets rejected logins after the credentials may have changed, so that logins are sent again.
     pub fn forget_rejections(&self) {
         self.rejections().clear();
     }
 }
 
-/// Whether a failure means that nobody is there.
-fn silent(kind: TransportErrorKind) -> bool {
+/// Whether a failure means that the BMC does not respond.
+fn is_unreachable(kind: TransportErrorKind) -> bool {
     matches!(
         kind,
         TransportErrorKind::Connect
@@ -200,7 +204,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn two_in_flight_one_of_them_mutating() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         let mutation = limits.permit(true).await.unwrap();
         let second = tokio::time::timeout(Duration::from_secs(1), limits.permit(true)).await;
         assert!(second.is_err(), "a second mutation waits");
@@ -213,14 +217,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_bmcs_together_have_a_limit_and_a_slow_one_does_not_hold_it() {
-        let together = Together::new(1);
+    async fn all_bmcs_share_a_global_limit_and_a_slow_one_does_not_use_it_up() {
+        let global = GlobalLimit::new(1);
         let (a, b) = (
-            Limits::new(LimitOptions { rate: 1, burst: 1, ..LimitOptions::none() }, Some(together.clone())),
-            Limits::new(LimitOptions::none(), Some(together)),
+            RequestLimits::new(
+                LimitOptions { rate: 1, burst: 1, ..LimitOptions::none() },
+                Some(global.clone()),
+            ),
+            RequestLimits::new(LimitOptions::none(), Some(global)),
         );
         drop(a.permit(false).await.unwrap());
-        // Waits a second for its token, and takes nobody's place meanwhile.
+        // It waits a second for its token and holds no global permit meanwhile.
         let waiting = tokio::spawn({
             let a = a.clone();
             async move { a.permit(false).await.map(drop).is_ok() }
@@ -233,52 +240,52 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_in_a_row_lead_to_rest_and_one_trial() {
-        let limits = Limits::new(LimitOptions { breaker_failures: 2, ..LimitOptions::usual() }, None);
+    async fn failures_in_a_row_open_the_circuit_and_allow_one_probe() {
+        let limits =
+            RequestLimits::new(LimitOptions { breaker_failures: 2, ..LimitOptions::recommended() }, None);
         let fail = || limits.pass::<()>(async { Err(lost()) });
         assert!(fail().await.is_ok());
-        assert!(limits.pass(async { Ok(()) }).await.is_ok(), "an answer in between counts anew");
+        assert!(limits.pass(async { Ok(()) }).await.is_ok(), "a response resets the count");
         assert!(fail().await.is_ok() && fail().await.is_ok());
-        let resting = fail().await.unwrap_err();
-        assert_eq!(
-            (resting.failures, resting.wait, resting.last.as_str()),
-            (2, Duration::from_secs(30), "cut")
-        );
+        let open = fail().await.unwrap_err();
+        assert_eq!((open.failures, open.wait, open.last.as_str()), (2, Duration::from_secs(30), "cut"));
         tokio::time::advance(Duration::from_secs(30)).await;
-        // One trial at a time; when it fails the rest begins anew.
+        // One probe at a time; when it fails the open time starts again.
         let slow = limits.pass::<()>(async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             Err(lost())
         });
         let (slow, other) = tokio::join!(slow, fail());
         assert!(slow.is_ok() && other.is_err());
-        assert_eq!(limits.resting().unwrap().wait, Duration::from_secs(30));
+        assert_eq!(limits.circuit_open().unwrap().wait, Duration::from_secs(30));
         tokio::time::advance(Duration::from_secs(30)).await;
         assert!(limits.pass(async { Ok(()) }).await.is_ok());
-        assert!(limits.resting().is_none() && fail().await.is_ok());
+        assert!(limits.circuit_open().is_none() && fail().await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_trial_that_is_dropped_leaves_the_next_one_free() {
-        let limits = Limits::new(LimitOptions { breaker_failures: 1, ..LimitOptions::usual() }, None);
+    async fn a_dropped_probe_lets_the_next_request_be_the_probe() {
+        let limits =
+            RequestLimits::new(LimitOptions { breaker_failures: 1, ..LimitOptions::recommended() }, None);
         assert!(limits.pass::<()>(async { Err(lost()) }).await.is_ok());
         tokio::time::advance(Duration::from_secs(30)).await;
-        let trial = limits.pass::<()>(std::future::pending());
-        assert!(tokio::time::timeout(Duration::from_secs(1), trial).await.is_err());
+        let probe = limits.pass::<()>(std::future::pending());
+        assert!(tokio::time::timeout(Duration::from_secs(1), probe).await.is_err());
         assert!(limits.pass(async { Ok(()) }).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wrong_certificate_is_an_answer() {
-        let limits = Limits::new(LimitOptions { breaker_failures: 1, ..LimitOptions::usual() }, None);
+    async fn a_wrong_certificate_does_not_count_as_a_failure() {
+        let limits =
+            RequestLimits::new(LimitOptions { breaker_failures: 1, ..LimitOptions::recommended() }, None);
         let error = TransportError::not_sent(TransportErrorKind::PinMismatch, "other");
         assert!(limits.pass::<()>(async { Err(error) }).await.is_ok());
-        assert!(limits.resting().is_none());
+        assert!(limits.circuit_open().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn logins_stop_after_two_rejections_for_ten_minutes() {
-        let limits = Limits::default();
+        let limits = RequestLimits::default();
         limits.login_rejected();
         assert!(!limits.login_blocked());
         limits.login_rejected();

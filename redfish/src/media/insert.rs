@@ -1,55 +1,60 @@
-//! Putting an image into a slot, in the ways BMCs know, with the smallest body a BMC takes.
+//! Inserts an image into a slot, by each mechanism BMCs have, with the smallest body the BMC accepts.
 //!
 //! ```text
-//!   Action     {"Image"} --400/415/422 that names a member--> with it, or without it --> …
-//!   Patch      {"Image", "Inserted", "WriteProtected"} --names one--> {"Image", "Inserted"} --> {"Image"}
-//!   Hp         {"Image"}           Vmm   {"VmmControlType": "Connect", "Image"}
-//!   IsoConfig  UnMount, PATCH {"Host", "Path"}, Mount
+//!   Action               {"Image"} --400/415/422 that names a member--> add it, or leave it out --> …
+//!   Patch                {"Image", "Inserted", "WriteProtected"} --names one--> {"Image", "Inserted"} --> {"Image"}
+//!   InsertVirtualMedia   {"Image"}
+//!   VmmControl           {"VmmControlType": "Connect", "Image"}
+//!   IsoConfig            UnMount, PATCH {"Host", "Path"}, Mount
 //! ```
 //!
-//! A member changes once only; what a BMC asked for or refused is learned when it then took the image.
+//! Each member is changed at most once. A member the BMC demanded or refused is learned when the BMC then accepted
+//! the image.
 
 use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::{InsertVia, Slot, path_words, scheme_of};
-use crate::bmc::{Applied, Bmc};
+use crate::bmc::{Bmc, ChangeResult};
 use crate::error::{ErrorKind, Operation, RedfishError};
-use crate::exchange::{Answer, Call, Core};
+use crate::exchange::{BmcResponse, Call, Core};
 use crate::json::Resource;
 use crate::power::mark_maybe_applied;
 use crate::profile::{Include, InsertFields, InsertMember};
 
 const OPERATION: Operation = Operation::Insert;
-/// So many bodies are tried for one insert.
+/// Maximum number of bodies tried for one insert.
 const MAX_BODIES: usize = 8;
 
-/// What an insert should differ in from the profile.
+/// Deviations of one insert from the profile.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InsertOptions {
-    /// Members of the body; the profile's when none.
+    /// Members of the body; `None` takes those of the profile.
     pub fields: Option<InsertFields>,
 }
 
 impl Bmc {
-    /// Puts the image at `url` into the slot at `uri`.
+    /// Inserts the image at `url` into the slot at `uri`.
     ///
-    /// If the read-back does not confirm it yet, poll [`Bmc::slot`] until the profile's lag is over. A failure
-    /// that [`RedfishError::maybe_applied`] is settled the same way before anything else is sent. `NotSupported`
-    /// means this slot takes nothing: try another. `Busy` or `Refused` with status 409 on a second slot means
-    /// the BMC may hold one image only.
+    /// If the read-back does not confirm the insert yet, poll [`Bmc::slot`] until the profile's `read_back_lag` has
+    /// passed. After a failure with [`RedfishError::maybe_applied`], do so before anything else is sent.
+    ///
+    /// # Errors
+    ///
+    /// `NotSupported` when this slot accepts no image: try another one. `Busy`, or `Refused` with status 409, for a
+    /// second slot can mean that the BMC holds one image only. `MediaUrl` when the BMC does not support the URL's scheme.
     pub async fn insert(
         &self,
         uri: &str,
         url: &str,
         options: InsertOptions,
-    ) -> Result<Applied<Slot>, RedfishError> {
+    ) -> Result<ChangeResult<Slot>, RedfishError> {
         let core = &self.core;
         let profile = core.profile();
         let scheme = scheme_of(OPERATION, &profile, url)?;
         let (resource, slot) = core.slot_for_update(OPERATION, uri, |slot| !slot.holds(url)).await?;
         if slot.holds(url) {
-            return Ok(Applied { changed: false, confirmed: true, observed: slot });
+            return Ok(ChangeResult { changed: false, confirmed: true, observed: slot });
         }
         if !slot.transfer_protocols.is_empty() && !slot.transfer_protocols.contains(&scheme) {
             let reads = slot.transfer_protocols.join(", ").to_ascii_lowercase();
@@ -57,17 +62,21 @@ impl Bmc {
             return Err(RedfishError::new(OPERATION, kind));
         }
         let fields = options.fields.unwrap_or(profile.insert_fields);
-        let put = Put { core, uri, url, scheme: &scheme, fields };
-        let answer = match &slot.insert {
+        let request = InsertRequest { core, uri, url, scheme: &scheme, fields };
+        let response = match &slot.insert {
             InsertVia::Action(target) => {
-                let answer = put.by_action(target).await?;
+                let response = request.by_action(target).await?;
                 let patchable = resource.allow.as_deref().is_some_and(|allow| allow.contains("PATCH"));
-                if answer.is(&[405, 501]) && patchable { put.by_patch(&resource).await? } else { answer }
+                if response.is(&[405, 501]) && patchable {
+                    request.by_patch(&resource).await?
+                } else {
+                    response
+                }
             }
-            InsertVia::Patch => put.by_patch(&resource).await?,
-            InsertVia::Hp(target) => put.post(target, &json!({ "Image": url })).await?,
-            InsertVia::Vmm(target) => {
-                put.post(target, &json!({ "VmmControlType": "Connect", "Image": url })).await?
+            InsertVia::Patch => request.by_patch(&resource).await?,
+            InsertVia::InsertVirtualMedia(target) => request.post(target, &json!({ "Image": url })).await?,
+            InsertVia::VmmControl(target) => {
+                request.post(target, &json!({ "VmmControlType": "Connect", "Image": url })).await?
             }
             InsertVia::IsoConfig(target) => core.mount_config(&resource, &slot, target, url).await?,
             InsertVia::Nothing => {
@@ -76,20 +85,20 @@ impl Bmc {
             }
         };
         let secrets = path_words(url);
-        if !answer.status.is_success() {
-            if answer.is(&[405, 501]) {
+        if !response.status.is_success() {
+            if response.is(&[405, 501]) {
                 self.slot_refuses(uri);
             }
-            return Err(core.refusal(OPERATION, &answer, &secrets));
+            return Err(core.refusal(OPERATION, &response, &secrets));
         }
-        core.follow(OPERATION, &answer, &secrets).await?;
+        core.follow(OPERATION, &response, &secrets).await?;
         let (_, observed) = core.slot(OPERATION, uri).await.map_err(mark_maybe_applied)?;
-        Ok(Applied { changed: true, confirmed: observed.may_hold(url), observed })
+        Ok(ChangeResult { changed: true, confirmed: observed.may_hold(url), observed })
     }
 }
 
-/// An insert under way.
-struct Put<'a> {
+/// Parameters of one insert.
+struct InsertRequest<'a> {
     core: &'a Core,
     uri: &'a str,
     url: &'a str,
@@ -97,65 +106,65 @@ struct Put<'a> {
     fields: InsertFields,
 }
 
-impl Put<'_> {
-    async fn post(&self, target: &str, body: &Value) -> Result<Answer, RedfishError> {
+impl InsertRequest<'_> {
+    async fn post(&self, target: &str, body: &Value) -> Result<BmcResponse, RedfishError> {
         let deadline = self.core.profile().insert_timeout;
         let call = Call::mutation(OPERATION, Method::POST, target, deadline).touching(self.uri);
         self.core.perform(&call.body(body), 1).await
     }
 
-    /// Tries bodies until the BMC takes one or refuses for another reason than a member of the body.
-    async fn by_action(&self, target: &str) -> Result<Answer, RedfishError> {
-        let mut body = Body::new(self.fields);
+    /// Tries bodies until the BMC accepts one or refuses for a reason other than a member of the body.
+    async fn by_action(&self, target: &str) -> Result<BmcResponse, RedfishError> {
+        let mut body = InsertBody::new(self.fields);
         let mut tries = 1;
         loop {
-            let answer = self.post(target, &body.json(self.url, self.scheme)).await?;
-            let error = self.core.refusal(OPERATION, &answer, &[]);
-            if answer.status.is_success() {
+            let response = self.post(target, &body.json(self.url, self.scheme)).await?;
+            let error = self.core.refusal(OPERATION, &response, &[]);
+            if response.status.is_success() {
                 self.learn(&body);
-                return Ok(answer);
+                return Ok(response);
             }
             let definite = matches!(error.kind, ErrorKind::Refused { status: 400 | 415 | 422, .. });
-            if !definite || tries == MAX_BODIES || !body.amend(&answer) {
-                return Ok(answer);
+            if !definite || tries == MAX_BODIES || !body.amend(&response) {
+                return Ok(response);
             }
             tries += 1;
         }
     }
 
-    async fn by_patch(&self, slot: &Resource) -> Result<Answer, RedfishError> {
+    async fn by_patch(&self, slot: &Resource) -> Result<BmcResponse, RedfishError> {
         let deadline = self.core.profile().insert_timeout;
-        let mut body = Body::new(self.fields);
+        let mut body = InsertBody::new(self.fields);
         for (member, include) in [
             (InsertMember::Inserted, self.fields.inserted),
             (InsertMember::WriteProtected, self.fields.write_protected),
         ] {
-            // Without `Inserted` some take the URL and attach nothing, so it is sent until it is refused.
+            // Without `Inserted` some BMCs accept the URL and attach nothing, so it is sent until it is refused.
             body.set(member, include != Include::Never);
         }
         loop {
             let json = body.json(self.url, self.scheme);
-            let answer = self.core.patch(OPERATION, slot, &json, deadline, Some(self.uri)).await?;
-            if answer.status.is_success() {
+            let response = self.core.patch(OPERATION, slot, &json, deadline, Some(self.uri)).await?;
+            if response.status.is_success() {
                 self.learn(&body);
             }
             let narrower =
                 [InsertMember::WriteProtected, InsertMember::Inserted].into_iter().find(|member| {
-                    body.sent(*member) && member.names().iter().any(|name| answer.error().names(name))
+                    body.sent(*member) && member.names().iter().any(|name| response.error().names(name))
                 });
-            match narrower.filter(|_| answer.is(&[400, 422])) {
+            match narrower.filter(|_| response.is(&[400, 422])) {
                 Some(member) => body.set(member, false),
-                None => return Ok(answer),
+                None => return Ok(response),
             }
         }
     }
 
-    fn learn(&self, body: &Body) {
+    fn learn(&self, body: &InsertBody) {
         let changed = body.changed.clone();
         if changed.is_empty() {
             return;
         }
-        self.core.choice.learn(|learned| {
+        self.core.active_profile.learn(|learned| {
             for member in changed {
                 let (to, from) = match body.sent(member) {
                     true => (&mut learned.wants, &mut learned.refuses),
@@ -168,25 +177,25 @@ impl Put<'_> {
     }
 }
 
-/// The members of a body, and what has been tried.
-struct Body {
+/// The members of an insert body, and those that were changed after a refusal.
+struct InsertBody {
     fields: InsertFields,
     sent: Vec<InsertMember>,
     changed: Vec<InsertMember>,
 }
 
-impl Body {
+impl InsertBody {
     fn new(mut fields: InsertFields) -> Self {
         let all = InsertMember::ALL.into_iter();
         let sent = all.filter(|member| *member.of(&mut fields) == Include::Always).collect();
-        Body { fields, sent, changed: Vec::new() }
+        InsertBody { fields, sent, changed: Vec::new() }
     }
 
     fn sent(&self, member: InsertMember) -> bool {
         self.sent.contains(&member)
     }
 
-    /// Sends a member, or leaves it out; that counts as a change once the body has been refused with the other.
+    /// Adds or removes a member; removing one that was sent counts as a change.
     fn set(&mut self, member: InsertMember, send: bool) {
         let before = self.sent(member);
         self.sent.retain(|sent| *sent != member);
@@ -215,15 +224,15 @@ impl Body {
         Value::Object(body)
     }
 
-    /// Flips the member the refusal names; false when it names none that may change, or one a second time.
-    fn amend(&mut self, answer: &Answer) -> bool {
-        let error = answer.error();
+    /// Adds or removes the member the refusal names; false when it names none that may still change.
+    fn amend(&mut self, response: &BmcResponse) -> bool {
+        let error = response.error();
         for member in InsertMember::ALL {
             let named = member.names().iter().any(|name| error.names(name));
             let open = *member.of(&mut self.fields) != Include::Never && !self.changed.contains(&member);
             if named && open {
                 self.flip(member);
-                // Who wants the one mostly wants the other; who does not refuses it by name.
+                // A BMC that demands `Inserted` mostly demands `WriteProtected` too; otherwise it refuses it by name.
                 let pair = InsertMember::WriteProtected;
                 let along = member == InsertMember::Inserted && self.sent(member) && !self.sent(pair);
                 if along && self.fields.write_protected == Include::WhenAsked && !self.changed.contains(&pair)

@@ -1,21 +1,21 @@
-//! Virtual media slots: what they show, putting an image in, taking it out.
+//! Virtual media slots: reading them, inserting and ejecting images.
 //!
 //! ```text
-//!   insert(slot, url)   read slot; holds this very URL? nothing is sent
-//!                       POST InsertMedia {"Image": url} -> a 400/415 that names a member widens or narrows the
-//!                         body: TransferProtocolType, TransferMethod, Inserted + WriteProtected, placeholders
+//!   insert(slot, url)   read slot; holds this URL already? nothing is sent
+//!                       POST InsertMedia {"Image": url} -> a 400/415 that names a member adds it to the body or
+//!                         removes it: TransferProtocolType, TransferMethod, Inserted + WriteProtected, placeholders
 //!                       no action, or 405/501: PATCH {"Image", "Inserted", "WriteProtected"} -> … -> {"Image"}
-//!                       or the vendor's own way (profile, vm_method)
-//!                       202: follow the task;  read back -> Applied { changed, confirmed, observed: Slot }
+//!                       or an OEM mechanism (profile, vm_method)
+//!                       202: follow the task;  read back -> ChangeResult { changed, confirmed, observed: Slot }
 //!   eject(slot)         read slot; empty? nothing is sent
 //!                       POST EjectMedia {} -> without body; or PATCH {"Image": null, "Inserted": false}
-//!                       refused but empty by now: fine;  read back
+//!                       read back; refused, but the slot is empty: success
 //! ```
 //!
-//! A slot is empty when it says `Inserted: false` and either `ConnectedVia: NotConnected` or no image: BMCs
-//! leave the old URL standing after an eject. An insert does not eject: what occupies the slot is the caller's
-//! decision. A confirmed insert means the BMC shows the image, not that the host can read it: the media
-//! server's log of range reads proves that. Specification: DSP0268 VirtualMedia.
+//! A slot is empty when it shows `Inserted: false` and either `ConnectedVia: NotConnected` or no image: BMCs keep
+//! the old URL after an eject. An insert does not eject: the caller decides about an image in the slot. A
+//! confirmed insert means that the BMC shows the image, not that the host can read it; the range reads at the
+//! media server prove that. Specification: DSP0268 VirtualMedia.
 
 mod eject;
 mod insert;
@@ -36,20 +36,20 @@ use crate::exchange::Core;
 use crate::json::{self, Resource};
 use crate::profile::{MediaMethod, Profile};
 
-/// Longer URLs are cut or refused by some BMCs.
+/// Maximum length of a media URL; some BMCs cut or refuse longer ones.
 const MAX_URL: usize = 255;
 
-/// A media URL; its path is a grant and is not shown.
+/// A media URL; its path contains a grant and is not shown.
 #[derive(Clone, Eq, PartialEq)]
 pub struct ImageUrl(String);
 
 impl ImageUrl {
-    /// The URL itself, for comparing and sending only.
+    /// The URL with its grant, only for comparing and sending.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether a BMC shows this URL for that one: percent-encoding decoded, case of the host ignored.
+    /// Whether this is `url` in another spelling: percent-encoding is decoded, the case of the host is ignored.
     pub fn is(&self, url: &str) -> bool {
         fn plain(text: &str) -> Option<(String, String)> {
             let url = Url::parse(text.trim()).ok()?;
@@ -83,27 +83,27 @@ fn decoded(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How media gets into a slot.
+/// The mechanism by which an image is inserted into a slot.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum InsertVia {
     /// `POST` to the action's target.
     Action(String),
     /// `PATCH` of the slot.
     Patch,
-    /// `POST` to the target of `InsertVirtualMedia`, which knows the image alone.
-    Hp(String),
-    /// `POST` to the target of `VmmControl`, which also disconnects.
-    Vmm(String),
-    /// `PATCH` of host and path, then `POST` to the target of `IsoConfig.Mount`.
+    /// `POST` to the target of the OEM action `InsertVirtualMedia`, whose only parameter is the image.
+    InsertVirtualMedia(String),
+    /// `POST` to the target of the OEM action `VmmControl`, which also ejects.
+    VmmControl(String),
+    /// `PATCH` of host and path, then `POST` to the target of the OEM action `IsoConfig.Mount`.
     IsoConfig(String),
-    /// In no way known here.
+    /// The slot accepts no image.
     Nothing,
 }
 
 /// A virtual media slot as the BMC shows it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Slot {
-    /// Its path.
+    /// Path of the slot.
     pub uri: String,
     /// `Id`.
     pub id: String,
@@ -113,17 +113,17 @@ pub struct Slot {
     pub media_types: Vec<String>,
     /// `Inserted`.
     pub inserted: Option<bool>,
-    /// `Image`; live state that is not part of a stored capability record.
+    /// `Image`; current state, which is not stored.
     #[serde(skip)]
     pub image: Option<ImageUrl>,
-    /// `ImageName`; live state too.
+    /// `ImageName`; current state, which is not stored.
     #[serde(skip)]
     pub image_name: Option<String>,
     /// `ConnectedVia`.
     pub connected_via: Option<String>,
-    /// How an image gets in.
+    /// How an image is inserted.
     pub insert: InsertVia,
-    /// The target of `EjectMedia`; some BMCs list it only while there is something to eject.
+    /// The target of the eject action; some BMCs list it only while the slot holds an image.
     pub eject: Option<String>,
     /// Values of `TransferProtocolType` the BMC lists, in upper case; empty if it lists none.
     pub transfer_protocols: Vec<String>,
@@ -138,23 +138,26 @@ impl Slot {
             resource.allow.as_deref().is_none_or(|allow| allow.to_ascii_uppercase().contains("PATCH"));
         let by_action = || target("#VirtualMedia.InsertMedia").map(InsertVia::Action);
         let by_patch = || patchable.then_some(InsertVia::Patch);
-        let hp = |name| json::oem_action(fields, name);
+        let oem = |name| json::oem_action(fields, name);
         let insert = match profile.vm_method {
             MediaMethod::Auto => by_action().or_else(by_patch),
             MediaMethod::Action => by_action(),
             MediaMethod::Patch => by_patch().or_else(by_action),
-            MediaMethod::Hp => {
-                hp("VirtualMedia.InsertVirtualMedia").map(InsertVia::Hp).or_else(by_action).or_else(by_patch)
+            MediaMethod::InsertVirtualMediaAction => oem("VirtualMedia.InsertVirtualMedia")
+                .map(InsertVia::InsertVirtualMedia)
+                .or_else(by_action)
+                .or_else(by_patch),
+            MediaMethod::VmmControlAction => {
+                oem("VirtualMedia.VmmControl").map(InsertVia::VmmControl).or_else(by_action)
             }
-            MediaMethod::Vmm => hp("VirtualMedia.VmmControl").map(InsertVia::Vmm).or_else(by_action),
-            MediaMethod::SmcCfgCd => {
-                hp("IsoConfig.Mount").map(InsertVia::IsoConfig).or_else(by_action).or_else(by_patch)
+            MediaMethod::IsoConfigAction => {
+                oem("IsoConfig.Mount").map(InsertVia::IsoConfig).or_else(by_action).or_else(by_patch)
             }
         };
         let eject = match profile.vm_method {
-            MediaMethod::Hp => hp("VirtualMedia.EjectVirtualMedia"),
-            MediaMethod::Vmm => hp("VirtualMedia.VmmControl"),
-            MediaMethod::SmcCfgCd => hp("IsoConfig.UnMount"),
+            MediaMethod::InsertVirtualMediaAction => oem("VirtualMedia.EjectVirtualMedia"),
+            MediaMethod::VmmControlAction => oem("VirtualMedia.VmmControl"),
+            MediaMethod::IsoConfigAction => oem("IsoConfig.UnMount"),
             MediaMethod::Auto | MediaMethod::Action | MediaMethod::Patch => None,
         };
         let standard =
@@ -181,7 +184,7 @@ impl Slot {
         }
     }
 
-    /// Whether nothing is in it, by every sign the BMC gives.
+    /// Whether the slot holds no image, judged by `Inserted`, `ConnectedVia` and `Image`.
     pub fn is_empty(&self) -> bool {
         let disconnected =
             self.connected_via.as_deref().is_some_and(|via| via.eq_ignore_ascii_case("NotConnected"));
@@ -192,7 +195,7 @@ impl Slot {
         }
     }
 
-    /// Whether what it shows may be this image: some BMCs show its file name only, or that there is something.
+    /// Whether the shown image may be this one: some BMCs show only its file name, or only that there is an image.
     pub fn may_be(&self, url: &str) -> bool {
         let file = url.rsplit('/').next().unwrap_or_default();
         let named = |shown: &str| !shown.contains('/') && decoded(shown).eq_ignore_ascii_case(file);
@@ -203,35 +206,35 @@ impl Slot {
         }
     }
 
-    /// Whether something is in it that may be this image.
+    /// Whether the slot holds an image that may be this one.
     pub fn may_hold(&self, url: &str) -> bool {
         !self.is_empty() && self.inserted != Some(false) && self.may_be(url)
     }
 
-    /// Whether this image is in it.
+    /// Whether the slot holds this image.
     pub fn holds(&self, url: &str) -> bool {
         !self.is_empty()
             && self.inserted != Some(false)
             && self.image.as_ref().is_some_and(|image| image.is(url))
     }
 
-    /// Whether there is a way to put an image in.
+    /// Whether an image can be inserted.
     pub fn takes_media(&self) -> bool {
         self.insert != InsertVia::Nothing
     }
 
-    /// Whether the host sees it as a CD. A slot without types is judged by its name.
+    /// Whether the slot is a CD for the host. A slot without `MediaTypes` is judged by its name.
     pub fn is_cd(&self) -> bool {
         let named = || [&self.id, &self.name].iter().any(|name| name.to_ascii_lowercase().contains("cd"));
         self.has_type(&["cd", "dvd"]) || (self.media_types.is_empty() && named())
     }
 
-    /// How the name of an image for it has to end.
+    /// The suffix the profile demands for the name of an image in this slot.
     pub fn suffix<'a>(&self, profile: &'a Profile) -> &'a str {
         if self.is_cd() { &profile.url_suffix_cd } else { &profile.url_suffix_usb }
     }
 
-    /// Whether the host sees it as a USB stick or floppy.
+    /// Whether the slot is a USB stick or floppy for the host.
     pub fn is_usb(&self) -> bool {
         self.has_type(&["usbstick", "floppy"])
     }
@@ -243,21 +246,29 @@ impl Slot {
 
 impl Bmc {
     /// Reads a slot.
+    ///
+    /// # Errors
+    ///
+    /// When the slot cannot be read.
     pub async fn slot(&self, uri: &str) -> Result<Slot, RedfishError> {
         self.core.slot(Operation::Slot, uri).await.map(|(_, slot)| slot)
     }
 
-    /// Reads slots, in one request where the BMC shows a collection with its members.
+    /// Reads slots, in one request where the BMC supports `$expand`.
+    ///
+    /// # Errors
+    ///
+    /// When one of the slots cannot be read.
     pub async fn slots(&self, found: &Discovery, uris: &[String]) -> Result<Vec<Slot>, RedfishError> {
         let core = &self.core;
-        let together = found.media_collection.as_deref().filter(|_| uris.len() > 1 && core.expands());
-        if let Some(collection) = together {
-            uris.iter().for_each(|uri| core.recent.forget(Some(uri)));
+        let expanded = found.media_collection.as_deref().filter(|_| uris.len() > 1 && core.expands());
+        if let Some(collection) = expanded {
+            uris.iter().for_each(|uri| core.cache.remove(Some(uri)));
             core.members(Operation::Slot, collection).await?;
         }
         let mut slots = Vec::new();
         for uri in uris {
-            slots.push(match together {
+            slots.push(match expanded {
                 Some(_) => self.slot_cached(uri).await?,
                 None => self.slot(uri).await?,
             });
@@ -265,7 +276,11 @@ impl Bmc {
         Ok(slots)
     }
 
-    /// What a slot showed a moment ago; reads it if nobody has, or if it was changed since.
+    /// Returns a slot from the cache, or reads it.
+    ///
+    /// # Errors
+    ///
+    /// When the slot cannot be read.
     pub async fn slot_cached(&self, uri: &str) -> Result<Slot, RedfishError> {
         self.core.slot_cached(Operation::Slot, uri).await.map(|(_, slot)| slot)
     }
@@ -281,16 +296,16 @@ impl Core {
         self.slot_of(operation, self.read(operation, uri).await?).await
     }
 
-    /// What comes before an act: what was shown a moment ago if it calls for the act, else a read.
+    /// Reads a slot before a mutation; a cached slot is used only if `needs_change` holds for it.
     pub(crate) async fn slot_for_update(
         &self,
         operation: Operation,
         uri: &str,
-        calls: impl Fn(&Slot) -> bool,
+        needs_change: impl Fn(&Slot) -> bool,
     ) -> Result<(Resource, Slot), RedfishError> {
-        if self.recent.get(uri).is_some() {
+        if self.cache.get(uri).is_some() {
             let known = self.slot_cached(operation, uri).await?;
-            if calls(&known.1) {
+            if needs_change(&known.1) {
                 return Ok(known);
             }
         }
@@ -298,7 +313,7 @@ impl Core {
     }
 
     async fn slot_cached(&self, operation: Operation, uri: &str) -> Result<(Resource, Slot), RedfishError> {
-        self.slot_of(operation, self.lately(operation, uri).await?).await
+        self.slot_of(operation, self.cached(operation, uri).await?).await
     }
 
     async fn slot_of(
@@ -308,7 +323,7 @@ impl Core {
     ) -> Result<(Resource, Slot), RedfishError> {
         let profile = self.profile();
         let configured = json::oem_action(&resource.fields, "IsoConfig.Mount").is_some();
-        if configured && profile.vm_method == MediaMethod::SmcCfgCd {
+        if configured && profile.vm_method == MediaMethod::IsoConfigAction {
             let slot = self.complete_config_slot(operation, &resource).await?;
             return Ok((resource, slot));
         }
@@ -317,7 +332,7 @@ impl Core {
     }
 }
 
-/// The scheme of a media URL, if it is one this BMC reads and the URL has a form that BMCs take.
+/// Returns the scheme of a media URL in upper case, if the profile allows the scheme, the port and the form of the URL.
 pub(crate) fn scheme_of(operation: Operation, profile: &Profile, url: &str) -> Result<String, RedfishError> {
     let refuse = |detail: &str| {
         let kind = ErrorKind::Config { detail: format!("media URL: {detail}") };
@@ -347,7 +362,7 @@ pub(crate) fn scheme_of(operation: Operation, profile: &Profile, url: &str) -> R
     Ok(scheme.to_ascii_uppercase())
 }
 
-/// The segments of a URL's path, which must not be shown.
+/// The segments of a URL's path, which may contain a grant and must not be shown.
 fn path_words(url: &str) -> Vec<&str> {
     let path =
         url.split_once("://").map_or(url, |(_, rest)| rest).split_once('/').map_or("", |(_, path)| path);

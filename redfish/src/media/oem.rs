@@ -1,13 +1,13 @@
-//! What vendors have in place of slots, or in front of them.
+//! OEM resources and actions for virtual media: the `IsoConfig` resource, and enabling remote media.
 //!
 //! ```text
-//!   IsoConfig   <collection>/CfgCD {Host, Path, Actions: Mount, UnMount}    what is to be mounted
-//!               <collection>/CD1   {Inserted, ConnectedVia}; absent: empty  what is mounted
-//!               UnMount -> 2 s -> PATCH {"Host": "http://ip", "Path": "/t…/boot.iso", …} -> 3 s -> Mount
-//!   RMedia      <manager>/Actions/Oem/AMIVirtualMedia.EnableRMedia {"RMediaState": "Enable"} -> 5 s -> slots
+//!   IsoConfig      <collection>/CfgCD {Host, Path, Actions: Mount, UnMount}    the configured image
+//!                  <collection>/CD1   {Inserted, ConnectedVia}; absent: empty  the mounted image
+//!                  UnMount -> 2 s -> PATCH {"Host": "http://ip", "Path": "/t…/boot.iso", …} -> 3 s -> Mount
+//!   EnableRMedia   <manager>/Actions/Oem/AMIVirtualMedia.EnableRMedia {"RMediaState": "Enable"} -> 5 s -> slots
 //! ```
 //!
-//! The two paths are the only ones that are built and not followed: no resource links to them on all firmware.
+//! The paths of `CfgCD`, `CD1` and `EnableRMedia` are built here, because some firmware has no link to them.
 
 use std::time::Duration;
 
@@ -17,33 +17,33 @@ use tokio::time::sleep;
 use url::Url;
 
 use super::{ImageUrl, Slot};
-use crate::bmc::{Applied, Bmc};
+use crate::bmc::{Bmc, ChangeResult};
 use crate::discovery::Discovery;
 use crate::error::{ErrorKind, Operation, RedfishError};
-use crate::exchange::{Answer, Call, Core};
+use crate::exchange::{BmcResponse, Call, Core};
 use crate::json::{self, Resource};
 use crate::power::mark_maybe_applied;
 use crate::profile::{MediaPrepare, Profile};
 
-/// After an unmount the old image is still held for a moment.
+/// Wait after an unmount: the BMC still holds the old image for a moment.
 const AFTER_UNMOUNT: Duration = Duration::from_secs(2);
-/// A mount right after the change mounts the image before.
+/// Wait after a change of host and path: an immediate mount uses the old values.
 const AFTER_CONFIG: Duration = Duration::from_secs(3);
-/// Slots appear so long after remote media was enabled.
+/// Time between two reads of the slots after remote media was enabled.
 const AFTER_ENABLE: Duration = Duration::from_secs(5);
-/// So often slots are looked for then.
-const LOOKS: u32 = 4;
+/// Maximum number of these reads.
+const MAX_POLLS: u32 = 4;
 
-/// Where the image of a collection is configured.
+/// Path of the resource in which the image of a collection is configured.
 pub(crate) fn config_path(collection: &str) -> String {
     format!("{}/CfgCD", collection.trim_end_matches('/'))
 }
 
-/// What has to be sent to a manager before its slots take media.
+/// Target of the action that a manager needs before its slots accept images; `None` when none is needed.
 pub(crate) fn pre_action(profile: &Profile, manager: &Resource) -> Option<String> {
     match profile.vm_pre {
         MediaPrepare::Nothing => None,
-        MediaPrepare::AmiEnableRMedia => {
+        MediaPrepare::EnableRemoteMedia => {
             let built =
                 || format!("{}/Actions/Oem/AMIVirtualMedia.EnableRMedia", manager.path.trim_end_matches('/'));
             Some(json::oem_action(&manager.fields, "AMIVirtualMedia.EnableRMedia").unwrap_or_else(built))
@@ -52,39 +52,43 @@ pub(crate) fn pre_action(profile: &Profile, manager: &Resource) -> Option<String
 }
 
 impl Bmc {
-    /// Switches virtual media on where discovery found that it must be, and shows the slots there are then.
-    /// Without need nothing is sent.
-    pub async fn prepare_media(&self, found: &Discovery) -> Result<Applied<Vec<Slot>>, RedfishError> {
+    /// Enables remote media if discovery found that the BMC needs it, and returns the slots that appear. Otherwise
+    /// nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// When a request fails or is refused.
+    pub async fn prepare_media(&self, found: &Discovery) -> Result<ChangeResult<Vec<Slot>>, RedfishError> {
         const OPERATION: Operation = Operation::PrepareMedia;
         let core = &self.core;
         let Some(target) = &found.media_prepare else {
-            return Ok(Applied { changed: false, confirmed: true, observed: found.slots.clone() });
+            return Ok(ChangeResult { changed: false, confirmed: true, observed: found.slots.clone() });
         };
         let profile = core.profile();
         let body = json!({ "RMediaState": "Enable" });
         let call = Call::mutation(OPERATION, Method::POST, target, profile.mutation_timeout).body(&body);
-        let answer = core.perform(&call, 1).await?;
-        if !answer.status.is_success() {
-            return Err(core.refusal(OPERATION, &answer, &[]));
+        let response = core.perform(&call, 1).await?;
+        if !response.status.is_success() {
+            return Err(core.refusal(OPERATION, &response, &[]));
         }
-        core.follow(OPERATION, &answer, &[]).await?;
+        core.follow(OPERATION, &response, &[]).await?;
         let collection = found.identity.media.as_deref().unwrap_or_default();
         let mut slots = Vec::new();
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_POLLS {
             sleep(AFTER_ENABLE).await;
             slots = core.slots_in(collection, &profile).await.map_err(mark_maybe_applied)?;
-            core.close_forbidden(&mut slots, &profile);
+            core.disable_forbidden_slots(&mut slots, &profile);
             if slots.iter().any(Slot::takes_media) {
                 break;
             }
         }
         let confirmed = slots.iter().any(Slot::takes_media);
-        Ok(Applied { changed: true, confirmed, observed: slots })
+        Ok(ChangeResult { changed: true, confirmed, observed: slots })
     }
 }
 
 impl Core {
-    /// The one slot of a BMC with an `IsoConfig`, if it has one.
+    /// Reads the single slot of a BMC with the `IsoConfig` resource; `None` when the resource does not exist.
     pub(crate) async fn config_slot(
         &self,
         operation: Operation,
@@ -97,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Joins what is configured with what is mounted.
+    /// Builds the slot from the configured image and the mounted image.
     pub(crate) async fn complete_config_slot(
         &self,
         operation: Operation,
@@ -114,7 +118,7 @@ impl Core {
         let configured = host.zip(path).map(|(host, path)| ImageUrl(format!("{host}{path}")));
         let empty = mounted.as_ref().is_none_or(Slot::is_empty);
         slot.inserted = Some(!empty);
-        // The old host and path stay after an unmount and say nothing then.
+        // After an unmount the BMC still shows the old host and path; they are ignored.
         slot.image = mounted.and_then(|slot| slot.image).or(configured).filter(|_| !empty);
         if slot.media_types.is_empty() {
             slot.media_types = vec!["CD".to_owned()];
@@ -122,14 +126,14 @@ impl Core {
         Ok(slot)
     }
 
-    /// Unmounts what is there, says what is to be mounted, and mounts it.
+    /// Unmounts the present image, configures the new one, and mounts it.
     pub(crate) async fn mount_config(
         &self,
         config: &Resource,
         slot: &Slot,
         mount: &str,
         url: &str,
-    ) -> Result<Answer, RedfishError> {
+    ) -> Result<BmcResponse, RedfishError> {
         const OPERATION: Operation = Operation::Insert;
         let profile = self.profile();
         let post = async |target: &str, body: Option<&serde_json::Value>| {
@@ -137,9 +141,9 @@ impl Core {
             self.perform(&if let Some(body) = body { call.body(body) } else { call }, 1).await
         };
         if let Some(unmount) = slot.eject.as_deref().filter(|_| !slot.is_empty()) {
-            let answer = post(unmount, None).await?;
-            if !answer.status.is_success() {
-                return Ok(answer);
+            let response = post(unmount, None).await?;
+            if !response.status.is_success() {
+                return Ok(response);
             }
             sleep(AFTER_UNMOUNT).await;
         }
@@ -148,16 +152,16 @@ impl Core {
             return Err(RedfishError::new(OPERATION, ErrorKind::Config { detail }));
         };
         let body = json!({ "Host": host, "Path": path, "Username": "", "Password": "" });
-        let answer = self.patch(OPERATION, config, &body, profile.mutation_timeout, None).await?;
-        if !answer.status.is_success() {
-            return Ok(answer);
+        let response = self.patch(OPERATION, config, &body, profile.mutation_timeout, None).await?;
+        if !response.status.is_success() {
+            return Ok(response);
         }
         sleep(AFTER_CONFIG).await;
         post(mount, Some(&json!({}))).await
     }
 }
 
-/// Scheme and authority of a URL, and its path.
+/// Splits a URL into scheme with authority, and path.
 fn split(url: &str) -> Option<(String, String)> {
     let parsed = Url::parse(url).ok()?;
     let path = parsed.path().to_owned();

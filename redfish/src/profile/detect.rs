@@ -1,22 +1,22 @@
-//! Which BMC gets which profile.
+//! Chooses the profile of a BMC by its identity.
 //!
 //! ```text
-//!   Identity (service root, system, manager)  --rules of all profiles-->  those that fit  -->  the most special
+//!   BmcIdentity (service root, system, manager)  --rules of all profiles-->  rules that match  -->  the most specific
 //! ```
 //!
-//! All that a rule says must fit; of several fitting rules the one that says most wins, so `dell` with a range
-//! of firmware comes before `dell`. Nothing fits: the generic profile.
+//! Every condition of a rule must match. Of several matching rules the one with most conditions is taken, so a vendor
+//! with a range of firmware precedes the vendor alone. If no rule matches, the generic profile is used.
 
 use serde::{Deserialize, Serialize};
 
-/// What a BMC says of itself, as far as it chooses a profile.
+/// The properties of a BMC by which its profile is chosen.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub struct Identity {
+pub struct BmcIdentity {
     /// `Vendor` of the service root, else `Manufacturer` of the system.
     pub vendor: Option<String>,
     /// `Product` of the service root.
     pub product: Option<String>,
-    /// Names in `Oem` of the service root.
+    /// Member names of `Oem` in the service root.
     pub oem: Vec<String>,
     /// `Manufacturer` of the system.
     #[serde(default)]
@@ -33,30 +33,30 @@ pub struct Identity {
     pub media: Option<String>,
 }
 
-/// When a profile is the right one. All that is given must fit; texts are compared without case.
+/// One `[[detect]]` rule of a profile. All its conditions must match; texts are compared without case.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Rule {
-    /// One of these begins the vendor, the manufacturer or an OEM name.
+    /// Prefixes of the vendor, the manufacturer or an OEM name.
     vendor: Vec<String>,
-    /// One of these is part of the product name.
+    /// Parts of the product name.
     product: Vec<String>,
-    /// One of these begins an OEM name.
+    /// Prefixes of an OEM name.
     oem: Vec<String>,
-    /// One of these is part of the system's model.
+    /// Parts of the system's model.
     model: Vec<String>,
-    /// One of these is part of the manager's model or of its firmware version.
+    /// Parts of the manager's model or firmware version.
     manager: Vec<String>,
-    /// One of these ends the path of the manager's virtual media.
+    /// Suffixes of the path of the manager's virtual media.
     media: Vec<String>,
     /// The lowest firmware version.
     firmware_from: Option<String>,
-    /// The first firmware version that is too high.
+    /// The lowest firmware version above the range.
     firmware_before: Option<String>,
 }
 
 impl Rule {
-    pub(super) fn fits(&self, identity: &Identity) -> bool {
+    pub(super) fn matches(&self, identity: &BmcIdentity) -> bool {
         let oem = || identity.oem.iter();
         let names = || [&identity.vendor, &identity.manufacturer].into_iter().flatten().chain(oem());
         let manager = || [&identity.manager, &identity.firmware].into_iter().flatten();
@@ -77,16 +77,16 @@ impl Rule {
                 .is_none_or(|before| version.is_some() && version < self::version(before))
     }
 
-    /// How much it says.
+    /// Number of conditions.
     pub(super) fn weight(&self) -> usize {
         let lists = [&self.vendor, &self.product, &self.oem, &self.model, &self.manager, &self.media];
         lists.iter().filter(|list| !list.is_empty()).count()
             + usize::from(self.firmware_from.is_some() || self.firmware_before.is_some())
     }
 
-    /// Whether it says anything, and everything in a form that can fit.
+    /// Whether the rule has a condition, and each condition has a form that can match.
     #[cfg(test)]
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         let lists = [&self.vendor, &self.product, &self.oem, &self.model, &self.manager];
         let lower =
             lists.into_iter().flatten().all(|word| !word.is_empty() && *word == word.to_ascii_lowercase());
@@ -95,18 +95,18 @@ impl Rule {
     }
 }
 
-/// Whether one of the words fits one of the texts; no words fit everything.
+/// Whether one of the words matches one of the texts; an empty list of words matches everything.
 fn any<'a>(
     words: &[String],
     texts: impl Iterator<Item = &'a String>,
-    fits: impl Fn(&str, &str) -> bool,
+    matches: impl Fn(&str, &str) -> bool,
 ) -> bool {
     let texts: Vec<String> = texts.map(|text| text.trim().to_ascii_lowercase()).collect();
     words.is_empty()
-        || words.iter().any(|word| texts.iter().any(|text| fits(text, &word.to_ascii_lowercase())))
+        || words.iter().any(|word| texts.iter().any(|text| matches(text, &word.to_ascii_lowercase())))
 }
 
-/// The numbers of the first dotted version in a text: `iLO 5 v2.72` is 2.72.
+/// The numbers of the first dotted version in a text: `Controller 5 v2.72` is 2.72.
 fn version(text: &str) -> Option<Vec<u64>> {
     let words = text.split(|char: char| !char.is_ascii_digit() && char != '.');
     let dotted = words.map(|word| word.trim_matches('.')).find(|word| word.contains('.'))?;
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_found_in_the_ways_bmcs_write_it() {
+    fn a_version_is_found_in_every_form_bmcs_use() {
         for (text, numbers) in [
             ("6.10.30.00", Some(vec![6, 10, 30, 0])),
             ("iLO 5 v2.72", Some(vec![2, 72])),
@@ -133,19 +133,19 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_firmware_takes_its_begin_and_not_its_end() {
+    fn a_range_of_firmware_includes_its_start_and_excludes_its_end() {
         let rule = Rule {
             firmware_from: Some("3.00".to_owned()),
             firmware_before: Some("6.00".to_owned()),
             ..Rule::default()
         };
-        let fits = |firmware: &str| {
-            rule.fits(&Identity { firmware: Some(firmware.to_owned()), ..Identity::default() })
+        let matches = |firmware: &str| {
+            rule.matches(&BmcIdentity { firmware: Some(firmware.to_owned()), ..BmcIdentity::default() })
         };
         assert_eq!(
-            ["2.75.75.75", "3.00", "5.10.50.00", "6.00.00.00", "no version"].map(fits),
+            ["2.75.75.75", "3.00", "5.10.50.00", "6.00.00.00", "no version"].map(matches),
             [false, true, true, false, false]
         );
-        assert!(!rule.fits(&Identity::default()));
+        assert!(!rule.matches(&BmcIdentity::default()));
     }
 }

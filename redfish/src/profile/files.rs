@@ -7,8 +7,8 @@
 //!   vm_path = { value = "manager", source = "…", verified = true }
 //! ```
 //!
-//! The name of a profile is that of its file. A file that does not parse is a mistake in this program, found by
-//! the test that parses all of them.
+//! The name of a profile is that of its file. A test parses every file, so a file that does not parse never reaches
+//! a release.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -25,7 +25,7 @@ macro_rules! files {
     };
 }
 
-/// Name and text of every file.
+/// Name and text of every file; of two rules with one weight, that of the earlier file is taken.
 pub(super) static FILES: &[(&str, &str)] = files![
     "generic",
     "dell-idrac8",
@@ -53,69 +53,72 @@ pub(super) static FILES: &[(&str, &str)] = files![
 /// One deviation from the generic profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The flag.
+    /// Name of the flag.
     pub flag: String,
-    /// What it is set to.
+    /// Value of the flag.
     pub value: Value,
-    /// Where that is known from.
+    /// Where the value is known from.
     pub source: String,
-    /// Whether it was seen on hardware, in its captures or in the vendor's own documents or code.
+    /// Whether it was seen on hardware or in a capture of it, or is in the vendor's documents or code, or in the code of
+    /// another Redfish client.
     pub verified: bool,
 }
 
-/// A file as it is written.
+/// The text of a file, parsed.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct FileText {
     title: String,
     #[serde(default)]
     detect: Vec<Rule>,
     #[serde(default)]
-    flags: BTreeMap<String, Written>,
+    flags: BTreeMap<String, RowText>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct RowText {
     value: Value,
     source: String,
     verified: bool,
 }
 
 /// A parsed file.
-pub(super) struct Vendor {
+pub(super) struct ProfileFile {
     pub(super) profile: Profile,
     pub(super) detect: Vec<Rule>,
     pub(super) rows: Vec<Row>,
 }
 
-impl Vendor {
+impl ProfileFile {
     pub(super) fn parse(name: &'static str, text: &str) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|why| format!("profile {name}: {why}"))?;
-        let rows = file.flags.into_iter().map(|(flag, written)| Row {
+        let text: FileText = toml::from_str(text).map_err(|why| format!("profile {name}: {why}"))?;
+        let rows = text.flags.into_iter().map(|(flag, row)| Row {
             flag,
-            value: written.value,
-            source: written.source,
-            verified: written.verified,
+            value: row.value,
+            source: row.source,
+            verified: row.verified,
         });
         let rows: Vec<Row> = rows.collect();
         let values: Map<String, Value> =
             rows.iter().map(|row| (row.flag.clone(), row.value.clone())).collect();
         let flags = Flags::parse(&values).map_err(|why| format!("profile {name}: {why}"))?;
-        let profile = Profile { name, title: file.title, ..Profile::generic() }.with(&flags);
-        Ok(Vendor { profile, detect: file.detect, rows })
+        let profile = Profile { name, title: text.title, ..Profile::generic() }.with(&flags);
+        Ok(ProfileFile { profile, detect: text.detect, rows })
     }
 }
 
 /// Every profile, in the order of the files.
-pub(super) fn vendors() -> &'static [Vendor] {
-    static VENDORS: LazyLock<Vec<Vendor>> = LazyLock::new(|| {
+pub(super) fn profile_files() -> &'static [ProfileFile] {
+    static PROFILE_FILES: LazyLock<Vec<ProfileFile>> = LazyLock::new(|| {
         #[expect(
             clippy::expect_used,
             reason = "the files are part of the program; a test parses each of them"
         )]
-        let parse = |(name, text): &(&'static str, &str)| Vendor::parse(name, text).expect("a sound profile");
+        let parse = |(name, text): &(&'static str, &str)| {
+            ProfileFile::parse(name, text).expect("an embedded profile file parses")
+        };
         FILES.iter().map(parse).collect()
     });
-    &VENDORS
+    &PROFILE_FILES
 }

@@ -1,14 +1,14 @@
-//! Every flag once: its name, its type, its default and what it is for.
+//! All flags, each declared once with name, type, default and purpose.
 //!
 //! ```text
 //!   flags! { field "flag": Type (written as Raw) = default, … }
-//!      -> Profile   all fields, with defaults: how one BMC is spoken to
-//!      -> Flags     all fields optional: what a profile file or an operator says of some of them
-//!      -> FLAGS     the names, for messages and for the test that each one is obeyed
+//!      -> Profile   all fields, with defaults: the behaviour of one BMC
+//!      -> Flags     all fields optional: the values a profile file or an operator sets
+//!      -> FLAGS     the names, for messages and for the test that each flag has an effect
 //! ```
 //!
-//! Defaults follow the specifications and suit a BMC nothing is known of. A profile file holds only rows that
-//! deviate, each with its source.
+//! Defaults follow the specifications and suit an unknown BMC. A profile file contains only rows that deviate, each
+//! with its source.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ use crate::boot::BootTarget;
 
 macro_rules! flags {
     ($($(#[$doc:meta])* $field:ident $flag:literal : $type:ty [$raw:ty] = $default:expr;)*) => {
-        /// How a BMC wants to be spoken to.
+        /// The behaviour of a kind of BMC: one value for every flag.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Profile {
-            /// The name operators and the server record use.
+            /// Name of the profile, as used by operators and in the server record.
             pub name: &'static str,
-            /// What it is for, in a few words.
+            /// The BMCs the profile is for, in a few words.
             pub title: String,
             $($(#[$doc])* pub $field: $type,)*
         }
 
-        /// What is said of some flags; the others stay as they are.
+        /// Values for some flags; the others stay unchanged.
         #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
         #[serde(deny_unknown_fields, default)]
         pub struct Flags {
@@ -44,7 +44,7 @@ macro_rules! flags {
         pub const FLAGS: &[&str] = &[$($flag),*];
 
         impl Profile {
-            /// The profile for a BMC nothing is known of.
+            /// The profile for an unknown BMC: the default of every flag.
             pub fn generic() -> Self {
                 Profile {
                     name: "generic",
@@ -53,14 +53,14 @@ macro_rules! flags {
                 }
             }
 
-            /// This profile with some flags set otherwise.
+            /// Returns this profile with the given flags set.
             #[must_use]
             pub fn with(mut self, flags: &Flags) -> Self {
                 $(if let Some(raw) = flags.$field.clone() { raw.set(&mut self.$field); })*
                 self
             }
 
-            /// The flags in which this profile differs from another one.
+            /// Names of the flags in which this profile differs from another one.
             pub fn differing(&self, other: &Profile) -> Vec<&'static str> {
                 let mut names = Vec::new();
                 $(if self.$field != other.$field { names.push($flag); })*
@@ -73,62 +73,62 @@ macro_rules! flags {
 flags! {
     /// How requests authenticate.
     session "session": Auth [Auth] = Auth::Auto;
-    /// What stands under `Oem` in the body of a login.
+    /// The member `Oem` in the body of a login.
     login_oem "login_oem": Map<String, Value> [Map<String, Value>] = Map::new();
-    /// How long a login may take.
+    /// Deadline of a login.
     login_timeout "login_timeout_s": Duration [Seconds] = Duration::from_secs(30);
-    /// How long a mutation may take, insert excepted.
+    /// Deadline of a mutation other than an insert.
     mutation_timeout "mutation_timeout_s": Duration [Seconds] = Duration::from_secs(60);
-    /// How long an insert may take; some BMCs read the image inside the request.
+    /// Deadline of an insert; some BMCs read the image before they respond.
     insert_timeout "insert_timeout_s": Duration [Seconds] = Duration::from_secs(120);
-    /// How long an asynchronous operation may take after it was accepted.
+    /// Maximum duration of a task after it was accepted.
     task_timeout "task_timeout_s": Duration [Seconds] = Duration::from_secs(120);
-    /// How long a read-back may lag behind an accepted change; the caller polls.
+    /// Time after an accepted change within which the read-back shows it; the caller polls.
     read_back_lag "read_back_lag_s": Duration [Seconds] = Duration::from_secs(60);
-    /// How long after an insert the media may be unusable to the host; the caller waits before it powers on.
+    /// Time after an insert during which the host may not see the media; the caller waits before the power-on.
     settle_after_mount "settle_after_mount_s": Duration [Seconds] = Duration::ZERO;
-    /// How long after a power-off the host cannot be powered on; the caller waits.
+    /// Time after a power-off during which the host cannot be powered on; the caller waits.
     settle_after_off "settle_after_off_s": Duration [Seconds] = Duration::ZERO;
-    /// Keys of messages that mean "not now" on this BMC although they mean "no" elsewhere; in lower case.
+    /// Message keys that mean "not now" on this BMC although they mean "no" on others; in lower case.
     busy_ids "busy_ids": Vec<String> [Vec<String>] = Vec::new();
-    /// Which system is the host, by id, when several could be; the best first.
+    /// Ids of the system that is the host, in order of preference, if the BMC shows several systems.
     system_select "system_select": Vec<String> [Vec<String>] = Vec::new();
-    /// Whether collections are read with their members where the BMC offers it.
+    /// Whether collections are read together with their members (`$expand`).
     expand "expand": Expand [Expand] = Expand::Auto;
-    /// Where virtual media is looked for first.
+    /// Which virtual media collection is read first.
     vm_path "vm_path": MediaCollection [MediaCollection] = MediaCollection::System;
-    /// How media gets into a slot.
+    /// How images are inserted into slots.
     vm_method "vm_method": MediaMethod [MediaMethod] = MediaMethod::Auto;
-    /// What has to be switched on before slots take media.
+    /// What must be enabled before slots accept images.
     vm_pre "vm_pre": MediaPrepare [MediaPrepare] = MediaPrepare::Nothing;
-    /// Ids of the slots that may be used, `*` at the end for any rest; empty allows all.
+    /// Ids of the slots that may be used, with `*` at the end for any suffix; empty allows all.
     slot_allow "slot_allow": Vec<String> [Vec<String>] = Vec::new();
-    /// Ids of slots that are never used, written likewise.
+    /// Ids of slots that are never used, with `*` at the end for any suffix.
     slot_deny "slot_deny": Vec<String> [Vec<String>] = Vec::new();
-    /// What an insert sends besides the image.
+    /// Members of an insert besides `Image`.
     insert_fields "insert_fields": InsertFields [InsertFieldsPatch] = InsertFields::all(Include::WhenAsked);
-    /// Schemes of media URLs the BMC can read, the best first.
+    /// Schemes of media URLs the BMC supports, in order of preference.
     url_schemes "url_schemes": Vec<String> [Vec<String>] = vec!["http".to_owned(), "https".to_owned()];
-    /// The only port it connects to for media, if it is that picky; 0 for any.
+    /// The only port to which the BMC connects for media; 0 for any.
     url_port "url_port": u16 [u16] = 0;
-    /// The suffix of the file name in a URL for a CD slot.
+    /// Suffix of the file name in the URL for a CD slot.
     url_suffix_cd "url_suffix_cd": String [String] = "iso".to_owned();
-    /// The suffix of the file name in a URL for a USB or floppy slot.
+    /// Suffix of the file name in the URL for a USB or floppy slot.
     url_suffix_usb "url_suffix_usb": String [String] = "img".to_owned();
-    /// By what the next boot is led to the media.
+    /// How the next boot is set to the media.
     boot_via "boot_via": BootVia [BootVia] = BootVia::Override;
-    /// Boot targets for a virtual CD, the best first.
+    /// Boot targets for a virtual CD, in order of preference.
     boot_targets "boot_targets": Vec<BootTarget> [Vec<BootTarget>] = vec![BootTarget::Cd, BootTarget::UsbCd];
-    /// What the PATCH of a boot override holds.
+    /// Which properties the PATCH of a boot override contains.
     boot_body "boot_body": BootBody [BootBody] = BootBody::EnabledAlways;
-    /// Where the boot override is written.
+    /// The resource to which the boot override is written.
     boot_at "boot_at": BootResource [BootResource] = BootResource::Auto;
-    /// Never asks for the disk as boot target: firmware shows a recovery screen afterwards.
+    /// Never sets the disk as boot target: the firmware shows a recovery screen afterwards.
     no_hdd_override "no_hdd_override": bool [bool] = false;
-    /// What stands in `If-Match` of a PATCH.
+    /// The value of `If-Match` in a PATCH.
     if_match "if_match": IfMatch [IfMatch] = IfMatch::ETag;
     /// How a host is restarted.
     restart "restart": Restart [Restart] = Restart::OffOn;
-    /// Why this BMC cannot be used, as a sentence with what to do; empty when it can.
+    /// Why this BMC cannot be used, with the next action; empty when it can be used.
     unsupported "unsupported": String [String] = String::new();
 }

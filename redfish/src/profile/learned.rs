@@ -1,16 +1,17 @@
-//! What one firmware of one BMC has taught: kept by the caller, so that the next job does not meet the same
-//! refusals again, and dropped when the firmware changes.
+//! Learned behaviour of one BMC with one firmware: stored by the caller, so that the next job avoids requests that
+//! were refused, and discarded when the firmware changes.
 //!
 //! ```text
-//!   refused a body with Inserted        -> refuses [inserted]      next insert leaves it out at once
-//!   asked for TransferProtocolType      -> wants [protocol]        next insert sends it at once
-//!   slot answered that it takes nothing -> refusing_slots          discovery shows it as taking nothing
-//!   no sessions, or none free           -> (not learned: it passes)
-//!   login answered "no such thing"      -> basic_only
-//!   firmware another than learned from  -> everything is forgotten
+//!   BMC refused a body with Inserted           -> refuses [inserted]      the next insert leaves it out at once
+//!   BMC demanded TransferProtocolType          -> wants [protocol]        the next insert sends it at once
+//!   insert refused with 405 or 501             -> refusing_slots          discovery marks the slot as unusable
+//!   session limit reached                      -> (not learned: it is temporary)
+//!   login refused as unknown or unsupported    -> basic_only
+//!   ETag refused, * accepted                   -> etag_star
+//!   firmware differs from the learned one      -> everything is discarded
 //! ```
 //!
-//! Learned facts refine what a profile leaves open; they never overrule what it or an operator says.
+//! Learned behaviour sets only what a profile leaves open; the profile and the operator take precedence.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use super::flags::Profile;
 use super::values::{Auth, IfMatch, Include, InsertFields};
 
-/// So many slots are remembered as refusing.
+/// Maximum number of refusing slots that are stored.
 const MAX_SLOTS: usize = 16;
 
-/// A member of an insert that a BMC asked for or refused.
+/// A member of an insert that a BMC demanded or refused.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InsertMember {
@@ -41,7 +42,7 @@ pub enum InsertMember {
 }
 
 impl InsertMember {
-    /// All of them, in the order in which a refusal is searched for their names.
+    /// All members, in the order in which their names are searched in a refusal.
     pub(crate) const ALL: [InsertMember; 6] = [
         InsertMember::Protocol,
         InsertMember::Method,
@@ -51,7 +52,7 @@ impl InsertMember {
         InsertMember::WriteProtected,
     ];
 
-    /// Its place in the flags.
+    /// The flag of this member.
     pub(crate) fn of(self, fields: &mut InsertFields) -> &mut Include {
         match self {
             InsertMember::Inserted => &mut fields.inserted,
@@ -63,7 +64,7 @@ impl InsertMember {
         }
     }
 
-    /// Its names in a body.
+    /// Names of the member in a body.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             InsertMember::Inserted => &["Inserted"],
@@ -76,25 +77,25 @@ impl InsertMember {
     }
 }
 
-/// What was learned of one BMC.
+/// Learned behaviour of one BMC.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Learned {
-    /// The manager's firmware it was learned from.
+    /// Firmware version of the manager from which it was learned.
     pub firmware_version: Option<String>,
-    /// Members of an insert it asked for.
+    /// Members of an insert the BMC demanded.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub wants: BTreeSet<InsertMember>,
-    /// Members of an insert it refused.
+    /// Members of an insert the BMC refused.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub refuses: BTreeSet<InsertMember>,
-    /// Paths of slots that take nothing although they look as if they did.
+    /// Paths of slots that accept no image although they show a way to insert one.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub refusing_slots: BTreeSet<String>,
-    /// It has no sessions although it links to them.
+    /// The BMC has no sessions although it links to them.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub basic_only: bool,
-    /// It demands `If-Match: *`.
+    /// The BMC accepts only `If-Match: *`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub etag_star: bool,
 }
@@ -106,8 +107,8 @@ impl Learned {
         wants.is_empty() && refuses.is_empty() && refusing_slots.is_empty() && !basic_only && !etag_star
     }
 
-    /// Forgets everything when the firmware is another one than it was learned from. What was learned at the login,
-    /// before the firmware was known, is true of this one.
+    /// Discards everything when `firmware` differs from the version it was learned from. What was learned at the login,
+    /// before the version was known, is kept.
     pub(crate) fn on_firmware(&mut self, firmware: Option<&str>) {
         if self.firmware_version.as_deref() != firmware {
             if self.firmware_version.is_some() {
@@ -125,7 +126,7 @@ impl Learned {
 }
 
 impl Profile {
-    /// This profile, refined by what was learned where it leaves something open.
+    /// Returns this profile with learned behaviour where it leaves a value open.
     #[must_use]
     pub fn refined(mut self, learned: &Learned) -> Self {
         for (members, to) in [(&learned.wants, Include::Always), (&learned.refuses, Include::Never)] {

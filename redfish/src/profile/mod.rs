@@ -1,20 +1,20 @@
-//! A vendor's behaviour as data: times, what goes into bodies, where things live.
+//! BMC profiles: the behaviour of a kind of BMC as data (times, members of bodies, locations of resources).
 //!
 //! ```text
 //!   profiles/<name>.toml   title, [[detect]] rules, [flags] rows {value, source, verified}
 //!        |  embedded, parsed once
 //!        v
-//!   generic defaults + rows = Profile  <- chosen by Identity (detect), or by the server's record
-//!                 + Learned            <- what this very firmware has refused before
-//!                 + Flags              <- the operator's overrides, which have the last word
+//!   generic defaults + rows = Profile  <- chosen by BmcIdentity (detect), or by the server's record
+//!                 + Learned            <- what this BMC with this firmware demanded or refused before
+//!                 + Flags              <- the operator's overrides, which take precedence
 //! ```
 //!
-//! Operations read a profile and never ask for a vendor. A row says where it is known from and whether it was
-//! verified on hardware or in the vendor's documents; what was not stays marked, so that a capture of a real BMC
-//! can settle it. The generic profile follows the specifications, tries the smallest body first and lets the
-//! BMC's own refusals widen it.
+//! Operations read flags of a profile and never test for a vendor (decision D20). Each row has a source, and says
+//! whether it is verified: seen on hardware or in a capture, or in the documents or code of the vendor or of another
+//! client. A row that is not stays marked until a capture of a real BMC confirms it. The generic profile follows the
+//! specifications, tries the smallest body first, and adds what the BMC demands.
 
-mod choice;
+mod active;
 mod detect;
 mod files;
 mod flags;
@@ -24,8 +24,8 @@ mod overrides;
 mod tests;
 mod values;
 
-pub(crate) use choice::Choice;
-pub use detect::Identity;
+pub(crate) use active::ActiveProfile;
+pub use detect::BmcIdentity;
 pub use files::Row;
 pub use flags::{FLAGS, Flags, Profile};
 pub use learned::{InsertMember, Learned};
@@ -37,29 +37,29 @@ pub use values::{
 
 use std::time::Duration;
 
-use files::vendors;
+use files::profile_files;
 
 impl Profile {
     /// The names of all profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        vendors().iter().map(|vendor| vendor.profile.name)
+        profile_files().iter().map(|file| file.profile.name)
     }
 
-    /// The profile of that name.
+    /// The profile with this name.
     pub fn named(name: &str) -> Option<Self> {
-        vendors().iter().find(|vendor| vendor.profile.name == name).map(|vendor| vendor.profile.clone())
+        profile_files().iter().find(|file| file.profile.name == name).map(|file| file.profile.clone())
     }
 
-    /// The profile for what a BMC says of itself: that of the most special rule that fits, else the generic one.
-    pub fn detect(identity: &Identity) -> Self {
-        let rules = vendors().iter().flat_map(|vendor| vendor.detect.iter().map(move |rule| (rule, vendor)));
-        let fitting = rules.filter(|(rule, _)| rule.fits(identity));
-        // Of equals the first counts.
-        let best = fitting.rev().max_by_key(|(rule, _)| rule.weight());
-        best.map_or_else(Profile::generic, |(_, vendor)| vendor.profile.clone())
+    /// The profile for the identity of a BMC: that of the most specific rule that matches, else the generic profile.
+    pub fn detect(identity: &BmcIdentity) -> Self {
+        let rules = profile_files().iter().flat_map(|file| file.detect.iter().map(move |rule| (rule, file)));
+        let matching = rules.filter(|(rule, _)| rule.matches(identity));
+        // Of several rules with one weight the first one is taken.
+        let best = matching.rev().max_by_key(|(rule, _)| rule.weight());
+        best.map_or_else(Profile::generic, |(_, file)| file.profile.clone())
     }
 
-    /// How long a power-on still has to wait, so long after the last insert and after the power-off.
+    /// Remaining settle time before a power-on, given the time since the last insert and since the power-off.
     pub fn settle_left(&self, since_mount: Option<Duration>, since_off: Option<Duration>) -> Duration {
         let left = |settle: Duration, since: Option<Duration>| {
             since.map_or(Duration::ZERO, |since| settle.saturating_sub(since))
@@ -67,9 +67,9 @@ impl Profile {
         left(self.settle_after_mount, since_mount).max(left(self.settle_after_off, since_off))
     }
 
-    /// Where each deviation of this profile from the generic one is known from.
+    /// The deviations of this profile from the generic one, each with its source.
     pub fn rows(&self) -> &'static [Row] {
-        vendors().iter().find(|vendor| vendor.profile.name == self.name).map_or(&[], |vendor| &vendor.rows)
+        profile_files().iter().find(|file| file.profile.name == self.name).map_or(&[], |file| &file.rows)
     }
 }
 

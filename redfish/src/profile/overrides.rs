@@ -1,4 +1,4 @@
-//! An operator's overrides: a JSON object of flags, checked when it is registered.
+//! Overrides of an operator: a JSON object of flags, checked when the server is registered or changed.
 
 use serde_json::{Map, Value};
 
@@ -6,29 +6,29 @@ use super::flags::{FLAGS, Flags};
 use super::values::InsertFields;
 use crate::profile::Include;
 
-/// What is wrong with an override.
+/// Why an override is not valid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum OverrideError {
     /// There is no such flag.
     #[error("there is no flag {flag:?}; {}", suggestion(.nearest))]
     Unknown {
-        /// What was written.
+        /// The unknown name.
         flag: String,
-        /// The flag that was meant, perhaps.
+        /// The flag with the most similar name, if one is similar.
         nearest: Option<&'static str>,
     },
-    /// The flag cannot be set to that.
+    /// The value is not valid for the flag.
     #[error("flag {flag}: {why}")]
     Value {
-        /// The flag.
+        /// Name of the flag.
         flag: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
 
 impl OverrideError {
-    /// The flag as it was written.
+    /// The name of the flag in the override.
     pub fn flag(&self) -> &str {
         match self {
             OverrideError::Unknown { flag, .. } | OverrideError::Value { flag, .. } => flag,
@@ -44,7 +44,11 @@ fn suggestion(nearest: &Option<&'static str>) -> String {
 }
 
 impl Flags {
-    /// Reads flags from a JSON object, naming the one that is wrong.
+    /// Parses flags from a JSON object.
+    ///
+    /// # Errors
+    ///
+    /// When a flag does not exist or its value is not valid; the error names the flag.
     pub fn parse(values: &Map<String, Value>) -> Result<Self, OverrideError> {
         for (flag, value) in values {
             if !FLAGS.contains(&flag.as_str()) {
@@ -55,15 +59,15 @@ impl Flags {
             let flags: Flags = serde_json::from_value(Value::Object(one))
                 .map_err(|why| OverrideError::Value { flag: flag.clone(), why: why.to_string() })?;
             flags
-                .sensible()
+                .check_values()
                 .map_err(|why| OverrideError::Value { flag: flag.clone(), why: why.to_owned() })?;
         }
         serde_json::from_value(Value::Object(values.clone()))
             .map_err(|why| OverrideError::Value { flag: "overrides".to_owned(), why: why.to_string() })
     }
 
-    /// What the types do not say.
-    fn sensible(&self) -> Result<(), &'static str> {
+    /// Checks limits that the types do not express.
+    fn check_values(&self) -> Result<(), &'static str> {
         let lists = [&self.slot_allow, &self.slot_deny, &self.system_select, &self.busy_ids];
         if lists.into_iter().flatten().flatten().any(|word| word.is_empty() || word.len() > 64) {
             return Err("each entry has 1 to 64 bytes");
@@ -88,14 +92,14 @@ impl Flags {
     }
 }
 
-/// The name that is meant by one that does not exist, if any is near.
+/// The existing name most similar to `word`, if one is similar enough.
 pub(super) fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let allowed = (word.len() / 3).max(1);
     let distances = names.iter().map(|name| (distance(word, name), *name));
     distances.filter(|(distance, _)| *distance <= allowed).min().map(|(_, name)| name)
 }
 
-/// Edits between two short words.
+/// Edit distance between two short words.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -112,7 +116,11 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 impl super::Profile {
-    /// The profile of that name; the error suggests what was meant.
+    /// The profile with this name.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; the text suggests the most similar name.
     pub fn find(name: &str) -> Result<Self, String> {
         super::Profile::named(name).ok_or_else(|| {
             let names: Vec<&'static str> = super::Profile::names().collect();
@@ -126,7 +134,7 @@ impl super::Profile {
 }
 
 impl InsertFields {
-    /// The members that may never be sent stay out whatever is learned.
+    /// Sets a member that the profile leaves open; a fixed one stays unchanged.
     pub(super) fn learn(field: &mut Include, to: Include) {
         if *field == Include::WhenAsked {
             *field = to;

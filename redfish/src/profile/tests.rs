@@ -1,11 +1,11 @@
-//! The files as data: all parse, all say something, each BMC of the table gets its own and no other.
+//! Tests of the profile files: every file parses, every row deviates, every BMC identity gets its profile.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::files::{FILES, Vendor, vendors};
+use super::files::{FILES, ProfileFile, profile_files};
 use super::*;
 
 fn flags(value: Value) -> Result<Flags, OverrideError> {
@@ -13,9 +13,9 @@ fn flags(value: Value) -> Result<Flags, OverrideError> {
 }
 
 #[test]
-fn every_file_parses_is_embedded_and_begins_with_the_generic_profile() {
+fn every_file_parses_and_is_embedded_and_the_generic_profile_is_first() {
     for (name, text) in FILES {
-        if let Err(why) = Vendor::parse(name, text) {
+        if let Err(why) = ProfileFile::parse(name, text) {
             panic!("{why}");
         }
     }
@@ -39,30 +39,30 @@ fn a_file_with_an_unknown_key_does_not_parse() {
         "title = 'x'\n[flags]\nvm_path = { value = 'nowhere', source = 's', verified = true }",
         "title = 'x'\n[flags]\ninsert_fields = { value = { colour = 'always' }, source = 's', verified = true }",
     ] {
-        assert!(Vendor::parse("x", text).is_err(), "{text}");
+        assert!(ProfileFile::parse("x", text).is_err(), "{text}");
     }
 }
 
 #[test]
 fn every_row_has_a_source_and_deviates_and_every_deviation_is_a_row() {
-    for vendor in vendors() {
-        let name = vendor.profile.name;
-        assert!(!vendor.profile.title.is_empty());
-        for row in &vendor.rows {
+    for file in profile_files() {
+        let name = file.profile.name;
+        assert!(!file.profile.title.is_empty());
+        for row in &file.rows {
             assert!(row.source.len() >= 8, "{name}: {} has no source", row.flag);
         }
-        let rows: BTreeSet<&str> = vendor.rows.iter().map(|row| row.flag.as_str()).collect();
-        let differing: BTreeSet<&str> = vendor.profile.differing(&Profile::generic()).into_iter().collect();
+        let rows: BTreeSet<&str> = file.rows.iter().map(|row| row.flag.as_str()).collect();
+        let differing: BTreeSet<&str> = file.profile.differing(&Profile::generic()).into_iter().collect();
         assert_eq!(rows, differing, "{name}");
     }
 }
 
-/// What section 10 of the evidence calls unseen stays marked until somebody has seen it.
+/// Values that no capture or document confirms keep `verified = false`.
 #[test]
-fn what_nobody_has_seen_stays_marked() {
-    let unseen: BTreeSet<(&str, &str)> = vendors()
+fn an_unconfirmed_value_stays_marked_as_not_verified() {
+    let unverified: BTreeSet<(&str, &str)> = profile_files()
         .iter()
-        .flat_map(|vendor| vendor.rows.iter().map(|row| (vendor.profile.name, row)))
+        .flat_map(|file| file.rows.iter().map(|row| (file.profile.name, row)))
         .filter(|(_, row)| !row.verified)
         .map(|(name, row)| (name, row.flag.as_str()))
         .collect();
@@ -72,21 +72,67 @@ fn what_nobody_has_seen_stays_marked() {
         ("cisco-ucs", "insert_fields"),
         ("nvidia-gb200", "url_schemes"),
     ] {
-        assert!(unseen.contains(&row), "{row:?}");
+        assert!(unverified.contains(&row), "{row:?}");
     }
 }
 
+/// Decision D20: what differs between vendors is data, so code outside of tests names mechanisms, never vendors.
 #[test]
-fn rules_are_sound_and_every_profile_but_the_generic_one_has_some() {
-    for vendor in vendors() {
-        assert_eq!(vendor.detect.is_empty(), vendor.profile.name == "generic", "{}", vendor.profile.name);
-        for rule in &vendor.detect {
-            assert!(rule.is_sound(), "{}: {rule:?}", vendor.profile.name);
+fn only_profiles_and_tests_name_vendors() {
+    const VENDORS: [&str; 18] = [
+        "ami",
+        "cisco",
+        "dell",
+        "fujitsu",
+        "h3c",
+        "hp",
+        "hpe",
+        "huawei",
+        "ibmc",
+        "idrac",
+        "ilo",
+        "irmc",
+        "lenovo",
+        "megarac",
+        "nvidia",
+        "smc",
+        "supermicro",
+        "xclarity",
+    ];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            // The list of profile files consists of their names, which name vendors.
+            if path.ends_with("profile/tests.rs") || path.ends_with("profile/files.rs") {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            // A wire name such as `AMIVirtualMedia.EnableRMedia` is one word and is not a vendor's name.
+            for word in code.split(|char: char| !char.is_ascii_alphanumeric()) {
+                let named = VENDORS.contains(&word.to_ascii_lowercase().as_str());
+                assert!(!named, "{} names {word}", path.display());
+            }
         }
     }
 }
 
-/// Vendor, product, OEM names, manufacturer, model, manager, firmware and media path, as BMCs show them.
+#[test]
+fn rules_are_valid_and_every_profile_but_the_generic_one_has_some() {
+    for file in profile_files() {
+        assert_eq!(file.detect.is_empty(), file.profile.name == "generic", "{}", file.profile.name);
+        for rule in &file.detect {
+            assert!(rule.is_valid(), "{}: {rule:?}", file.profile.name);
+        }
+    }
+}
+
+/// Vendor, product, OEM names, manufacturer, model, manager, firmware and media path, as a BMC shows them.
 type Shown = (
     &'static str,
     &'static str,
@@ -135,10 +181,10 @@ const IDENTITIES: &[(Shown, &str)] = &[
     (("", "", &[], "Sushy Emulator", "", "", "", ""), "sushy"),
 ];
 
-fn identity(shown: &Shown) -> Identity {
+fn identity(shown: &Shown) -> BmcIdentity {
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let (vendor, product, oem, manufacturer, model, manager, firmware, media) = *shown;
-    Identity {
+    BmcIdentity {
         vendor: some(vendor).or_else(|| some(manufacturer)),
         product: some(product),
         oem: oem.iter().map(|name| (*name).to_owned()).collect(),
@@ -152,39 +198,39 @@ fn identity(shown: &Shown) -> Identity {
 
 #[test]
 fn each_identity_gets_its_profile_and_each_profile_has_an_identity() {
-    let mut met = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (shown, name) in IDENTITIES {
         assert_eq!(Profile::detect(&identity(shown)).name, *name, "{shown:?}");
-        met.insert(*name);
+        seen.insert(*name);
     }
-    assert_eq!(met, Profile::names().collect());
+    assert_eq!(seen, Profile::names().collect());
 }
 
 #[test]
-fn no_two_profiles_claim_one_identity_with_the_same_right() {
+fn no_two_profiles_match_one_identity_with_one_weight() {
     for (shown, name) in IDENTITIES {
         let identity = identity(shown);
-        let fitting = vendors().iter().filter_map(|vendor| {
-            let fits = vendor.detect.iter().filter(|rule| rule.fits(&identity));
-            Some((fits.map(|rule| rule.weight()).max()?, vendor.profile.name))
+        let matching = profile_files().iter().filter_map(|file| {
+            let rules = file.detect.iter().filter(|rule| rule.matches(&identity));
+            Some((rules.map(|rule| rule.weight()).max()?, file.profile.name))
         });
-        let mut fitting: Vec<(usize, &str)> = fitting.collect();
-        fitting.sort_unstable();
-        if let [.., (second, other), (first, _)] = fitting.as_slice() {
-            // A board of Cisco's with OpenBMC on it is both; the order of the files decides.
-            let known = *name == "openbmc" && [*other, fitting[fitting.len() - 1].1].contains(&"cisco-ucs");
-            assert!(first > second || known, "{shown:?}: {fitting:?}");
+        let mut matching: Vec<(usize, &str)> = matching.collect();
+        matching.sort_unstable();
+        if let [.., (second, other), (first, _)] = matching.as_slice() {
+            // A Cisco board with OpenBMC matches both; the order of the files decides.
+            let known = *name == "openbmc" && [*other, matching[matching.len() - 1].1].contains(&"cisco-ucs");
+            assert!(first > second || known, "{shown:?}: {matching:?}");
         }
     }
 }
 
 #[test]
 fn overrides_set_what_they_name_and_nothing_else() {
-    let said = flags(json!({
+    let overrides = flags(json!({
         "vm_path": "manager", "settle_after_mount_s": 90, "insert_fields": { "creds": "always" },
         "slot_deny": ["RDOC*"], "boot_targets": ["UsbCd"], "login_oem": { "Huawei": { "Domain": "x" } },
     }));
-    let profile = Profile::generic().with(&said.unwrap());
+    let profile = Profile::generic().with(&overrides.unwrap());
     assert_eq!(profile.settle_after_mount.as_secs(), 90);
     assert_eq!(profile.insert_fields.creds, Include::Always);
     assert_eq!(profile.insert_fields.method, Include::WhenAsked);
@@ -195,7 +241,7 @@ fn overrides_set_what_they_name_and_nothing_else() {
 }
 
 #[test]
-fn a_wrong_override_is_named_with_what_is_wrong() {
+fn an_invalid_override_is_named_with_the_reason() {
     for (value, message) in [
         (json!({ "vm_pth": "system" }), "there is no flag \"vm_pth\"; did you mean vm_path?"),
         (json!({ "settle": 1 }), "there is no flag \"settle\"; the flags are session, login_oem"),
@@ -222,7 +268,7 @@ fn a_wrong_override_is_named_with_what_is_wrong() {
 }
 
 #[test]
-fn what_was_learned_refines_and_never_overrules() {
+fn learned_behaviour_refines_and_never_overrides() {
     let learned = Learned {
         wants: [InsertMember::Protocol].into(),
         refuses: [InsertMember::Inserted, InsertMember::Method].into(),
@@ -239,7 +285,7 @@ fn what_was_learned_refines_and_never_overrules() {
 }
 
 #[test]
-fn what_another_firmware_taught_is_forgotten() {
+fn behaviour_learned_from_another_firmware_is_discarded() {
     let mut learned =
         Learned { firmware_version: Some("1.0".to_owned()), basic_only: true, ..Learned::default() };
     learned.on_firmware(Some("1.0"));

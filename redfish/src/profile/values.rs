@@ -1,10 +1,10 @@
-//! What flags can be set to. The words in files and in a server's overrides are the `serde` names.
+//! Types of the flags' values. Profile files and overrides use the `serde` names.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
-/// Sets a field of a profile from what was written.
+/// Sets a field of a profile from the value in a file or an override.
 pub(super) trait Set<T> {
     fn set(self, field: &mut T);
 }
@@ -38,7 +38,7 @@ impl Set<Duration> for Seconds {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Auth {
-    /// A session where there are sessions, else Basic.
+    /// A session if the BMC offers sessions, else Basic.
     Auto,
     /// Basic with every request.
     Basic,
@@ -48,52 +48,52 @@ pub enum Auth {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Expand {
-    /// Where the service root offers it.
+    /// If the service root offers it.
     Auto,
-    /// Never: what it offers does not work.
+    /// Never, although the service root may offer it.
     Never,
 }
 
-/// Where a virtual media collection is looked for first; the other place is the fall-back.
+/// Where the virtual media collection is read first; the other one is the fallback.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaCollection {
-    /// Under the System (the newer place; where both exist, this one shows all slots).
+    /// Under the System (newer; where both exist, this one shows all slots).
     System,
     /// Under the Manager.
     Manager,
 }
 
-/// How media gets into a slot.
+/// The mechanism by which images are inserted into slots.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaMethod {
-    /// By the action where there is one, else by PATCH.
+    /// By the action if the slot has one, else by PATCH.
     Auto,
-    /// By the action; a slot without one takes nothing.
+    /// By the action; a slot without it accepts no image.
     Action,
-    /// By PATCH of the slot, also where an action is shown.
+    /// By PATCH of the slot, even if it has an action.
     Patch,
-    /// By Supermicro's `IsoConfig`: PATCH host and path, then its Mount action.
-    #[serde(rename = "oem:smc_cfgcd")]
-    SmcCfgCd,
-    /// By the `VmmControl` action of iBMC and its kin.
-    #[serde(rename = "oem:vmm")]
-    Vmm,
-    /// By the actions of iLO 4 and early iLO 5.
-    #[serde(rename = "oem:hp")]
-    Hp,
+    /// By the OEM resource `IsoConfig`: PATCH of host and path, then its Mount action.
+    #[serde(rename = "oem:iso_config")]
+    IsoConfigAction,
+    /// By the OEM action `VmmControl`.
+    #[serde(rename = "oem:vmm_control")]
+    VmmControlAction,
+    /// By the OEM actions `InsertVirtualMedia` and `EjectVirtualMedia`.
+    #[serde(rename = "oem:insert_virtual_media")]
+    InsertVirtualMediaAction,
 }
 
-/// What has to be switched on before slots take media.
+/// What must be enabled before slots accept images.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 pub enum MediaPrepare {
     /// Nothing.
     #[serde(rename = "none")]
     Nothing,
-    /// Remote media of MegaRAC, which shows no slots before.
-    #[serde(rename = "oem:ami_enable_rmedia")]
-    AmiEnableRMedia,
+    /// Remote media, by the OEM action `EnableRMedia`; the BMC shows no slots before.
+    #[serde(rename = "oem:enable_rmedia")]
+    EnableRemoteMedia,
 }
 
 /// When a member is part of an insert.
@@ -102,7 +102,7 @@ pub enum MediaPrepare {
 pub enum Include {
     /// In every body.
     Always,
-    /// Once the BMC has asked for it.
+    /// After the BMC has demanded it.
     WhenAsked,
     /// In no body.
     Never,
@@ -119,14 +119,14 @@ pub struct InsertFields {
     pub protocol: Include,
     /// `TransferMethod: Stream`.
     pub method: Include,
-    /// `UserName` and `Password` with the word `none`, for BMCs that demand them without need.
+    /// `UserName` and `Password` with the value `none`, for BMCs that demand them without using them.
     pub creds: Include,
     /// `MediaType: CD`.
     pub media_type: Include,
 }
 
 impl InsertFields {
-    /// All members alike.
+    /// One value for all members.
     pub const fn all(include: Include) -> Self {
         InsertFields {
             inserted: include,
@@ -139,7 +139,7 @@ impl InsertFields {
     }
 }
 
-/// What is said of some members of an insert.
+/// Values for some members of an insert; the others stay unchanged.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct InsertFieldsPatch {
@@ -167,60 +167,61 @@ impl Set<InsertFields> for InsertFieldsPatch {
             (self.creds, &mut fields.creds),
             (self.media_type, &mut fields.media_type),
         ];
-        for (said, field) in pairs {
-            *field = said.unwrap_or(*field);
+        for (value, field) in pairs {
+            *field = value.unwrap_or(*field);
         }
     }
 }
 
-/// By what the next boot is led to the media.
+/// The mechanism that sets the next boot to the media.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 pub enum BootVia {
     /// The boot override of the specification.
     #[serde(rename = "override")]
     Override,
-    /// An imported configuration profile: `Cd` of the override means the physical drive there.
-    #[serde(rename = "oem:dell_scp")]
-    DellScp,
-    /// `BootOnNextServerReset` of the slot.
-    #[serde(rename = "oem:hpe_bonsr")]
-    HpeBonsr,
+    /// An imported server configuration that sets the first boot device, for BMCs where the target `Cd` of the boot
+    /// override is the physical drive.
+    #[serde(rename = "oem:configuration_import")]
+    ConfigurationImport,
+    /// The OEM property `BootOnNextServerReset` of the slot.
+    #[serde(rename = "oem:boot_on_next_server_reset")]
+    BootOnNextServerReset,
 }
 
-/// What the PATCH of a boot override holds.
+/// Which properties the PATCH of a boot override contains.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum BootBody {
-    /// What differs from what is shown.
+    /// Only those that differ from the shown values.
     Minimal,
-    /// Target and Enabled; Mode when the caller asks for one that differs.
+    /// Target and Enabled; Mode when the caller demands one that differs.
     EnabledAlways,
     /// Target, Enabled and Mode, always.
     Full,
 }
 
-/// Where the boot override is written.
+/// The resource to which the boot override is written.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum BootResource {
-    /// In the settings resource where that one shows a boot target, else in the system.
+    /// The settings resource if it shows a boot target, else the system.
     Auto,
-    /// In the system, also where there is a settings resource.
+    /// The system, even if there is a settings resource.
     System,
-    /// In the settings resource, whatever it shows.
+    /// The settings resource, even if it shows no boot target.
     Settings,
 }
 
-/// What stands in `If-Match`.
+/// The value of `If-Match`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 pub enum IfMatch {
-    /// The ETag of the last read, when there is one.
+    /// The ETag of the last read, if there was one.
     #[serde(rename = "etag")]
     ETag,
     /// `*`, always.
     #[serde(rename = "star")]
     Star,
-    /// Nothing, until the BMC demands it.
+    /// No header, until the BMC demands it.
     #[serde(rename = "none")]
     Without,
 }
@@ -229,7 +230,7 @@ pub enum IfMatch {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Restart {
-    /// Off, wait until it is, on: some firmware hangs on a forced restart.
+    /// Power off, wait for `Off`, power on: some firmware hangs on a forced restart.
     OffOn,
     /// By one forced restart.
     ForceRestart,

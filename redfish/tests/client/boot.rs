@@ -91,7 +91,7 @@ async fn a_bmc_that_wants_the_whole_object_gets_it_after_a_400() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_refusal_is_the_one_that_is_told() {
+async fn the_first_refusal_is_reported() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::PATCH, SYSTEM, [Reply::text(400, "first"), Reply::text(400, "second")]);
@@ -100,7 +100,7 @@ async fn the_first_refusal_is_the_one_that_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_locked_bios_is_busy_and_not_pressed() {
+async fn a_locked_bios_is_busy_and_the_patch_is_not_repeated() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::PATCH, SYSTEM, [Reply::error(400, "iLO.2.8.UnableToModifyDuringSystemPOST", "POST")]);
@@ -109,7 +109,7 @@ async fn a_locked_bios_is_busy_and_not_pressed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_etag_goes_along_and_is_widened_step_by_step_with_a_read_between() {
+async fn if_match_falls_back_step_by_step_with_a_read_between() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "@odata.etag": "W/\"1\"" }));
     let (bmc, system) = found(&fake).await;
@@ -188,7 +188,7 @@ async fn clearing_disables_and_never_names_a_disk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_override_whose_fate_is_unknown_is_not_repeated() {
+async fn an_override_with_an_unknown_outcome_is_not_repeated() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::PATCH, SYSTEM, [Reply::times_out()]);
@@ -197,7 +197,7 @@ async fn an_override_whose_fate_is_unknown_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_system_without_a_boot_override_says_so() {
+async fn a_system_without_a_boot_override_is_not_supported() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "Boot": null }));
     let (bmc, system) = found(&fake).await;

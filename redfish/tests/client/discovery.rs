@@ -1,4 +1,4 @@
-//! Discovery: links only, the right system among several, slots wherever they are, odd types.
+//! Discovery: only links are followed, the host is found among several systems, slots in both places, wrong types.
 
 use http::Method;
 use redfish::{ErrorKind, InsertVia, PowerState, ResetType, SerialMatch, SystemSelector};
@@ -13,7 +13,7 @@ fn link(path: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bmc_by_the_book_is_found_in_few_requests() {
+async fn a_standard_bmc_is_discovered_in_few_requests() {
     let fake = Fake::new();
     let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
     assert_eq!(found.system.uri, SYSTEM);
@@ -34,7 +34,7 @@ async fn a_bmc_by_the_book_is_found_in_few_requests() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_discovery_survives_being_stored() {
+async fn a_discovery_can_be_stored_and_loaded() {
     let fake = Fake::new();
     let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
     let stored = serde_json::to_string(&found).unwrap();
@@ -42,7 +42,7 @@ async fn a_discovery_survives_being_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn among_several_systems_the_serial_decides() {
+async fn the_serial_number_selects_one_of_several_systems() {
     let fake = Fake::new();
     fake.put(SYSTEMS, json!({ "Members": [link(SYSTEM), link(BOARD)] }));
     fake.put(BOARD, json!({ "Id": "Board", "SerialNumber": "SER2", "PowerState": "On" }));
@@ -53,7 +53,7 @@ async fn among_several_systems_the_serial_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_system_without_a_serial_number_has_its_chassis() {
+async fn a_system_without_a_serial_number_takes_that_of_its_chassis() {
     const CHASSIS: [&str; 2] = ["/redfish/v1/Chassis/Tray", "/redfish/v1/Chassis/Rack"];
     for (shown, expected, verdict) in [
         (["TRAY7", "RACK1"], "tray7", SerialMatch::Match),
@@ -71,7 +71,7 @@ async fn a_system_without_a_serial_number_has_its_chassis() {
         let found = client(&fake).discover(&SystemSelector::serial(expected)).await.unwrap();
         assert_eq!(found.system.matches_serial(expected), verdict, "{shown:?} {expected}");
     }
-    // A system that has one is not asked for another.
+    // A system with a serial number keeps it; its chassis are not read.
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "Links": { "Chassis": CHASSIS.map(link) } }));
     client(&fake).discover(&SystemSelector::serial("OTHER")).await.unwrap();
@@ -79,7 +79,7 @@ async fn a_system_without_a_serial_number_has_its_chassis() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn among_several_systems_the_only_real_host_is_taken() {
+async fn the_only_system_with_the_properties_of_a_host_is_selected() {
     let fake = Fake::new();
     fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));
     fake.put(
@@ -99,13 +99,13 @@ async fn a_system_that_always_fails_does_not_hide_the_host() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hosts_without_a_serial_to_tell_them_apart_are_an_error_that_names_both() {
+async fn two_hosts_without_an_expected_serial_are_an_error_that_names_both() {
     let fake = Fake::new();
     fake.put(SYSTEMS, json!({ "Members": [link(BOARD), link(SYSTEM)] }));
-    let mut twin = json!({ "Links": { "ManagedBy": [link(MANAGER)] }, "SerialNumber": "SER9" });
-    twin["Boot"] = json!({ "BootSourceOverrideTarget": "None" });
-    twin["Actions"] = json!({ "#ComputerSystem.Reset": { "target": "/x" } });
-    fake.put(BOARD, twin);
+    let mut other = json!({ "Links": { "ManagedBy": [link(MANAGER)] }, "SerialNumber": "SER9" });
+    other["Boot"] = json!({ "BootSourceOverrideTarget": "None" });
+    other["Actions"] = json!({ "#ComputerSystem.Reset": { "target": "/x" } });
+    fake.put(BOARD, other);
     let bmc = client(&fake);
     let error = bmc.discover(&SystemSelector::default()).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Config { .. }));
@@ -135,7 +135,7 @@ async fn empty_or_null_members_right_after_a_bmc_reset_are_transient() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_are_read_once_when_both_trees_show_them() {
+async fn slots_linked_from_system_and_manager_are_read_once() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "VirtualMedia": link(MEDIA) }));
     let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
@@ -143,7 +143,7 @@ async fn slots_are_read_once_when_both_trees_show_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_other_tree_is_used_when_one_is_dead_or_has_no_usable_slot() {
+async fn the_other_collection_is_used_when_one_fails_or_has_no_usable_slot() {
     let fake = Fake::new();
     let dead = "/redfish/v1/Systems/1/VirtualMedia";
     fake.merge(SYSTEM, json!({ "VirtualMedia": link(dead) }));
@@ -166,7 +166,7 @@ async fn a_slot_that_fails_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_managers_collection_stands_in_for_a_missing_managed_by() {
+async fn without_managed_by_the_collection_of_managers_is_used() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "Links": { "ManagedBy": null } }));
     let found = client(&fake).discover(&SystemSelector::default()).await.unwrap();
@@ -188,7 +188,7 @@ async fn reset_types_come_from_action_info_when_the_action_lists_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_types_cost_only_the_field_that_has_them() {
+async fn a_wrong_type_affects_only_its_field() {
     let fake = Fake::new();
     fake.merge(
         SYSTEM,
@@ -217,7 +217,7 @@ async fn placeholder_serials_count_as_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_redfish_service_is_said_so() {
+async fn an_address_without_redfish_service_is_reported() {
     let fake = Fake::new();
     fake.put(ROOT, json!({ "hello": "world" }));
     let error = client(&fake).discover(&SystemSelector::default()).await.unwrap_err();

@@ -1,7 +1,7 @@
-//! A scripted BMC behind the transport trait: resources to read, replies to give, a journal of what was sent.
+//! A scripted BMC as a transport: resources, scripted replies, and a journal of the requests.
 //!
-//! A GET is answered from `resources`; a scripted reply for a method and path comes first, each once, in order.
-//! A reply may change resources, as a BMC's state would. What nobody foresaw is 404 or 405.
+//! A GET returns a resource. A scripted reply for a method and path takes precedence; each is used once, in order. A
+//! reply may change resources. Any other request gets 404 or 405.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use redfish::{
-    Bmc, BmcBuilder, Credentials, Options, Profile, Request, Response, Transport, TransportError,
+    Bmc, BmcBuilder, BmcCredentials, ClientOptions, Profile, Request, Response, Transport, TransportError,
     TransportErrorKind,
 };
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(crate) const INSERT: &str = "/redfish/v1/Managers/1/Media/CD1/Insert";
 pub(crate) const EJECT: &str = "/redfish/v1/Managers/1/Media/CD1/Eject";
 pub(crate) const SESSIONS: &str = "/redfish/v1/Sessions";
 
-/// One scripted answer.
+/// One scripted response.
 #[derive(Clone)]
 pub(crate) struct Reply {
     result: Result<(u16, Vec<u8>), TransportError>,
@@ -54,7 +54,7 @@ impl Reply {
         Reply { result: Ok((status, body.as_bytes().to_vec())), ..Reply::status(status) }
     }
 
-    /// A refusal with one message, as the specification has it.
+    /// A refusal with one message, in the form of the specification.
     pub(crate) fn error(status: u16, id: &str, message: &str) -> Self {
         let info = json!([{ "MessageId": id, "Message": message, "MessageSeverity": "Critical" }]);
         Reply::json(
@@ -76,13 +76,13 @@ impl Reply {
         self
     }
 
-    /// Merges members into a resource when the reply is given.
+    /// Merges members into a resource when the reply is sent.
     pub(crate) fn effect(mut self, path: &str, members: Value) -> Self {
         self.effects.push((path.to_owned(), members));
         self
     }
 
-    /// Takes this long.
+    /// Sends the reply after this time.
     pub(crate) fn after(mut self, time: Duration) -> Self {
         self.hang = Some(time);
         self
@@ -119,15 +119,15 @@ struct State {
 /// The scripted BMC.
 pub(crate) struct Fake {
     state: Mutex<State>,
-    /// Every request needs one of these; tests that hold requests back begin without.
+    /// Every request takes a permit; tests that delay requests start without permits.
     pub(crate) gate: Semaphore,
 }
 
 impl Fake {
-    /// A BMC with one system, one manager and one CD slot, all as the specification has it.
+    /// A BMC with one system, one manager and one CD slot, all by the specification.
     pub(crate) fn new() -> Arc<Self> {
         let fake = Fake { state: Mutex::default(), gate: Semaphore::new(Semaphore::MAX_PERMITS) };
-        for (path, value) in world() {
+        for (path, value) in resources() {
             fake.put(path, value);
         }
         Arc::new(fake)
@@ -151,24 +151,24 @@ impl Fake {
         self.state.lock().unwrap().journal.clone()
     }
 
-    /// What was sent with a method to a path.
+    /// The requests with this method and path.
     pub(crate) fn sent(&self, method: Method, path: &str) -> Vec<Sent> {
         self.journal().into_iter().filter(|sent| sent.method == method && sent.path == path).collect()
     }
 
-    /// Everything sent that was neither a read nor a login.
+    /// The requests other than reads and logins.
     pub(crate) fn mutations(&self) -> Vec<Sent> {
         let own = |sent: &Sent| sent.method != Method::GET && sent.path != SESSIONS;
         self.journal().into_iter().filter(own).collect()
     }
 
-    /// Largest numbers of requests and of mutations that were in flight at once.
+    /// Maximum numbers of requests and of mutations in flight.
     pub(crate) fn most_in_flight(&self) -> (usize, usize) {
         let state = self.state.lock().unwrap();
         (state.max_in_flight, state.max_mutating)
     }
 
-    fn answer(&self, request: &Request) -> Reply {
+    fn reply_to(&self, request: &Request) -> Reply {
         let mut state = self.state.lock().unwrap();
         let body = request.body.as_ref().map(|body| serde_json::from_slice(body).unwrap());
         let (method, path) = (request.method.clone(), request.path.clone());
@@ -217,7 +217,7 @@ impl Transport for Fake {
             state.max_in_flight = state.max_in_flight.max(state.in_flight);
             state.max_mutating = state.max_mutating.max(state.mutating);
         }
-        let reply = self.answer(&request);
+        let reply = self.reply_to(&request);
         let _permit = self.gate.acquire().await.unwrap();
         let wait = reply.hang.unwrap_or_default();
         tokio::time::sleep(wait.min(deadline)).await;
@@ -254,7 +254,7 @@ fn merge(value: &mut Value, members: Value) {
     }
 }
 
-fn world() -> Vec<(&'static str, Value)> {
+fn resources() -> Vec<(&'static str, Value)> {
     let link = |path: &str| json!({ "@odata.id": path });
     vec![
         (
@@ -304,8 +304,8 @@ pub(crate) fn inserted() -> Value {
 }
 
 pub(crate) fn builder(fake: &Arc<Fake>, profile: Profile) -> BmcBuilder {
-    let credentials = Credentials::new("admin", PASSWORD.to_owned());
-    let options = Options { jitter_seed: Some(1), ..Options::default() };
+    let credentials = BmcCredentials::new("admin", PASSWORD.to_owned());
+    let options = ClientOptions { jitter_seed: Some(1), ..ClientOptions::default() };
     Bmc::builder("https://bmc.example".parse().unwrap(), credentials, fake.clone(), profile).options(options)
 }
 

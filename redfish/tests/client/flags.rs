@@ -1,4 +1,4 @@
-//! Every flag of a profile is obeyed: set as an operator sets it, seen in what the scripted BMC is sent.
+//! Every flag of a profile has an effect: set by an override, observed in the requests to the scripted BMC.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::fake::{
     Fake, INSERT, MANAGER, MEDIA, RESET, ROOT, Reply, SESSIONS, SLOT, SYSTEM, SYSTEMS, URL, builder, inserted,
 };
 
-/// Flags that say how long callers wait; the client itself does not wait for them.
+/// Flags with times that callers wait; the client itself does not wait.
 const READ_BY_CALLERS: [&str; 1] = ["read_back_lag_s"];
 
 macro_rules! obeyed {
@@ -58,7 +58,7 @@ obeyed![
 ];
 
 #[test]
-fn every_flag_is_obeyed_by_some_test() {
+fn every_flag_has_a_test_of_its_effect() {
     let mut tested: Vec<&str> = TESTED.iter().chain(&READ_BY_CALLERS).copied().collect();
     let mut flags = FLAGS.to_vec();
     tested.sort_unstable();
@@ -176,9 +176,9 @@ async fn system_select() {
     fake.on(Method::GET, board, [Reply::status(500)]);
     let bmc = with(&fake, json!({ "system_select": ["DGX", "System_0"] }));
     assert_eq!(discovered(&bmc).await.system.uri, host);
-    assert!(fake.sent(Method::GET, board).is_empty(), "the other one is left alone");
+    assert!(fake.sent(Method::GET, board).is_empty(), "the other system is not read");
 
-    // Its serial says that it is not the one: then all are looked at.
+    // Its serial number is not the expected one: then all systems are read.
     fake.merge(host, json!({ "SerialNumber": "OTHER" }));
     fake.put(board, json!({ "SerialNumber": "SER1" }));
     let again = with(&fake, json!({ "system_select": ["System_0"] }));
@@ -202,7 +202,7 @@ async fn expand() {
     let bmc = with(&fake, json!({}));
     let found = discovered(&bmc).await;
     assert_eq!(found.slots[0].id, "CD1");
-    // The collection of systems could not be expanded by this BMC, so nothing else was tried that way.
+    // This BMC could not expand the collection of systems, so no other collection was expanded.
     assert!(fake.sent(Method::GET, &expanded).is_empty());
     assert_eq!(fake.sent(Method::GET, SLOT).len(), 1);
 
@@ -235,9 +235,9 @@ async fn vm_path() {
     }
 }
 
-/// `oem:smc_cfgcd` has tests of its own in `oem`.
+/// Tests of `oem:iso_config` are in `oem`.
 async fn vm_method() {
-    // PATCH although there is an action; and no action, no way.
+    // PATCH although the slot has an action; and with `action`, a slot without an action is unusable.
     let fake = Fake::new();
     fake.on(Method::PATCH, SLOT, [Reply::status(200).effect(SLOT, inserted())]);
     let bmc = with(&fake, json!({ "vm_method": "patch" }));
@@ -256,7 +256,7 @@ async fn vm_method() {
     let found = discovered(&with(&fake, json!({ "vm_method": "action" }))).await;
     assert_eq!(found.slots[0].insert, InsertVia::Nothing);
 
-    // The vendors' own actions, wherever they stand.
+    // OEM actions, in each place where BMCs have them.
     let fake = Fake::new();
     let (hp, away) = ("/redfish/v1/M/Hp/Insert", "/redfish/v1/M/Hp/Eject");
     fake.merge(
@@ -272,7 +272,7 @@ async fn vm_method() {
         away,
         [Reply::status(200).effect(SLOT, json!({ "Inserted": false, "Image": null }))],
     );
-    let bmc = with(&fake, json!({ "vm_method": "oem:hp" }));
+    let bmc = with(&fake, json!({ "vm_method": "oem:insert_virtual_media" }));
     assert!(bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap().confirmed);
     assert!(bmc.eject(SLOT).await.unwrap().confirmed);
     assert_eq!(bodies(&fake), [json!({ "Image": URL }), json!({})]);
@@ -293,7 +293,7 @@ async fn vm_method() {
             Reply::status(200).effect(SLOT, json!({ "Inserted": false, "Image": null })),
         ],
     );
-    let bmc = with(&fake, json!({ "vm_method": "oem:vmm" }));
+    let bmc = with(&fake, json!({ "vm_method": "oem:vmm_control" }));
     assert!(bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap().confirmed);
     assert!(bmc.eject(SLOT).await.unwrap().confirmed);
     let sent = bodies(&fake);
@@ -307,7 +307,7 @@ async fn vm_pre() {
     let enable = format!("{MANAGER}/Actions/Oem/AMIVirtualMedia.EnableRMedia");
     let members = json!({ "Members": [{ "@odata.id": SLOT }] });
     fake.on(Method::POST, &enable, [Reply::status(200).effect(MEDIA, members)]);
-    let bmc = with(&fake, json!({ "vm_pre": "oem:ami_enable_rmedia" }));
+    let bmc = with(&fake, json!({ "vm_pre": "oem:enable_rmedia" }));
     let found = discovered(&bmc).await;
     assert!(found.slots.is_empty() && fake.mutations().is_empty(), "discovery reads only");
     bmc.check(&found, URL).unwrap();
@@ -363,7 +363,7 @@ async fn insert_fields() {
     fake.on(Method::POST, INSERT, [Reply::text(400, "TransferMethod is missing")]);
     let never = with(&fake, json!({ "insert_fields": { "method": "never" } }));
     never.insert(SLOT, URL, InsertOptions::default()).await.unwrap_err();
-    assert_eq!(fake.mutations().len(), 1, "what must never be sent is not sent, whatever it asks for");
+    assert_eq!(fake.mutations().len(), 1, "a member with `never` is not sent even if the BMC demands it");
 }
 
 async fn url_schemes() {
@@ -375,7 +375,7 @@ async fn url_schemes() {
         bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap_err(),
     ] {
         let said = error.to_string();
-        assert!(said.contains("reads media by https only, they are served by http;"), "{said}");
+        assert!(said.contains("reads media by https only, but media are served by http;"), "{said}");
         assert!(said.contains("set media_base_url of this server"), "{said}");
     }
     assert!(fake.mutations().is_empty());
@@ -388,7 +388,7 @@ async fn url_port() {
     let found = discovered(&bmc).await;
     bmc.check(&found, "http://10.0.0.1/").unwrap();
     let said = bmc.check(&found, "http://10.0.0.1:8080/").unwrap_err().to_string();
-    assert!(said.contains("by port 80 only, they are served by port 8080"), "{said}");
+    assert!(said.contains("by port 80 only, but media are served by port 8080"), "{said}");
 }
 
 async fn url_suffix_cd() {
@@ -406,7 +406,7 @@ async fn url_suffix_usb() {
 }
 
 async fn boot_via() {
-    // An imported configuration: a task, proved by the attributes.
+    // An imported configuration: a task, confirmed by the attributes.
     let fake = Fake::new();
     let (import, attributes) = (format!("{MANAGER}/Import"), format!("{MANAGER}/Attributes"));
     let name = "OemManager.v1_0_0#OemManager.ImportSystemConfiguration";
@@ -423,7 +423,7 @@ async fn boot_via() {
             Reply::status(202).header("location", job).effect(&attributes, shows("Disabled", "Normal")),
         ],
     );
-    let bmc = with(&fake, json!({ "boot_via": "oem:dell_scp" }));
+    let bmc = with(&fake, json!({ "boot_via": "oem:configuration_import" }));
     let found = discovered(&bmc).await;
     assert!(!bmc.next_boot_source(&found, SLOT).await.unwrap().unwrap().is_active());
     let set = bmc.boot_media_once(&found, SLOT).await.unwrap();
@@ -439,12 +439,12 @@ async fn boot_via() {
     );
     assert!(!buffer.contains("> <") && buffer.contains("VCD-DVD"));
 
-    // A flag of the slot.
+    // A property of the slot.
     let fake = Fake::new();
     fake.merge(SLOT, json!({ "Oem": { "Hpe": { "BootOnNextServerReset": false } } }));
     let on = json!({ "Oem": { "Hpe": { "BootOnNextServerReset": true } } });
     fake.on(Method::PATCH, SLOT, [Reply::status(200).effect(SLOT, on.clone())]);
-    let bmc = with(&fake, json!({ "boot_via": "oem:hpe_bonsr" }));
+    let bmc = with(&fake, json!({ "boot_via": "oem:boot_on_next_server_reset" }));
     let found = discovered(&bmc).await;
     assert!(bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed);
     assert!(bmc.next_boot_source(&found, SLOT).await.unwrap().unwrap().is_active());
@@ -532,7 +532,7 @@ async fn if_match() {
         assert!(bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed);
         assert_eq!(fake.mutations()[0].header("if-match"), expected);
     }
-    // One that wants a tag after all gets it.
+    // A BMC that demands an ETag nevertheless gets one.
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "@odata.etag": "\"a\"" }));
     fake.on(Method::PATCH, SYSTEM, [Reply::status(428)]);

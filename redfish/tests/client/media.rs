@@ -1,4 +1,4 @@
-//! Virtual media: the body ladder, PATCH style, eject variants, what counts as empty and as inserted.
+//! Virtual media: bodies of an insert, PATCH, forms of eject, what counts as empty and as inserted.
 
 use http::Method;
 use redfish::profile::{Include, InsertFields};
@@ -37,7 +37,7 @@ async fn a_success_that_shows_nothing_is_not_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_member_a_bmc_asks_for_is_added_once() {
+async fn each_member_a_bmc_demands_is_added_once() {
     let fake = Fake::new();
     let asks = |name: &str| {
         let property = format!("#/{name}");
@@ -74,7 +74,7 @@ async fn a_member_a_bmc_refuses_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bmc_that_asks_forever_is_not_obeyed_forever() {
+async fn a_bmc_that_always_demands_more_ends_the_insert() {
     let fake = Fake::new();
     let forever = "TransferProtocolType TransferMethod UserName Inserted";
     fake.on(Method::POST, INSERT, (0..50).map(|_| Reply::text(400, forever)));
@@ -93,7 +93,7 @@ async fn a_refusal_that_names_no_member_ends_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn licence_conflict_busy_and_missing_slot_are_told_apart() {
+async fn licence_conflict_busy_and_missing_slot_are_distinct_errors() {
     for (status, id, code) in [
         (403, "SMC.1.0.OemLicenseNotPassed", "license"),
         (409, "Base.1.8.Conflict", "refused"),
@@ -169,7 +169,7 @@ async fn an_action_that_is_not_allowed_falls_back_to_a_patch_that_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn urls_no_bmc_should_get_and_schemes_the_slot_does_not_read_are_refused_here() {
+async fn unsafe_urls_and_unsupported_schemes_are_refused_before_sending() {
     let fake = Fake::new();
     let bmc = client(&fake);
     let long = format!("http://10.0.0.1/{}", "a".repeat(300));
@@ -179,12 +179,15 @@ async fn urls_no_bmc_should_get_and_schemes_the_slot_does_not_read_are_refused_h
     }
     fake.merge(SLOT, json!({ "TransferProtocolType@Redfish.AllowableValues": ["NFS", "CIFS"] }));
     let error = bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap_err();
-    assert!(error.to_string().contains("reads media by nfs, cifs only, they are served by http"), "{error}");
+    assert!(
+        error.to_string().contains("reads media by nfs, cifs only, but media are served by http"),
+        "{error}"
+    );
     assert!(fake.mutations().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_url_shown_in_another_spelling_is_still_the_same() {
+async fn a_url_in_another_spelling_is_recognised() {
     let fake = Fake::new();
     let bmc = client(&fake);
     for shown in [
@@ -199,7 +202,7 @@ async fn a_url_shown_in_another_spelling_is_still_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn emptiness_is_read_from_all_signs() {
+async fn an_empty_slot_is_recognised_by_all_its_properties() {
     for (slot, empty) in [
         (json!({ "Inserted": false, "Image": null }), true),
         (json!({ "Inserted": false, "Image": "" }), true),

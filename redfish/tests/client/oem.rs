@@ -1,4 +1,4 @@
-//! Slots that are none: the configuration resource of older Supermicro boards.
+//! Slots without a `VirtualMedia` resource: the `IsoConfig` resource of older Supermicro boards.
 
 use http::Method;
 use redfish::InsertOptions;
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::fake::{Fake, MEDIA, Reply, SLOT, URL};
 use crate::flags::{bodies, discovered, takes_inserts, with};
 
-/// `IsoConfig`: host and path are configured, then mounted; what is mounted is told by another resource.
+/// `IsoConfig`: host and path are configured, then mounted; another resource shows the mounted image.
 #[tokio::test(start_paused = true)]
 async fn host_and_path_are_configured_and_then_mounted() {
     let fake = Fake::new();
@@ -29,7 +29,7 @@ async fn host_and_path_are_configured_and_then_mounted() {
     );
     let gone = json!({ "Inserted": false, "ConnectedVia": "NotConnected" });
     fake.on(Method::POST, &unmount, [Reply::status(200).effect(&mounted, gone)]);
-    let bmc = with(&fake, json!({ "vm_method": "oem:smc_cfgcd" }));
+    let bmc = with(&fake, json!({ "vm_method": "oem:iso_config" }));
     let found = discovered(&bmc).await;
     let [slot] = found.slots.as_slice() else { panic!("one slot") };
     assert!(slot.is_cd() && slot.is_empty() && slot.takes_media() && slot.uri == config);
@@ -46,10 +46,10 @@ async fn host_and_path_are_configured_and_then_mounted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_board_with_newer_firmware_has_slots_by_the_book() {
+async fn a_board_with_newer_firmware_has_standard_slots() {
     let fake = Fake::new();
     takes_inserts(&fake);
-    let bmc = with(&fake, json!({ "vm_method": "oem:smc_cfgcd" }));
+    let bmc = with(&fake, json!({ "vm_method": "oem:iso_config" }));
     assert_eq!(discovered(&bmc).await.slots[0].uri, SLOT);
     assert!(bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap().confirmed);
 }

@@ -1,4 +1,4 @@
-//! Power: nothing without need, read back, and what a refusal means.
+//! Power: no unneeded request, read-back, and the meaning of refusals.
 
 use http::Method;
 use redfish::{
@@ -15,7 +15,7 @@ async fn found(fake: &std::sync::Arc<Fake>) -> (Bmc, SystemInfo) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_there_already_is_left_alone() {
+async fn no_reset_is_sent_to_a_host_in_the_wanted_state() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     let done = bmc.reset(&system, ResetType::ForceOff).await.unwrap();
@@ -24,7 +24,7 @@ async fn a_host_that_is_there_already_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_on_its_way_is_accepted_but_not_confirmed() {
+async fn a_host_in_transition_is_accepted_but_not_confirmed() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::POST, RESET, [Reply::status(204).effect(SYSTEM, json!({ "PowerState": "PoweringOn" }))]);
@@ -36,7 +36,7 @@ async fn a_host_on_its_way_is_accepted_but_not_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_with_the_wanted_state_reached_is_success() {
+async fn a_conflict_in_the_wanted_state_is_success() {
     for status in [400, 409] {
         let fake = Fake::new();
         let (bmc, system) = found(&fake).await;
@@ -47,7 +47,7 @@ async fn a_conflict_with_the_wanted_state_reached_is_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_that_changed_nothing_is_reported_with_the_bmcs_words() {
+async fn a_conflict_without_effect_is_reported_with_the_message_of_the_bmc() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::POST, RESET, [Reply::error(409, "Base.1.12.ActionParameterValueConflict", "not yet")]);
@@ -57,7 +57,7 @@ async fn a_conflict_that_changed_nothing_is_reported_with_the_bmcs_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_busy_bmc_is_transient_and_not_asked_twice() {
+async fn a_busy_bmc_is_transient_and_the_reset_is_not_repeated() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::POST, RESET, [Reply::error(400, "iLO.2.13.InvalidOperationForSystemState", "in POST")]);
@@ -67,7 +67,7 @@ async fn a_busy_bmc_is_transient_and_not_asked_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_whose_fate_is_unknown_is_never_repeated() {
+async fn a_reset_with_an_unknown_outcome_is_never_repeated() {
     let unknown = [
         Reply::times_out(),
         Reply::fails(TransportError::maybe_sent(TransportErrorKind::Lost, "reset")),
@@ -94,7 +94,7 @@ async fn a_reset_whose_fate_is_unknown_is_never_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn force_on_stands_in_for_a_missing_on_and_nothing_else_is_substituted() {
+async fn force_on_replaces_a_missing_on_and_nothing_else_is_replaced() {
     let fake = Fake::new();
     fake.merge(
         SYSTEM,
@@ -111,7 +111,7 @@ async fn force_on_stands_in_for_a_missing_on_and_nothing_else_is_substituted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_is_sent_and_never_called_confirmed() {
+async fn a_restart_is_sent_and_never_confirmed() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::POST, RESET, [Reply::status(200)]);
@@ -120,7 +120,7 @@ async fn a_restart_is_sent_and_never_called_confirmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_read_back_does_not_hide_that_the_reset_went_out() {
+async fn a_failed_read_back_reports_that_the_reset_was_sent() {
     let fake = Fake::new();
     let (bmc, system) = found(&fake).await;
     fake.on(Method::POST, RESET, [Reply::status(204)]);

@@ -1,5 +1,5 @@
-//! How a profile comes to be in force: found out, fixed, refined by what was learned, overridden; and what stands
-//! in the way of a job, said before anything is changed.
+//! The profile in force: detected, fixed, refined by learned behaviour, overridden; and the obstacles to a job, reported
+//! before anything is changed.
 
 use http::Method;
 use redfish::profile::{Flags, InsertMember, Learned};
@@ -10,11 +10,11 @@ use crate::fake::{
     EJECT, Fake, INSERT, MANAGER, MEDIA, ROOT, Reply, SESSIONS, SLOT, SYSTEM, URL, builder, client, inserted,
 };
 
-fn taught(value: Value) -> Learned {
+fn learned_from(value: Value) -> Learned {
     serde_json::from_value(value).unwrap()
 }
 
-fn anyone() -> SystemSelector {
+fn any_system() -> SystemSelector {
     SystemSelector::default()
 }
 
@@ -23,16 +23,16 @@ fn first_body(fake: &Fake) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_bmc_it_is_decides_unless_the_record_does() {
+async fn the_identity_chooses_the_profile_unless_the_record_does() {
     let fake = Fake::new();
     fake.merge(ROOT, json!({ "Vendor": "Dell", "Product": "Integrated Dell Remote Access Controller" }));
     fake.merge(MANAGER, json!({ "FirmwareVersion": "5.10.50.00", "Model": "14G Monolithic" }));
     let bmc = builder(&fake, Profile::generic()).detecting().build();
     assert_eq!(bmc.profile().name, "generic");
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     assert_eq!((bmc.profile().name, found.profile.as_str()), ("dell-idrac9-5", "dell-idrac9-5"));
 
-    // A process that goes on with a stored discovery comes to the same without asking anybody.
+    // A process that continues with a stored discovery has the profile without a request.
     let stored: redfish::Discovery = serde_json::from_str(&serde_json::to_string(&found).unwrap()).unwrap();
     let before = fake.journal().len();
     let next = builder(&fake, Profile::generic()).detecting().build();
@@ -40,16 +40,16 @@ async fn whose_bmc_it_is_decides_unless_the_record_does() {
     assert_eq!((next.profile().name, fake.journal().len()), ("dell-idrac9-5", before));
 
     let fixed = builder(&fake, Profile::named("smc-x12").unwrap()).build();
-    fixed.discover(&anyone()).await.unwrap();
+    fixed.discover(&any_system()).await.unwrap();
     assert_eq!(fixed.profile().name, "smc-x12");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_root_alone_decides_how_to_log_in() {
+async fn the_service_root_alone_decides_how_to_log_in() {
     let fake = Fake::new();
     fake.merge(ROOT, json!({ "Vendor": "Huawei", "Oem": { "Huawei": {} } }));
     let bmc = builder(&fake, Profile::generic()).detecting().build();
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     let login = fake.sent(Method::POST, SESSIONS)[0].body.clone().unwrap();
     assert_eq!(login["Oem"]["Huawei"]["Domain"], "LocaliBMC");
     let said = bmc.check(&found, URL).unwrap_err().to_string();
@@ -58,25 +58,25 @@ async fn the_root_alone_decides_how_to_log_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn overrides_have_the_last_word_also_over_a_profile_found_out() {
+async fn overrides_take_precedence_over_a_detected_profile() {
     let fake = Fake::new();
     fake.merge(ROOT, json!({ "Vendor": "AMI" }));
     let flags = json!({ "url_port": 0, "settle_after_mount_s": 5 });
     let flags = Flags::parse(flags.as_object().unwrap()).unwrap();
     let bmc = builder(&fake, Profile::generic()).detecting().overrides(flags).build();
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     let profile = bmc.profile();
     assert_eq!((profile.name, profile.url_port, profile.settle_after_mount.as_secs()), ("ami-megarac", 0, 5));
     bmc.check(&found, "http://10.0.0.1:8080/").unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_bmc_asked_for_is_sent_at_once_the_next_time() {
+async fn a_demanded_member_is_sent_at_once_in_the_next_insert() {
     let fake = Fake::new();
     let asks = Reply::error(400, "Base.1.8.ActionParameterMissing", "TransferProtocolType is missing");
     fake.on(Method::POST, INSERT, [asks, Reply::status(204).effect(SLOT, inserted())]);
     let bmc = client(&fake);
-    bmc.discover(&anyone()).await.unwrap();
+    bmc.discover(&any_system()).await.unwrap();
     assert!(bmc.learned().is_empty());
     bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap();
     let learned = bmc.learned();
@@ -90,14 +90,14 @@ async fn what_a_bmc_asked_for_is_sent_at_once_the_next_time() {
         fake.merge(MANAGER, json!({ "FirmwareVersion": firmware }));
         fake.on(Method::POST, INSERT, [Reply::status(204).effect(SLOT, inserted())]);
         let bmc = builder(&fake, Profile::generic()).learned(learned.clone()).build();
-        bmc.discover(&anyone()).await.unwrap();
+        bmc.discover(&any_system()).await.unwrap();
         bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap();
         assert_eq!(first_body(&fake), expected, "firmware {firmware}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_patch_was_refused_for_is_left_out_the_next_time() {
+async fn a_member_refused_in_a_patch_is_left_out_of_the_next_insert() {
     let fake = Fake::new();
     fake.merge(SLOT, json!({ "Actions": null }));
     let refuses = Reply::error(400, "Base.0.10.PropertyUnknown", "the property Inserted is unknown");
@@ -115,47 +115,47 @@ async fn what_a_patch_was_refused_for_is_left_out_the_next_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_took_nothing_is_not_offered_again() {
+async fn a_slot_that_refused_an_image_is_unusable_in_the_next_discovery() {
     let fake = Fake::new();
     fake.on(Method::POST, INSERT, [Reply::status(405)]);
     let bmc = client(&fake);
-    bmc.discover(&anyone()).await.unwrap();
+    bmc.discover(&any_system()).await.unwrap();
     assert_eq!(bmc.insert(SLOT, URL, InsertOptions::default()).await.unwrap_err().code(), "not_supported");
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     assert!(!found.slots[0].takes_media());
     let said = bmc.check(&found, URL).unwrap_err().to_string();
-    assert!(said.contains("none of its slots (CD1) takes an image; look for a licence"), "{said}");
+    assert!(said.contains("none of its slots (CD1) accepts an image; check the licence"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_that_does_not_exist_is_not_tried_in_the_next_job() {
+async fn an_unsupported_login_is_not_tried_in_the_next_job() {
     let fake = Fake::new();
     fake.on(Method::POST, SESSIONS, [Reply::status(405)]);
     let bmc = client(&fake);
-    bmc.discover(&anyone()).await.unwrap();
+    bmc.discover(&any_system()).await.unwrap();
     assert!(bmc.learned().basic_only);
     let fake = Fake::new();
-    let learned = taught(json!({ "firmware_version": "7.1", "basic_only": true }));
+    let learned = learned_from(json!({ "firmware_version": "7.1", "basic_only": true }));
     let next = builder(&fake, Profile::generic()).learned(learned).build();
-    next.discover(&anyone()).await.unwrap();
+    next.discover(&any_system()).await.unwrap();
     assert!(fake.sent(Method::POST, SESSIONS).is_empty());
-    // A limit that passes is no such thing.
+    // A session limit is temporary and is not learned.
     let fake = Fake::new();
     fake.on(Method::POST, SESSIONS, [Reply::error(503, "IDRAC.2.4.RAC0218", "maximum sessions")]);
     let bmc = client(&fake);
-    bmc.discover(&anyone()).await.unwrap();
+    bmc.discover(&any_system()).await.unwrap();
     assert!(!bmc.learned().basic_only);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tag_a_bmc_takes_only_as_a_star_is_learned() {
+async fn a_bmc_that_accepts_only_a_star_is_learned() {
     let fake = Fake::new();
     fake.merge(SYSTEM, json!({ "@odata.etag": "W/\"a\"" }));
     let boot = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once" } });
     let no = || Reply::status(412);
     fake.on(Method::PATCH, SYSTEM, [no(), no(), Reply::status(200).effect(SYSTEM, boot)]);
     let bmc = client(&fake);
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     assert!(bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed);
     let tags: Vec<_> =
         fake.mutations().iter().map(|sent| sent.header("if-match").map(str::to_owned)).collect();
@@ -164,7 +164,7 @@ async fn a_tag_a_bmc_takes_only_as_a_star_is_learned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mode_that_falls_back_with_the_device_is_set_again() {
+async fn a_mode_that_is_reset_with_the_target_is_set_again() {
     let fake = Fake::new();
     let set = |mode: &str| {
         json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once",
@@ -173,23 +173,23 @@ async fn a_mode_that_falls_back_with_the_device_is_set_again() {
     let falls_back = Reply::status(200).effect(SYSTEM, set("Legacy"));
     fake.on(Method::PATCH, SYSTEM, [falls_back, Reply::status(200).effect(SYSTEM, set("UEFI"))]);
     let bmc = client(&fake);
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     let done = bmc.boot_media_once(&found, SLOT).await.unwrap();
     assert!(done.changed && done.confirmed);
     assert_eq!(fake.mutations()[1].body, Some(set("UEFI")));
 
-    // One that insists on Legacy is not called confirmed.
+    // If the BMC keeps Legacy, the change is not confirmed.
     let fake = Fake::new();
     let falls_back = || Reply::status(200).effect(SYSTEM, set("Legacy"));
     fake.on(Method::PATCH, SYSTEM, [falls_back(), falls_back()]);
     let bmc = client(&fake);
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     assert!(!bmc.boot_media_once(&found, SLOT).await.unwrap().confirmed);
     assert_eq!(fake.mutations().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_in_the_way_is_one_sentence_with_what_to_do() {
+async fn an_obstacle_is_one_sentence_with_the_next_action() {
     let licence = Reply::error(403, "SMC.1.0.OemLicenseNotPassed", "Not licensed to perform this request");
     type Breaks = Box<dyn Fn(&Fake)>;
     let cases: [(&str, Breaks); 3] = [
@@ -198,7 +198,7 @@ async fn what_stands_in_the_way_is_one_sentence_with_what_to_do() {
             Box::new(move |fake| fake.on(Method::GET, MEDIA, [licence.clone()])),
         ),
         (
-            "no virtual media: neither the system nor its manager shows a slot; look for a licence",
+            "no virtual media: neither the system nor its manager shows a slot; check the licence",
             Box::new(|fake| fake.merge(MANAGER, json!({ "VirtualMedia": null }))),
         ),
         (
@@ -210,18 +210,18 @@ async fn what_stands_in_the_way_is_one_sentence_with_what_to_do() {
         let fake = Fake::new();
         breaks(&fake);
         let bmc = client(&fake);
-        let found = bmc.discover(&anyone()).await.unwrap();
+        let found = bmc.discover(&any_system()).await.unwrap();
         let said = bmc.check(&found, URL).unwrap_err().to_string();
         assert!(said.contains(sentence), "{said}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_there_is_nothing_to_do_is_believed_on_the_wire_only() {
+async fn only_a_read_on_the_wire_shows_that_nothing_is_to_do() {
     let fake = Fake::new();
     let bmc = client(&fake);
-    let found = bmc.discover(&anyone()).await.unwrap();
-    // Somebody else puts a medium in, right after it was read as empty.
+    let found = bmc.discover(&any_system()).await.unwrap();
+    // Another client inserts an image right after the slot was read as empty.
     fake.merge(SLOT, json!({ "Inserted": true, "Image": "http://10.0.0.9/other.iso" }));
     let gone = json!({ "Inserted": false, "Image": null });
     fake.on(Method::POST, EJECT, [Reply::status(204).effect(SLOT, gone)]);
@@ -238,7 +238,7 @@ async fn that_there_is_nothing_to_do_is_believed_on_the_wire_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_are_read_together_where_the_bmc_offers_it() {
+async fn slots_are_read_in_one_request_where_the_bmc_supports_expand() {
     let fake = Fake::new();
     let (a, b) = (format!("{MEDIA}/A"), format!("{MEDIA}/B"));
     let slot = |path: &str, inserted: bool| {
@@ -250,7 +250,7 @@ async fn slots_are_read_together_where_the_bmc_offers_it() {
     fake.put("/redfish/v1/Systems?$expand=*($levels=1)", json!({ "Members": [{ "@odata.id": SYSTEM }] }));
     fake.put(&together, json!({ "Members": [slot(&a, false), slot(&b, false)] }));
     let bmc = client(&fake);
-    let found = bmc.discover(&anyone()).await.unwrap();
+    let found = bmc.discover(&any_system()).await.unwrap();
     fake.put(&together, json!({ "Members": [slot(&a, true), slot(&b, false)] }));
     let before = fake.journal().len();
     let slots = bmc.slots(&found, &[a, b]).await.unwrap();

@@ -1,11 +1,11 @@
-//! Reads: repeated when that can help, bounded; redirects, permits, the fence, the observer.
+//! Reads: bounded retries of transient failures; redirects, permits, the fence, the observer.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
 use redfish::{
-    ErrorKind, Exchange, ExchangeResult, Fence, Observer, Options, Profile, ResetType, SystemSelector,
+    ClientOptions, ErrorKind, Exchange, ExchangeResult, Fence, Observer, Profile, ResetType, SystemSelector,
     TransportError, TransportErrorKind,
 };
 use serde_json::json;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::fake::{EJECT, Fake, INSERT, RESET, Reply, SLOT, SYSTEM, URL, builder, client, inserted};
 
 #[tokio::test(start_paused = true)]
-async fn a_read_outlives_every_transient_failure() {
+async fn a_read_succeeds_after_every_transient_failure() {
     let failures = [
         Reply::fails(TransportError::not_sent(TransportErrorKind::Connect, "refused")),
         Reply::times_out(),
@@ -59,7 +59,7 @@ async fn a_read_that_cannot_succeed_is_sent_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeating_is_bounded_in_number_and_in_time() {
+async fn retries_are_bounded_in_number_and_in_time() {
     let fake = Fake::new();
     let bmc = client(&fake);
     fake.on(Method::GET, SLOT, (0..20).map(|_| Reply::status(500)));
@@ -68,7 +68,7 @@ async fn repeating_is_bounded_in_number_and_in_time() {
     assert_eq!(fake.sent(Method::GET, SLOT).len(), 5);
 
     let fake = Fake::new();
-    let options = Options { read_budget: Duration::from_secs(100), ..Options::default() };
+    let options = ClientOptions { read_budget: Duration::from_secs(100), ..ClientOptions::default() };
     let bmc = builder(&fake, Profile::generic()).options(options).build();
     fake.on(Method::GET, SLOT, (0..20).map(|_| Reply::status(200).after(Duration::from_secs(900))));
     let started = Instant::now();
@@ -77,7 +77,7 @@ async fn repeating_is_bounded_in_number_and_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_the_least_wait() {
+async fn retry_after_is_the_minimum_wait() {
     let fake = Fake::new();
     let bmc = client(&fake);
     fake.on(Method::GET, SLOT, [Reply::status(429).header("retry-after", "40")]);
@@ -128,7 +128,7 @@ async fn a_redirect_loop_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bmc_that_refuses_identity_encoding_is_asked_without_from_then_on() {
+async fn a_bmc_that_refuses_identity_encoding_gets_all_later_requests_without_it() {
     let fake = Fake::new();
     let bmc = client(&fake);
     fake.on(Method::GET, SLOT, [Reply::status(406)]);
@@ -176,7 +176,7 @@ async fn at_most_two_requests_are_in_flight_and_one_of_them_mutates() {
     assert_eq!(fake.sent(Method::POST, EJECT).len(), 6);
 }
 
-/// The fence of who owns the server for a moment only.
+/// A fence whose lease is about to end: it allows only requests that need no time.
 struct Expiring;
 
 impl Fence for Expiring {
@@ -186,7 +186,7 @@ impl Fence for Expiring {
     }
 }
 
-/// The fence of who owns the server no more.
+/// A fence whose lease has ended: it allows nothing.
 struct Closed;
 
 impl Fence for Closed {
@@ -196,7 +196,7 @@ impl Fence for Closed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_fence_lets_nothing_through_not_even_a_login() {
+async fn a_closed_fence_allows_no_request_not_even_a_login() {
     let fake = Fake::new();
     let bmc = builder(&fake, Profile::generic()).fence(Arc::new(Closed)).build();
     let error = bmc.discover(&SystemSelector::default()).await.unwrap_err();
@@ -205,7 +205,7 @@ async fn a_closed_fence_lets_nothing_through_not_even_a_login() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fence_that_is_about_to_close_lets_reads_through_and_no_mutation() {
+async fn a_fence_that_is_about_to_close_allows_reads_and_no_mutation() {
     let fake = Fake::new();
     let bmc = builder(&fake, Profile::generic()).fence(Arc::new(Expiring)).build();
     let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
@@ -230,7 +230,7 @@ impl Observer for Counter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_observer_sees_every_request_with_its_outcome_and_attempt() {
+async fn the_observer_receives_every_request_with_result_and_attempt() {
     let fake = Fake::new();
     let counter = Arc::new(Counter::default());
     let bmc = builder(&fake, Profile::generic()).observer(counter.clone()).build();

@@ -1,4 +1,4 @@
-//! Sessions: reused, refreshed once, given up for Basic, deleted; and nothing secret in any output.
+//! Sessions: reused, renewed once, replaced by Basic, deleted; and no secret in any output.
 
 use std::sync::{Arc, Mutex};
 
@@ -32,7 +32,7 @@ async fn one_session_serves_all_requests_and_is_deleted_at_logout() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expired_token_is_renewed_once_and_the_request_replayed() {
+async fn an_expired_token_is_renewed_once_and_the_request_repeated() {
     let fake = Fake::new();
     let bmc = client(&fake);
     let system = bmc.discover(&SystemSelector::default()).await.unwrap().system;
@@ -49,7 +49,7 @@ async fn an_expired_token_is_renewed_once_and_the_request_replayed() {
         .map(|sent| sent.header("x-auth-token").map(str::to_owned))
         .collect();
     assert_eq!(tokens, [Some("canary-token-1".to_owned()), Some("canary-token-2".to_owned())]);
-    // It may live on in spite of what was said of it.
+    // The rejected session may still exist, so it is deleted.
     let deleted: Vec<_> = fake.journal().into_iter().filter(|sent| sent.method == Method::DELETE).collect();
     assert_eq!(deleted.len(), 1);
     assert_eq!(deleted[0].header("x-auth-token"), Some("canary-token-2"));
@@ -67,7 +67,7 @@ async fn a_second_401_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resource_that_answers_401_to_everybody_leaks_no_sessions() {
+async fn a_resource_that_always_returns_401_leaks_no_sessions() {
     let fake = Fake::new();
     let bmc = client(&fake);
     fake.on(Method::GET, SLOT, (0..40).map(|_| Reply::status(401)));
@@ -79,7 +79,7 @@ async fn a_resource_that_answers_401_to_everybody_leaks_no_sessions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_password_with_basic_is_held_back_too() {
+async fn a_wrong_password_with_basic_is_blocked_too() {
     let fake = Fake::new();
     let profile = Profile { session: redfish::profile::Auth::Basic, ..Profile::generic() };
     let bmc = builder(&fake, profile).build();
@@ -91,7 +91,7 @@ async fn a_wrong_password_with_basic_is_held_back_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bmcs_without_sessions_get_basic_and_are_not_asked_again() {
+async fn bmcs_without_sessions_get_basic_and_no_second_login() {
     for (status, linked) in [(0, false), (404, true), (405, true), (501, true), (400, true)] {
         let fake = Fake::new();
         if linked {
@@ -139,7 +139,7 @@ async fn the_session_service_is_followed_when_the_root_does_not_link_sessions() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_password_is_held_back_before_the_account_is_locked() {
+async fn a_wrong_password_is_blocked_before_the_account_is_locked() {
     let fake = Fake::new();
     fake.on(Method::POST, SESSIONS, (0..9).map(|_| Reply::error(401, "Base.1.0.NoValidSession", "wrong")));
     let bmc = client(&fake);
@@ -156,7 +156,7 @@ async fn a_wrong_password_is_held_back_before_the_account_is_locked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_password_that_must_be_changed_is_said_so() {
+async fn a_password_that_must_be_changed_is_reported() {
     let fake = Fake::new();
     fake.on(Method::POST, SESSIONS, [Reply::error(403, "Base.1.8.PasswordChangeRequired", "change it")]);
     let error = client(&fake).slot(SLOT).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn a_password_that_must_be_changed_is_said_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_login_whose_fate_is_unknown_is_not_repeated() {
+async fn a_login_with_an_unknown_outcome_is_not_repeated() {
     let fake = Fake::new();
     fake.on(Method::POST, SESSIONS, [Reply::times_out()]);
     let error = client(&fake).slot(SLOT).await.unwrap_err();
@@ -174,7 +174,7 @@ async fn a_login_whose_fate_is_unknown_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_left_by_a_crash_is_deleted_with_its_own_token_even_if_gone() {
+async fn a_session_left_by_a_crash_is_deleted_with_its_own_token_even_if_it_no_longer_exists() {
     for reply in [204, 404, 401] {
         let fake = Fake::new();
         let uri = "/redfish/v1/Sessions/77";
@@ -212,7 +212,7 @@ impl SessionKeeper for Keeper {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_keeper_learns_of_every_session() {
+async fn the_keeper_is_notified_of_every_session() {
     let fake = Fake::new();
     let keeper = Arc::new(Keeper::default());
     let bmc = builder(&fake, Profile::generic()).session_keeper(keeper.clone()).build();
@@ -240,7 +240,7 @@ async fn no_secret_appears_in_errors_or_debug_output_even_when_the_bmc_echoes_it
     let session = bmc.session().await.unwrap();
     let shown = format!(
         "{error} {error:?} {slot:?} {session:?} {:?}",
-        redfish::Credentials::new("u", PASSWORD.to_owned())
+        redfish::BmcCredentials::new("u", PASSWORD.to_owned())
     );
     assert!(shown.contains("cannot mount http://10.0.0.1/[redacted]"), "{shown}");
     for secret in [PASSWORD, TOKEN, "tcanary0grant0abcdef"] {

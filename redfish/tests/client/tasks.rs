@@ -1,9 +1,11 @@
-//! Asynchronous operations: followed to an end that is then read from the resource itself.
+//! Tasks: polled until they end; the result is then read from the resource.
 
 use std::time::Duration;
 
 use http::Method;
-use redfish::{Applied, ErrorKind, InsertOptions, RedfishError, Slot, TransportError, TransportErrorKind};
+use redfish::{
+    ChangeResult, ErrorKind, InsertOptions, RedfishError, Slot, TransportError, TransportErrorKind,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -20,7 +22,7 @@ fn task(state: &str) -> Value {
     json!({ "@odata.id": TASK, "@odata.type": "#Task.v1_4_0.Task", "TaskState": state })
 }
 
-async fn insert(fake: &std::sync::Arc<Fake>) -> Result<Applied<Slot>, RedfishError> {
+async fn insert(fake: &std::sync::Arc<Fake>) -> Result<ChangeResult<Slot>, RedfishError> {
     client(fake).insert(SLOT, URL, InsertOptions::default()).await
 }
 
@@ -36,7 +38,7 @@ async fn a_monitor_is_polled_until_the_operation_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn completed_is_final_whatever_the_status() {
+async fn completed_is_final_with_any_status() {
     for status in [200, 202] {
         let fake = Fake::new();
         fake.on(Method::POST, INSERT, [accepted()]);
@@ -60,7 +62,7 @@ async fn a_running_task_served_with_200_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_task_tells_its_message() {
+async fn a_failed_task_is_reported_with_its_message() {
     let fake = Fake::new();
     fake.on(Method::POST, INSERT, [accepted()]);
     let mut failed = task("Exception");
@@ -73,7 +75,7 @@ async fn a_failed_task_tells_its_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_purged_monitor_proves_nothing_and_the_slot_is_read() {
+async fn a_removed_monitor_proves_nothing_and_the_slot_is_read() {
     for holds in [true, false] {
         let fake = Fake::new();
         let effect = if holds { inserted() } else { json!({}) };
@@ -85,7 +87,7 @@ async fn a_purged_monitor_proves_nothing_and_the_slot_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_tasks_own_path_is_used_when_the_monitor_answers_badly() {
+async fn the_path_of_the_task_is_used_when_the_monitor_fails() {
     for monitor in [Reply::status(405), Reply::status(404), Reply::status(500)] {
         let fake = Fake::new();
         fake.on(Method::POST, INSERT, [Reply::json(202, task("New")).header("location", MONITOR)]);
@@ -96,14 +98,14 @@ async fn the_tasks_own_path_is_used_when_the_monitor_answers_badly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_202_with_nothing_to_follow_is_settled_by_reading() {
+async fn after_a_202_without_monitor_and_task_the_slot_is_read() {
     let fake = Fake::new();
     fake.on(Method::POST, INSERT, [Reply::status(202).effect(SLOT, inserted())]);
     assert!(insert(&fake).await.unwrap().confirmed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_passed_on_by_the_monitor_is_the_operations_own() {
+async fn a_refusal_returned_by_the_monitor_is_that_of_the_operation() {
     let fake = Fake::new();
     fake.on(Method::POST, INSERT, [accepted()]);
     fake.on(
@@ -116,7 +118,7 @@ async fn a_refusal_passed_on_by_the_monitor_is_the_operations_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_failed_polls_are_overlooked_and_many_are_not() {
+async fn a_few_failed_polls_are_ignored_and_many_are_not() {
     let lost = || Reply::fails(TransportError::maybe_sent(TransportErrorKind::Lost, "reset"));
     let fake = Fake::new();
     fake.on(Method::POST, INSERT, [accepted()]);
@@ -133,7 +135,7 @@ async fn a_few_failed_polls_are_overlooked_and_many_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_never_ends_is_left_after_the_profiles_time() {
+async fn polling_ends_at_the_task_timeout_of_the_profile() {
     let fake = Fake::new();
     fake.on(Method::POST, INSERT, [accepted()]);
     fake.on(

@@ -1,12 +1,12 @@
-//! What was changed, by whom, and what was refused.
+//! The audit of the registry: what changed, which user changed it, and what was refused.
 //!
 //! ```text
 //!  push (blob, manifest, each of its tags), mount, delete (blob, manifest, tag), denial
 //!      -> one AuditEvent -> the log, and the embedding program's Audit
 //! ```
 //!
-//! An event is told after the change is durable and before the answer leaves. It holds names, digests and sizes,
-//! never credentials. The question how to log in, which clients ask at `/v2/` without credentials, is no denial.
+//! An event is recorded after the change is durable and before the response is sent. It holds names, digests and
+//! sizes, never credentials. A request to `/v2/` without credentials asks for the challenge; it is not a denial.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,30 +17,30 @@ use super::{Action, Denied};
 use crate::digest::Digest;
 use crate::name::{Reference, RepositoryName};
 
-/// Hears of every change and every refusal. Called on the way of a request: it must not wait.
+/// Receives every change and every refusal. It runs inside a request, so it must not block.
 pub trait Audit: Send + Sync + 'static {
-    /// Takes note of one event.
+    /// Records one event.
     fn record(&self, event: &AuditEvent);
 }
 
-/// Something that happened.
+/// A change or a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEvent {
-    /// When.
+    /// The time of the event.
     pub time: SystemTime,
     /// The user, when known.
     pub subject: Option<String>,
-    /// From where, when served with connect info.
+    /// The address of the client, when the program serves with connect info.
     pub peer: Option<SocketAddr>,
-    /// What.
+    /// The kind of the event.
     pub what: Audited,
-    /// Where; `None` for what concerns the whole registry.
+    /// The repository; `None` for what concerns the whole registry.
     pub repository: Option<RepositoryName>,
-    /// The tag or digest it was asked by.
+    /// The tag or digest in the request.
     pub reference: Option<Reference>,
-    /// The content, when known.
+    /// The digest of the content, when known.
     pub digest: Option<Digest>,
-    /// Its length in bytes, when known.
+    /// The length of the content in bytes, when known.
     pub size: Option<u64>,
 }
 
@@ -49,23 +49,23 @@ pub struct AuditEvent {
 pub enum Audited {
     /// A blob was uploaded.
     PushBlob,
-    /// A blob was taken over from another repository.
+    /// A blob was mounted from another repository.
     MountBlob,
-    /// A manifest was put.
+    /// A manifest was pushed.
     PushManifest,
-    /// A tag names a manifest from now on.
+    /// A tag was set to a manifest.
     PushTag,
     /// A blob was deleted.
     DeleteBlob,
-    /// A manifest was deleted, and with it its tags.
+    /// A manifest was deleted together with its tags.
     DeleteManifest,
     /// A tag was deleted.
     DeleteTag,
-    /// Something was refused.
+    /// A request was refused.
     Denied(Action, Denied),
 }
 
-/// Hears nothing.
+/// Records nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoAudit;
 
@@ -86,14 +86,14 @@ impl<A: Audit + ?Sized> Audit for std::sync::Arc<A> {
     }
 }
 
-/// Events by kind, and bytes pushed, since the start; for metrics.
+/// Counts events by kind and pushed bytes since the start, for metrics.
 #[derive(Debug, Default)]
 pub struct AuditCounters {
     kinds: [AtomicU64; KINDS.len()],
     pushed_bytes: AtomicU64,
 }
 
-/// The kinds by name, in the order they are counted.
+/// The names of the kinds, in the order of the counters.
 const KINDS: [&str; 8] = [
     "push_blob",
     "mount_blob",
@@ -126,12 +126,12 @@ impl Audited {
 }
 
 impl AuditCounters {
-    /// Each kind by name with its count.
+    /// The name of each kind with its count.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         KINDS.into_iter().zip(self.kinds.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Bytes of blobs and manifests that were uploaded.
+    /// The bytes of all pushed blobs and manifests.
     pub fn pushed_bytes(&self) -> u64 {
         self.pushed_bytes.load(Ordering::Relaxed)
     }

@@ -1,12 +1,12 @@
-//! Credentials that were right a moment ago.
+//! Credentials that were verified a moment ago.
 //!
 //! ```text
-//!  HMAC(key of this process, length of the user, user, password) -> until when, of which reading of the file
+//!  HMAC(key of this process, length of the user, user, password) -> expiry, revision of the file
 //! ```
 //!
-//! Neither password nor hash is kept, and without the key an entry says nothing. An entry ends after its time, and with
-//! the reading of the file it was verified against: a password that was changed is asked for at once. Wrong credentials
-//! are not remembered, so an entry is always somebody's who was let in.
+//! The cache holds neither passwords nor hashes, and without the key an entry reveals nothing. An entry ends after its
+//! lifetime, and when the file is read again: a changed password takes effect at once. Wrong credentials are not
+//! stored.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use sha2::Sha256;
 
 const ENTRIES_MAX: usize = 1024;
 
-/// What credentials are remembered by.
+/// The cache key of a user and a password.
 pub(super) type Fingerprint = [u8; 32];
 
-/// See the module.
+/// Verified credentials, at most [`ENTRIES_MAX`].
 pub(super) struct Cache {
     key: [u8; 32],
     lifetime: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Cache {
 
 struct Entry {
     until: Instant,
-    reading: u64,
+    revision: u64,
 }
 
 impl Cache {
@@ -38,7 +38,7 @@ impl Cache {
 
     pub(super) fn fingerprint(&self, user: &str, password: &str) -> Fingerprint {
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.key) else {
-            unreachable!("HMAC takes keys of every length")
+            unreachable!("HMAC accepts a key of any length")
         };
         mac.update(&(user.len() as u64).to_be_bytes());
         mac.update(user.as_bytes());
@@ -46,20 +46,20 @@ impl Cache {
         mac.finalize().into_bytes().into()
     }
 
-    pub(super) fn knows(&self, fingerprint: &Fingerprint, reading: u64, now: Instant) -> bool {
+    pub(super) fn contains(&self, fingerprint: &Fingerprint, revision: u64, now: Instant) -> bool {
         let entry = self.entries.get(fingerprint);
-        entry.is_some_and(|entry| entry.reading == reading && now < entry.until)
+        entry.is_some_and(|entry| entry.revision == revision && now < entry.until)
     }
 
-    pub(super) fn remember(&mut self, fingerprint: Fingerprint, reading: u64, now: Instant) {
+    pub(super) fn remember(&mut self, fingerprint: Fingerprint, revision: u64, now: Instant) {
         if self.entries.len() >= ENTRIES_MAX {
-            self.entries.retain(|_, entry| entry.reading == reading && now < entry.until);
+            self.entries.retain(|_, entry| entry.revision == revision && now < entry.until);
         }
         if self.entries.len() >= ENTRIES_MAX {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.until).map(|(key, _)| *key);
             oldest.map(|oldest| self.entries.remove(&oldest));
         }
-        self.entries.insert(fingerprint, Entry { until: now + self.lifetime, reading });
+        self.entries.insert(fingerprint, Entry { until: now + self.lifetime, revision });
     }
 }
 
@@ -72,18 +72,18 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_ends_with_its_time_and_with_its_reading() {
+    fn an_entry_ends_after_its_lifetime_and_when_the_file_is_read_again() {
         let (mut cache, now) = (cache(), Instant::now());
-        let known = cache.fingerprint("ann", "sesame");
-        assert!(!cache.knows(&known, 1, now));
-        cache.remember(known, 1, now);
-        assert!(cache.knows(&known, 1, now + Duration::from_secs(59)));
-        assert!(!cache.knows(&known, 1, now + Duration::from_secs(60)));
-        assert!(!cache.knows(&known, 2, now));
+        let fingerprint = cache.fingerprint("ann", "sesame");
+        assert!(!cache.contains(&fingerprint, 1, now));
+        cache.remember(fingerprint, 1, now);
+        assert!(cache.contains(&fingerprint, 1, now + Duration::from_secs(59)));
+        assert!(!cache.contains(&fingerprint, 1, now + Duration::from_secs(60)));
+        assert!(!cache.contains(&fingerprint, 2, now));
     }
 
     #[test]
-    fn the_border_between_user_and_password_counts_and_so_does_the_key() {
+    fn a_fingerprint_depends_on_the_user_the_password_and_the_key() {
         let cache = cache();
         assert_ne!(cache.fingerprint("ann", "sesame"), cache.fingerprint("anns", "esame"));
         let other = Cache::new([8; 32], Duration::from_secs(60));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_grows_beyond_its_bound_and_forgets_the_oldest() {
+    fn the_cache_is_bounded_and_drops_the_oldest_entry() {
         let (mut cache, now) = (cache(), Instant::now());
         let of = |cache: &Cache, number: usize| cache.fingerprint("ann", &number.to_string());
         for number in 0..ENTRIES_MAX + 10 {
@@ -100,6 +100,6 @@ mod tests {
         }
         assert_eq!(cache.entries.len(), ENTRIES_MAX);
         let later = now + Duration::from_secs(2);
-        assert!(!cache.knows(&of(&cache, 9), 1, later) && cache.knows(&of(&cache, 10), 1, later));
+        assert!(!cache.contains(&of(&cache, 9), 1, later) && cache.contains(&of(&cache, 10), 1, later));
     }
 }

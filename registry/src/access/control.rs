@@ -1,41 +1,48 @@
-//! Users and a policy, put together: whoever logs in with a name and a password, or with a token the authenticator knows.
+//! Users and a policy combined: a user logs in with a name and a password, or with a token the authenticator accepts.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use async_trait::async_trait;
 
 use super::credentials::Credentials;
-use super::policy::{Policy, Request, Subject, decide};
+use super::policy::{AccessRequest, Policy, Subject, decide};
 use super::{Access, Action, Authorizer, BASIC, Caller, Denied};
 use crate::name::{RepositoryName, Tag};
 
-/// Knows who somebody is: [`Htpasswd`](super::Htpasswd), or the users of the embedding program.
+/// Verifies credentials: [`Htpasswd`](super::Htpasswd), or the users of the embedding program.
 #[async_trait]
-pub trait Authenticator: Send + Sync + 'static {
-    /// Who shows these credentials. [`Denied::Unauthorized`] when they are nobody's, [`Denied::Unavailable`] when that
-    /// cannot be found out now, or may not be tried again yet.
+pub trait UserAuthenticator: Send + Sync + 'static {
+    /// Returns the subject of these credentials.
+    ///
+    /// # Errors
+    /// [`Denied::Unauthorized`] when the credentials are wrong; [`Denied::Unavailable`] when they cannot be checked
+    /// now, or when too many attempts failed.
     async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied>;
 
-    /// Who that is by now whom a token was made for: asked at each use of the token, so that what was taken away since
-    /// need not wait for the token's end. By default the same as then.
+    /// Returns the current state of a subject that a token was issued to. It is called at each use of the token, so
+    /// that a removed user or group takes effect before the token expires. The default returns `subject` unchanged.
+    ///
+    /// # Errors
+    /// [`Denied::Unauthorized`] when the user no longer exists; [`Denied::Unavailable`] when that cannot be checked
+    /// now.
     async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
         Ok(subject)
     }
 }
 
-/// Lets those in whom an [`Authenticator`] knows, and lets them do what a [`Policy`] says.
+/// Authenticates callers with a [`UserAuthenticator`] and authorizes them with a [`Policy`].
 pub struct AccessControl {
-    users: Arc<dyn Authenticator>,
+    users: Arc<dyn UserAuthenticator>,
     policy: RwLock<Arc<Policy>>,
 }
 
 impl AccessControl {
-    /// With these users and this policy.
-    pub fn new(users: Arc<dyn Authenticator>, policy: Policy) -> Self {
+    /// Creates the access control from users and a policy.
+    pub fn new(users: Arc<dyn UserAuthenticator>, policy: Policy) -> Self {
         AccessControl { users, policy: RwLock::new(Arc::new(policy)) }
     }
 
-    /// Changes the policy, for requests that come from now on.
+    /// Replaces the policy. It applies to every request that is authorized after this call.
     pub fn set_policy(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
@@ -45,7 +52,7 @@ impl AccessControl {
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Who asks. Wrong credentials are refused also where none are needed: their owner should know.
+    /// The subject of a caller. Wrong credentials are refused even where none are needed, so that their owner notices.
     pub(super) async fn subject(&self, caller: Caller<'_>) -> Result<Subject, Denied> {
         let Some(header) = caller.authorization else { return Ok(Subject::Anonymous) };
         let credentials = Credentials::parse(header).ok_or(Denied::Unauthorized)?;
@@ -60,7 +67,7 @@ impl AccessControl {
         self.users.authenticate(credentials, caller).await
     }
 
-    /// Who the one a token was made for is by now.
+    /// The current state of a subject that a token was issued to.
     pub(super) async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
         match subject {
             Subject::Anonymous => Ok(subject),
@@ -68,13 +75,13 @@ impl AccessControl {
         }
     }
 
-    /// What the policy says to one who is known, or to nobody in particular.
-    pub(super) fn judge(&self, subject: &Subject, access: Access<'_>) -> Result<(), Denied> {
+    /// Applies the policy to a subject.
+    pub(super) fn check_policy(&self, subject: &Subject, access: Access<'_>) -> Result<(), Denied> {
         let policy = self.policy();
         let allowed = match access.repository {
             None => *subject != Subject::Anonymous || policy.allows_anonymous(),
             Some(repository) => {
-                let request = Request { repository, action: access.action, tag: None };
+                let request = AccessRequest { repository, action: access.action, tag: None };
                 let decision = decide(&policy, subject, &request);
                 tracing::debug!(%subject, %repository, action = ?access.action, %decision, "access decided");
                 decision.allowed
@@ -94,7 +101,7 @@ impl AccessControl {
     ) -> Vec<&'r RepositoryName> {
         let policy = self.policy();
         let may_read = |repository: &&&RepositoryName| {
-            let request = Request { repository, action: Action::Pull, tag: None };
+            let request = AccessRequest { repository, action: Action::Pull, tag: None };
             decide(&policy, subject, &request).allowed
         };
         repositories.iter().filter(may_read).copied().collect()
@@ -104,7 +111,7 @@ impl AccessControl {
 #[async_trait]
 impl Authorizer for AccessControl {
     async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied> {
-        self.judge(&self.subject(caller).await?, access)
+        self.check_policy(&self.subject(caller).await?, access)
     }
 
     async fn readable<'r>(
@@ -126,7 +133,7 @@ impl Authorizer for AccessControl {
         self.subject(caller).await.ok()?.into_name()
     }
 
-    fn invitation(&self, _caller: Caller<'_>) -> Option<String> {
+    fn optional_challenge(&self, _caller: Caller<'_>) -> Option<String> {
         Some(BASIC.to_owned())
     }
 }

@@ -1,11 +1,11 @@
-//! What a client says of itself in the `Authorization` header.
+//! The credentials in the `Authorization` header.
 //!
 //! ```text
 //!  Basic  <base64 of user ":" password>      the user has no ":", the password may
 //!  Bearer <token>                            letters, digits, "-._~+/" and "=" at the end
 //! ```
 //!
-//! Nothing here prints a password or a token, whatever is asked of it.
+//! No type in this module prints a password or a token.
 //!
 //! Specification: RFC 9110 section 11, RFC 7617, RFC 6750.
 
@@ -14,12 +14,12 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// A header as long as this is not looked at.
+/// A longer header is refused without being parsed.
 const HEADER_MAX: usize = 16 << 10;
 const USER_MAX: usize = 256;
 const PASSWORD_MAX: usize = 1024;
 
-/// Text that is not for other eyes.
+/// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -42,29 +42,30 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What somebody shows to be known by.
+/// The credentials a client sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     /// A name and a password.
     Basic {
-        /// The name.
+        /// The user's name.
         user: String,
         /// The password.
         password: Secret,
     },
-    /// A token.
+    /// A bearer token.
     Bearer(Secret),
 }
 
 impl Credentials {
-    /// A name and a password, when they are ones a client can have.
+    /// Credentials of a name and a password; `None` when they are empty, too long or have characters that are not
+    /// allowed.
     pub(crate) fn basic(user: &str, password: &str) -> Option<Self> {
         let named = !user.is_empty() && user.len() <= USER_MAX && !user.contains(char::is_control);
         let possible = named && !user.contains(':') && password.len() <= PASSWORD_MAX;
         possible.then(|| Credentials::Basic { user: user.to_owned(), password: password.to_owned().into() })
     }
 
-    /// Reads the header; `None` for anything else than the two schemes in the form they have.
+    /// Parses the header; `None` for another scheme or a malformed value.
     pub(crate) fn parse(header: &str) -> Option<Self> {
         if header.len() > HEADER_MAX {
             return None;
@@ -93,14 +94,14 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_hold_colons_and_a_name_may_not() {
+    fn a_password_may_contain_a_colon_and_a_name_may_not() {
         let expected = Credentials::basic("ann", "open: sesame: ä").unwrap();
         assert_eq!(basic("ann:open: sesame: ä"), Some(expected));
         assert_eq!(Credentials::basic("an:n", "x"), None);
     }
 
     #[test]
-    fn what_is_neither_scheme_is_nothing() {
+    fn malformed_headers_give_no_credentials() {
         for header in
             ["", "Basic", "Basic ", "Basic ann:x", "Digest x", "Bearer", "Bearer ", "Bearer =", "Bearer a b"]
         {
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_password_nor_token_is_ever_shown() {
+    fn neither_password_nor_token_is_ever_printed() {
         let shown = format!("{:?} {:?}", basic("ann:sesame"), Credentials::parse("Bearer sesame"));
         assert!(shown.contains("ann") && !shown.contains("sesame"), "{shown}");
     }

@@ -2,12 +2,11 @@
 //!
 //! ```text
 //!  ann:$2y$10$<22 characters of salt><31 of hash>      $2a$ and $2b$ as well, cost 04 to 15
-//!  # a remark
-//! ```
+//!  ann:$2y$10$<22 characters of salt><31 of hash>      $2a$ and $2b$ as well, cost 04 to 15
+//!  # a comment
 //!
-//! One hash only: what `htpasswd -B` writes. The older ones are guessed in no time, so a line with one of them lets
-//! nobody in. A line that is not as above is left out and named by its number, never by what is in it; of two lines
-//! for one user the first counts.
+//! Only bcrypt hashes are accepted, as `htpasswd -B` writes them: the older hashes are fast to guess. A malformed line is
+//! left out and reported by its number, never by its content. The first of two lines for one user counts.
 //!
 //! Specification: Apache `htpasswd`, bcrypt modular crypt format.
 
@@ -17,29 +16,29 @@ use std::fmt;
 
 const USER_MAX: usize = 256;
 const LINE_MAX: usize = 1024;
-/// More than this takes seconds on any machine.
+/// A higher cost takes seconds on any machine.
 const COST_MAX: u32 = 15;
 const COST_MIN: u32 = 4;
-/// Problems told one by one.
+/// The most problems that are reported one by one.
 const PROBLEMS_MAX: usize = 16;
 
-/// A bcrypt hash in the form the algorithm writes it.
+/// A well-formed bcrypt hash.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Hash(String);
 
-/// What a file says, and what in it says nothing.
+/// The users of a file and the problems found in it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub(crate) users: HashMap<String, Hash>,
-    /// Numbers of lines and what is wrong with them.
+    /// Line numbers with their problems.
     pub(crate) problems: Vec<(usize, &'static str)>,
 }
 
 impl Hash {
-    /// Checks the form, and that verifying takes a time one can wait for.
+    /// Checks the form, and that verification takes an acceptable time.
     fn parse(text: &str) -> Result<Self, &'static str> {
         let rest = ["$2y$", "$2b$", "$2a$"].iter().find_map(|prefix| text.strip_prefix(prefix));
-        let rest = rest.ok_or("only bcrypt is understood: make the line with 'htpasswd -B'")?;
+        let rest = rest.ok_or("only bcrypt hashes are supported: create the line with 'htpasswd -B'")?;
         let (cost, hash) = rest.split_once('$').ok_or("the bcrypt hash is cut off")?;
         let digits = cost.len() == 2 && cost.bytes().all(|byte| byte.is_ascii_digit());
         let cost = cost.parse::<u32>().ok().filter(|_| digits).ok_or("the bcrypt cost is not a number")?;
@@ -53,8 +52,8 @@ impl Hash {
         Ok(Hash(text.to_owned()))
     }
 
-    /// A hash nobody's password has, that takes as long to find out.
-    pub(crate) fn nobody(cost: u32) -> Self {
+    /// A hash that no password matches and that takes as long to verify as one of this cost.
+    pub(crate) fn dummy(cost: u32) -> Self {
         Hash(format!("$2b${cost:02}${}", "C6UzMDM.H6dfI/f/IKcEeO7ZxE2QOGmGQOYwLMG4J4vl9vnPvYx4S"))
     }
 
@@ -62,7 +61,7 @@ impl Hash {
         self.0[4..6].parse().unwrap_or(COST_MAX)
     }
 
-    /// Whether `password` is the one. Takes tens of milliseconds.
+    /// Whether `password` matches the hash. Takes tens of milliseconds.
     pub(crate) fn verify(&self, password: &str) -> bool {
         bcrypt::verify(password, &self.0).unwrap_or(false)
     }
@@ -74,7 +73,7 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// Reads a whole file.
+/// Parses the text of a file.
 pub(crate) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     for (number, line) in text.lines().enumerate() {
@@ -96,9 +95,9 @@ impl Parsed {
         if line.len() > LINE_MAX {
             return Err("the line is too long");
         }
-        let (user, hash) = line.split_once(':').ok_or("a line is <user>:<hash>")?;
+        let (user, hash) = line.split_once(':').ok_or("the line is not <user>:<hash>")?;
         if user.is_empty() || user.len() > USER_MAX || user.contains(char::is_control) {
-            return Err("the user has no name, or one that cannot be");
+            return Err("the name of the user is empty, too long or has control characters");
         }
         let hash = Hash::parse(hash)?;
         match self.users.entry(user.to_owned()) {
@@ -106,11 +105,11 @@ impl Parsed {
                 vacant.insert(hash);
                 Ok(())
             }
-            Entry::Occupied(_) => Err("the user has a line before, which counts"),
+            Entry::Occupied(_) => Err("an earlier line of this user counts"),
         }
     }
 
-    /// The most any user's hash costs, or what is usual when there is none.
+    /// The highest cost of any user's hash; the usual cost when the file has no user.
     pub(crate) fn cost(&self) -> u32 {
         self.users.values().map(Hash::cost).max().unwrap_or(10)
     }
@@ -124,7 +123,7 @@ mod tests {
     const HASH: &str = "C6UzMDM.H6dfI/f/IKcEeO7ZxE2QOGmGQOYwLMG4J4vl9vnPvYx4S";
 
     #[test]
-    fn each_prefix_of_bcrypt_is_understood_and_remarks_are_skipped() {
+    fn each_bcrypt_prefix_is_accepted_and_comments_are_skipped() {
         let text = format!("# users\n\nann:$2y$10${HASH}\r\nbob:$2a$04${HASH}\n  \neve:$2b$15${HASH}");
         let parsed = parse(&text);
         assert_eq!(parsed.problems, []);
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_line_lets_nobody_in_and_is_named_by_its_number() {
+    fn a_malformed_line_adds_no_user_and_is_reported_by_its_number() {
         for line in [
             "ann".to_owned(),
             "ann:".to_owned(),
@@ -166,31 +165,31 @@ mod tests {
     }
 
     #[test]
-    fn of_two_lines_for_one_user_the_first_counts() {
+    fn the_first_of_two_lines_for_one_user_counts() {
         let parsed = parse(&format!("ann:$2y$10${HASH}\nann:$2y$11${HASH}\n"));
         assert_eq!(parsed.users["ann"].cost(), 10);
         assert_eq!(parsed.problems.len(), 1);
     }
 
     #[test]
-    fn hashes_are_never_shown() {
+    fn hashes_are_never_printed() {
         let shown = format!("{:?}", parse(&format!("ann:$2y$10${HASH}\nbob:{HASH}\n")));
         assert!(!shown.contains("C6Uz"), "{shown}");
     }
 
     #[test]
-    fn a_password_verifies_against_what_others_wrote() {
+    fn a_password_verifies_against_hashes_of_other_implementations() {
         // Written by the C library's crypt.
         let known = Hash::parse("$2y$05$abcdefghijklmnopqrstuuZlDIKNqJBrE3WEj5lKP6sWoSJAIu5AS").unwrap();
         assert!(known.verify("open: sesame ä") && !known.verify("open: sesame a"));
         let hash = Hash::parse(&bcrypt::hash("sesame", 4).unwrap()).unwrap();
         assert!(hash.verify("sesame") && !hash.verify("sesamE"));
-        assert!(!Hash::nobody(4).verify("sesame") && Hash::parse(&Hash::nobody(4).0).is_ok());
+        assert!(!Hash::dummy(4).verify("sesame") && Hash::parse(&Hash::dummy(4).0).is_ok());
     }
 
     proptest! {
         #[test]
-        fn whatever_is_read_was_a_line_of_the_form(text in "([ab:$2y0-9.\n#]|\\$2y\\$10\\$){0,80}") {
+        fn every_parsed_user_comes_from_a_well_formed_line(text in "([ab:$2y0-9.\n#]|\\$2y\\$10\\$){0,80}") {
             for user in parse(&text).users.keys() {
                 let line = format!("{user}:$2");
                 prop_assert!(text.lines().any(|found| found.starts_with(&line)));

@@ -1,11 +1,11 @@
-//! How often one address may be wrong.
+//! The limit of wrong passwords per address.
 //!
 //! ```text
-//!  TRIES at once, then one more every RECOVERY; a try that was right is given back
+//!  TRIES at once, then one more every RECOVERY; a try with a right password is returned
 //! ```
 //!
-//! An IPv6 address stands for its /64, which one host has for itself. Addresses are forgotten when they have all their
-//! tries back; when too many are remembered the one nearest to that is.
+//! An IPv6 address stands for its /64, which one host has for itself. An address is dropped when all its tries have
+//! recovered; when the table is full, the address closest to that is dropped.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,14 +15,14 @@ const TRIES: u32 = 20;
 const RECOVERY: Duration = Duration::from_secs(5);
 const ADDRESSES_MAX: usize = 4096;
 
-/// Who was wrong lately. The value is when the address has all its tries back.
+/// Addresses with recent wrong passwords. The value is the time when all tries of the address have recovered.
 #[derive(Default)]
 pub(super) struct Limiter {
     recovered: HashMap<IpAddr, Instant>,
 }
 
 impl Limiter {
-    /// Takes a try; `false` when there is none left.
+    /// Takes a try; `false` when the address has none left.
     pub(super) fn take(&mut self, address: IpAddr, now: Instant) -> bool {
         let address = network(address);
         let recovered = self.recovered.get(&address).map_or(now, |recovered| now.max(*recovered));
@@ -41,8 +41,8 @@ impl Limiter {
         true
     }
 
-    /// Gives a try back.
-    pub(super) fn give_back(&mut self, address: IpAddr) {
+    /// Returns a try.
+    pub(super) fn return_try(&mut self, address: IpAddr) {
         if let Some(recovered) = self.recovered.get_mut(&network(address)) {
             *recovered = recovered.checked_sub(RECOVERY).unwrap_or(*recovered);
         }
@@ -76,17 +76,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_right_never_runs_out() {
+    fn right_passwords_never_use_up_the_tries() {
         let (mut limiter, now) = (Limiter::default(), Instant::now());
         let address = "192.0.2.1".parse().unwrap();
         for _ in 0..1000 {
             assert!(limiter.take(address, now));
-            limiter.give_back(address);
+            limiter.return_try(address);
         }
     }
 
     #[test]
-    fn neighbours_in_one_network_share_their_tries() {
+    fn addresses_in_one_network_share_their_tries() {
         let (mut limiter, now) = (Limiter::default(), Instant::now());
         for host in 0..TRIES {
             assert!(limiter.take(format!("2001:db8::{host:x}").parse().unwrap(), now));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_grows_beyond_its_bound() {
+    fn the_number_of_addresses_is_bounded() {
         let (mut limiter, now) = (Limiter::default(), Instant::now());
         let worst = "192.0.2.1".parse().unwrap();
         assert!((0..TRIES).all(|_| limiter.take(worst, now)));
@@ -106,6 +106,6 @@ mod tests {
             limiter.take(IpAddr::V4((0x0a00_0000 + number).into()), now);
         }
         assert_eq!(limiter.recovered.len(), ADDRESSES_MAX);
-        assert!(!limiter.take(worst, now), "who was wrong most often is not forgotten first");
+        assert!(!limiter.take(worst, now), "the address with the most wrong passwords is not dropped first");
     }
 }

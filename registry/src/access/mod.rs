@@ -1,19 +1,19 @@
-//! Who may do what: the question this crate asks, answered by the program that embeds it.
+//! Access control. The crate asks for a decision; the embedding program decides through an [`Authorizer`].
 //!
 //! ```text
 //!  request -> parsed endpoint -> Access { repository, action } --authorize--> Ok | Unauthorized 401 | Forbidden 403
 //! ```
 //!
-//! Every endpoint asks exactly once before it touches the store. A mount asks a second time, for its sources, the
-//! catalog for the repositories it lists, and a push of tags whether tags that exist may move; what may not be read is
-//! then as if it were not there. The API itself looks at no credentials: the [`Authorizer`] does.
+//! Every endpoint asks exactly once before it uses the store. Three endpoints ask again: a mount for its source
+//! repositories, the catalog for the repositories it lists, and a push for tags that exist. A repository that may not
+//! be read is treated as if it did not exist. The API does not read credentials: the [`Authorizer`] does.
 //!
-//! Two are here. [`AccessControl`] knows users through an [`Authenticator`] ([`Htpasswd`], or the embedding program's)
-//! and asks a [`Policy`], which is data; [`TokenAuthority`] puts Docker's token flow before it.
+//! The crate has two implementations. [`AccessControl`] gets users from a [`UserAuthenticator`] ([`Htpasswd`], or one
+//! of the embedding program) and applies a [`Policy`]; [`TokenAuthority`] adds Docker's token flow.
 //!
 //! ```text
-//!  Authorization -> Credentials -> Authenticator -> Subject --Policy--> Decision
-//!                       '------- token of ours ----> Subject, scopes -^
+//!  Authorization -> Credentials -> UserAuthenticator -> Subject --Policy--> Decision
+//!                       '--- issued token ---> Subject, scopes -^
 //! ```
 
 mod audit;
@@ -37,25 +37,28 @@ use std::net::SocketAddr;
 use async_trait::async_trait;
 
 pub use self::audit::{Audit, AuditCounters, AuditEvent, Audited, NoAudit};
-pub use self::control::{AccessControl, Authenticator};
+pub use self::control::{AccessControl, UserAuthenticator};
 pub use self::credentials::{Credentials, Secret};
 pub(crate) use self::htpasswd::parse as read_htpasswd;
 pub use self::policy::{
-    Decision, ImmutableTags, InvalidImmutableTags, InvalidRule, Policy, Reason, Request, Rights, Rule,
-    Subject, Who, decide,
+    AccessRequest, Decision, ImmutableTags, InvalidImmutableTags, InvalidRule, Policy, Reason, Rights, Rule,
+    Subject, SubjectPattern, decide,
 };
 pub use self::token_authority::{Realm, TokenAuthority, TokenOptions};
 pub use self::users::{Htpasswd, HtpasswdOptions};
 use crate::name::{RepositoryName, Tag};
 
-/// Decides whether a request may go on.
+/// Decides whether a request is allowed.
 #[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether `caller` may do what `access` says.
+    /// Checks that `caller` may do what `access` says.
+    ///
+    /// # Errors
+    /// The reason of the denial; see [`Denied`].
     async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied>;
 
-    /// Those of `repositories` the caller may pull from, in the same order. Asked for lists; who can tell a caller once
-    /// for many repositories should.
+    /// Returns those of `repositories` the caller may pull from, in the same order. It is called for lists. An
+    /// implementation that can authenticate a caller once for many repositories should override it.
     async fn readable<'r>(
         &self,
         caller: Caller<'_>,
@@ -71,12 +74,12 @@ pub trait Authorizer: Send + Sync + 'static {
         readable
     }
 
-    /// Whether `tag` may neither move nor go once it exists, whoever asks. Asked while the tag is locked.
+    /// Whether `tag` may neither move nor be deleted once it exists, by any caller. Called while the tag is locked.
     fn immutable(&self, _repository: &RepositoryName, _tag: &Tag) -> bool {
         false
     }
 
-    /// The name of the caller, for the audit; `None` when it is nobody in particular.
+    /// The name of the caller, for the audit; `None` for an anonymous caller.
     async fn identify(&self, _caller: Caller<'_>) -> Option<String> {
         None
     }
@@ -86,66 +89,66 @@ pub trait Authorizer: Send + Sync + 'static {
         BASIC.to_owned()
     }
 
-    /// The challenge sent along when `/v2/` is answered to nobody in particular with 200: how one could log in. Clients
-    /// ask there only once, and some would never log in without it.
-    fn invitation(&self, _caller: Caller<'_>) -> Option<String> {
+    /// The challenge sent with a 200 for `/v2/` to an anonymous caller. Some clients ask only there, and would never
+    /// log in without it.
+    fn optional_challenge(&self, _caller: Caller<'_>) -> Option<String> {
         None
     }
 }
 
 const BASIC: &str = "Basic realm=\"shoal\"";
 
-/// What is known of the one who asks. Its `Debug` never shows the credentials.
+/// What a request says about its caller. `Debug` never prints the credentials.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
     /// The `Authorization` header as sent.
     pub authorization: Option<&'a str>,
-    /// The `Host` header as sent: the name the caller knows this registry by.
+    /// The `Host` header as sent: the name by which the caller reached this registry.
     pub host: Option<&'a str>,
     /// The address of the connection, when the embedding program serves with connect info.
     pub peer: Option<SocketAddr>,
 }
 
-/// What is to be done, and where.
+/// The access a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access<'a> {
     /// The repository; `None` for the version check at `/v2/`, which clients use to find out how to log in, for
     /// extensions, and for the list of repositories.
     pub repository: Option<&'a RepositoryName>,
-    /// What is to be done.
+    /// The action.
     pub action: Action,
 }
 
-/// What can be done to a repository, or with them.
+/// An action on one repository, or on the list of repositories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Read blobs, manifests and tags.
     Pull,
-    /// Upload blobs, put manifests, make tags that do not exist.
+    /// Upload blobs, put manifests, create tags.
     Push,
-    /// Let a tag that exists name something else. Asked beside [`Action::Push`].
+    /// Set an existing tag to another manifest. Checked in addition to [`Action::Push`].
     Move,
     /// Delete blobs, manifests and tags.
     Delete,
-    /// List repositories. Which of them are shown is asked afterwards.
+    /// List repositories. Which of them are listed is checked afterwards.
     List,
 }
 
-/// Why a request may not go on.
+/// The reason of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Denied {
     /// The caller is unknown or the credentials are wrong: 401 with a challenge.
     #[error("authentication required")]
     Unauthorized,
-    /// The caller is known and may not do this: 403.
+    /// The caller is known and the action is not allowed: 403.
     #[error("requested access to the resource is denied")]
     Forbidden,
-    /// Access cannot be checked right now, or too many tries failed: 503, worth another try.
+    /// Access cannot be checked now, or too many attempts failed: 503, the client may retry.
     #[error("access cannot be checked right now; try again")]
     Unavailable,
 }
 
-/// Lets everybody do everything; for tests and closed networks.
+/// Allows every request of every caller; for tests and closed networks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllowAll;
 

@@ -1,23 +1,25 @@
-//! Who may do what: rules as data, and the one pure function that reads them.
+//! The access policy: rules as data, and one pure function that applies them.
 //!
 //! ```text
-//!  an immutable tag to be moved or deleted ─> no
-//!  somebody who may pull from one repository ─> yes there and for that, otherwise no
-//!  an administrator                        ─> yes
-//!  rules whose pattern fits the repository ─> those of the most specific pattern decide, for everybody:
-//!                                             yes when one of them gives the subject the right, otherwise no
-//!  no rule fits                            ─> what `authenticated` gives a known subject, and the two switches everybody
-//!  otherwise                               ─> no
+//!  an immutable tag is moved or deleted        ─> denied
+//!  the subject may pull from one repository    ─> allowed to pull there, otherwise denied
+//!  the subject is an administrator             ─> allowed
+//!  the patterns of some rules match            ─> the rules of the most specific pattern decide for every subject:
+//!                                                 allowed when one of them gives the subject the right, otherwise denied
+//!  no rule matches                             ─> `authenticated` for a known subject, the two `anonymous` switches for all
+//!  otherwise                                   ─> denied
 //! ```
 //!
-//! The rules of one pattern are the access list of what it fits, so a narrower pattern replaces a wider one as a whole:
-//! it can take rights away as well as give them. More specific is what fixes more characters, then what has fewer
-//! `**`, then fewer `*`; rules which are equal in all of this are one list. The order of rules never matters.
+//! The rules of one pattern are the access list of the repositories it matches, so a narrower pattern replaces a wider
+//! one as a whole: it can remove rights as well as give them. The more specific pattern fixes more characters; if
+//! equal, has fewer `**`; if equal, fewer `*`. Rules that are equal in all three form one list. The order of rules
+//! never matters.
 //!
-//! A push needs [`Rights::CREATE`]. A tag that exists and is to name something else needs [`Rights::UPDATE`] as well; a
-//! tag pushed again as it was does not move. A mount needs [`Rights::READ`] where the blob is.
+//! A push needs [`Rights::CREATE`]. To set an existing tag to another manifest needs [`Rights::UPDATE`] as well;
+//! pushing a tag again with the manifest it has does not move it. A mount needs [`Rights::READ`] on the source
+//! repository.
 //!
-//! What anybody may do without logging in, those who did may do as well.
+//! A right of anonymous callers is a right of every subject.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,76 +31,76 @@ use crate::name::{RepositoryName, Tag};
 use crate::pattern::RepositoryPattern;
 use crate::store::TagPattern;
 
-/// The whole of who may do what. The default lets nobody do anything.
+/// The complete access policy. The default denies every access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Rights in the repositories a pattern fits.
+    /// Rights in the repositories a pattern matches.
     pub rules: Vec<Rule>,
-    /// Those who may do everything everywhere, but for immutable tags.
-    pub administrators: Vec<Who>,
-    /// What known users may do in repositories no rule fits.
+    /// Subjects with full access everywhere; immutable tags are excepted.
+    pub administrators: Vec<SubjectPattern>,
+    /// The rights of authenticated users in repositories that no rule matches.
     pub authenticated: Rights,
-    /// Whether everybody may read repositories no rule fits.
+    /// Whether every caller may read repositories that no rule matches.
     pub anonymous_read: bool,
-    /// Whether everybody may push to repositories no rule fits, tags that exist included.
+    /// Whether every caller may push to repositories that no rule matches, existing tags included.
     pub anonymous_write: bool,
-    /// Tags that stay as they are.
+    /// Tags that never move and are never deleted.
     pub immutable: Vec<ImmutableTags>,
-    /// Users of groups, beside what the authenticator says of them.
+    /// Members of groups, in addition to the groups the authenticator reports.
     pub groups: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Rights in some repositories for some subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Where.
+    /// The repositories.
     pub repositories: RepositoryPattern,
-    /// Whose.
-    pub subjects: Vec<Who>,
-    /// What they may do; nothing is an answer as well.
+    /// The subjects.
+    pub subjects: Vec<SubjectPattern>,
+    /// Their rights; [`Rights::NONE`] is allowed.
     pub rights: Rights,
 }
 
-/// Tags that, once they exist, neither move nor go.
+/// Tags that neither move nor can be deleted once they exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImmutableTags {
-    /// Where.
+    /// The repositories.
     pub repositories: RepositoryPattern,
-    /// Which.
+    /// The tags.
     pub tags: TagPattern,
 }
 
-/// Whom a rule speaks of.
+/// The subjects a rule applies to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Who {
-    /// Everybody, logged in or not.
+pub enum SubjectPattern {
+    /// Every caller, authenticated or not.
     Anonymous,
-    /// Everybody who logged in.
+    /// Every authenticated user.
     Authenticated,
     /// One user.
     User(String),
-    /// A group, or a role.
+    /// The members of a group or role.
     Group(String),
 }
 
-/// Who asks, once it is known.
+/// An identified caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Subject {
-    /// Nobody in particular.
+    /// A caller without credentials.
     #[default]
     Anonymous,
     /// A user.
     User {
-        /// The name.
+        /// The user's name.
         name: String,
-        /// The groups or roles the authenticator knows of.
+        /// The groups or roles the authenticator reports.
         groups: Vec<String>,
     },
-    /// Somebody who may pull from one repository, whatever the policy says, and nothing else, not even what everybody may.
+    /// A subject that may pull from one repository and do nothing else, whatever the policy says.
     Puller {
-        /// The name.
+        /// The subject's name.
         name: String,
-        /// The repository.
+        /// The only repository.
         repository: RepositoryName,
     },
 }
@@ -107,27 +109,27 @@ pub enum Subject {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Rights(u8);
 
-/// What is to be decided.
+/// The access to decide about.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Where.
+pub struct AccessRequest<'a> {
+    /// The repository.
     pub repository: &'a RepositoryName,
-    /// What.
+    /// The action.
     pub action: Action,
-    /// The tag that moves or goes, when it is about one.
+    /// The tag that is moved or deleted, if the action has one.
     pub tag: Option<&'a Tag>,
 }
 
-/// What was decided, and why. Its `Display` is for logs.
+/// A decision and its reason. `Display` is for logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision<'p> {
-    /// Whether it may be done.
+    /// Whether the access is allowed.
     pub allowed: bool,
-    /// What in the policy says so.
+    /// The part of the policy that decided.
     pub reason: Reason<'p>,
 }
 
-/// What in a policy a decision comes from.
+/// The part of a policy a decision comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason<'p> {
     /// The tag is immutable.
@@ -138,14 +140,14 @@ pub enum Reason<'p> {
     Administrator,
     /// This rule gives the right.
     Rule(&'p Rule),
-    /// Rules of this pattern decide, and none of them gives the right.
-    NotAmong(&'p RepositoryPattern),
-    /// No rule fits; this is what holds then.
-    Otherwise(&'static str),
+    /// The rules of this pattern decide, and none of them gives the right.
+    NotGranted(&'p RepositoryPattern),
+    /// No rule matches; the default of the policy decides.
+    Default(&'static str),
 }
 
 impl Subject {
-    /// The name, when it is not nobody in particular.
+    /// The name; `None` for an anonymous subject.
     pub(super) fn into_name(self) -> Option<String> {
         match self {
             Subject::Anonymous => None,
@@ -155,23 +157,23 @@ impl Subject {
 }
 
 impl Policy {
-    /// What an htpasswd file without any rules means: everybody in it may do everything, nobody else anything.
+    /// The policy of an htpasswd file without rules: its users have full access, anonymous callers have none.
     pub fn full_access_for_users() -> Self {
         Policy { authenticated: Rights::ALL, ..Policy::default() }
     }
 
-    /// Whether the tag, once there, stays as it is.
+    /// Whether the tag, once it exists, can neither move nor be deleted.
     pub fn is_immutable(&self, repository: &RepositoryName, tag: &Tag) -> bool {
         self.immutability(repository, tag).is_some()
     }
 
-    /// Whether there may be anything for those who did not log in.
+    /// Whether the policy gives any right to anonymous callers.
     pub fn allows_anonymous(&self) -> bool {
-        let speaks = |subjects: &[Who]| subjects.contains(&Who::Anonymous);
+        let anonymous_in = |subjects: &[SubjectPattern]| subjects.contains(&SubjectPattern::Anonymous);
         self.anonymous_read
             || self.anonymous_write
-            || speaks(&self.administrators)
-            || self.rules.iter().any(|rule| rule.rights != Rights::NONE && speaks(&rule.subjects))
+            || anonymous_in(&self.administrators)
+            || self.rules.iter().any(|rule| rule.rights != Rights::NONE && anonymous_in(&rule.subjects))
     }
 
     fn immutability(&self, repository: &RepositoryName, tag: &Tag) -> Option<&ImmutableTags> {
@@ -179,11 +181,11 @@ impl Policy {
         self.immutable.iter().find(fits)
     }
 
-    fn speaks_of(&self, subjects: &[Who], subject: &Subject) -> bool {
+    fn includes(&self, subjects: &[SubjectPattern], subject: &Subject) -> bool {
         subjects.iter().any(|who| match (who, subject) {
-            (Who::Anonymous, _) | (Who::Authenticated, Subject::User { .. }) => true,
-            (Who::User(wanted), Subject::User { name, .. }) => wanted == name,
-            (Who::Group(wanted), Subject::User { name, groups }) => {
+            (SubjectPattern::Anonymous, _) | (SubjectPattern::Authenticated, Subject::User { .. }) => true,
+            (SubjectPattern::User(wanted), Subject::User { name, .. }) => wanted == name,
+            (SubjectPattern::Group(wanted), Subject::User { name, groups }) => {
                 groups.contains(wanted) || self.groups.get(wanted).is_some_and(|users| users.contains(name))
             }
             (_, Subject::Anonymous | Subject::Puller { .. }) => false,
@@ -191,12 +193,12 @@ impl Policy {
     }
 }
 
-/// Decides one request.
-pub fn decide<'p>(policy: &'p Policy, subject: &Subject, request: &Request<'_>) -> Decision<'p> {
+/// Decides one access. Pure.
+pub fn decide<'p>(policy: &'p Policy, subject: &Subject, request: &AccessRequest<'_>) -> Decision<'p> {
     decide_by(policy, subject, request, specificity)
 }
 
-/// How specific a pattern is; the greater one decides.
+/// How specific a pattern is; the greatest decides.
 pub(super) type Specificity = (usize, Reverse<usize>, Reverse<usize>);
 
 fn specificity(pattern: &RepositoryPattern) -> Specificity {
@@ -204,11 +206,11 @@ fn specificity(pattern: &RepositoryPattern) -> Specificity {
     (pattern.fixed_characters(), Reverse(pattern.as_str().matches("**").count()), Reverse(stars))
 }
 
-/// The decision with an order of patterns to choose, so that tests can show what a wrong one does.
+/// [`decide`] with a given order of patterns, so that a test can show the effect of a wrong one.
 pub(super) fn decide_by<'p>(
     policy: &'p Policy,
     subject: &Subject,
-    request: &Request<'_>,
+    request: &AccessRequest<'_>,
     specificity: fn(&RepositoryPattern) -> Specificity,
 ) -> Decision<'p> {
     let yes = |reason| Decision { allowed: true, reason };
@@ -222,66 +224,66 @@ pub(super) fn decide_by<'p>(
         let allowed = request.action == Action::Pull && request.repository == repository;
         return Decision { allowed, reason: Reason::Puller };
     }
-    if policy.speaks_of(&policy.administrators, subject) {
+    if policy.includes(&policy.administrators, subject) {
         return yes(Reason::Administrator);
     }
     let needed = Rights::for_action(request.action);
     let fitting = || policy.rules.iter().filter(|rule| rule.repositories.matches(request.repository));
     let Some(most) = fitting().map(|rule| specificity(&rule.repositories)).max() else {
-        return otherwise(policy, subject, needed);
+        return default_decision(policy, subject, needed);
     };
     let deciding = || fitting().filter(|rule| specificity(&rule.repositories) == most);
-    let gives = |rule: &&Rule| rule.rights.contains(needed) && policy.speaks_of(&rule.subjects, subject);
+    let gives = |rule: &&Rule| rule.rights.contains(needed) && policy.includes(&rule.subjects, subject);
     match (deciding().find(gives), deciding().next()) {
         (Some(rule), _) => yes(Reason::Rule(rule)),
-        (None, Some(rule)) => no(Reason::NotAmong(&rule.repositories)),
-        (None, None) => no(Reason::Otherwise("no rule fits")),
+        (None, Some(rule)) => no(Reason::NotGranted(&rule.repositories)),
+        (None, None) => no(Reason::Default("no rule matches")),
     }
 }
 
-fn otherwise(policy: &Policy, subject: &Subject, needed: Rights) -> Decision<'static> {
+fn default_decision(policy: &Policy, subject: &Subject, needed: Rights) -> Decision<'static> {
     let known = *subject != Subject::Anonymous;
     let (allowed, reason) = if policy.anonymous_read && Rights::READ.contains(needed) {
-        (true, "no rule fits, and everybody may read")
+        (true, "no rule matches, and every caller may read")
     } else if policy.anonymous_write && Rights::CREATE.and(Rights::UPDATE).contains(needed) {
-        (true, "no rule fits, and everybody may push")
+        (true, "no rule matches, and every caller may push")
     } else if known && policy.authenticated.contains(needed) {
-        (true, "no rule fits, and whoever logged in may")
+        (true, "no rule matches, and every authenticated user may")
     } else {
-        (false, "no rule fits")
+        (false, "no rule matches")
     };
-    Decision { allowed, reason: Reason::Otherwise(reason) }
+    Decision { allowed, reason: Reason::Default(reason) }
 }
 
 impl Rights {
-    /// None at all.
+    /// No right.
     pub const NONE: Rights = Rights(0);
-    /// To pull.
+    /// The right to pull.
     pub const READ: Rights = Rights(1);
-    /// To push what is not there.
+    /// The right to push content and tags that do not exist.
     pub const CREATE: Rights = Rights(2);
-    /// To move tags.
+    /// The right to move tags.
     pub const UPDATE: Rights = Rights(4);
-    /// To delete.
+    /// The right to delete.
     pub const DELETE: Rights = Rights(8);
-    /// All of them.
+    /// All rights.
     pub const ALL: Rights = Rights(15);
 
     const NAMES: [(Rights, &'static str); 4] =
         [(Self::READ, "read"), (Self::CREATE, "create"), (Self::UPDATE, "update"), (Self::DELETE, "delete")];
 
-    /// These and those.
+    /// The union of two sets.
     #[must_use]
     pub const fn and(self, other: Rights) -> Self {
         Rights(self.0 | other.0)
     }
 
-    /// Whether all of `other` are among these.
+    /// Whether all of `other` are in this set.
     pub const fn contains(self, other: Rights) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What an action needs.
+    /// The rights an action needs.
     const fn for_action(action: Action) -> Self {
         match action {
             Action::Pull | Action::List => Self::READ,
@@ -307,13 +309,13 @@ impl fmt::Debug for Rights {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for SubjectPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::Anonymous => f.write_str("anonymous"),
-            Who::Authenticated => f.write_str("authenticated"),
-            Who::User(name) => write!(f, "user:{name}"),
-            Who::Group(name) => write!(f, "group:{name}"),
+            SubjectPattern::Anonymous => f.write_str("anonymous"),
+            SubjectPattern::Authenticated => f.write_str("authenticated"),
+            SubjectPattern::User(name) => write!(f, "user:{name}"),
+            SubjectPattern::Group(name) => write!(f, "group:{name}"),
         }
     }
 }
@@ -348,10 +350,10 @@ impl fmt::Display for Decision<'_> {
             Reason::Puller => f.write_str("pulls from one repository and does nothing else"),
             Reason::Administrator => f.write_str("an administrator"),
             Reason::Rule(rule) => write!(f, "by the rule \"{rule}\""),
-            Reason::NotAmong(pattern) => {
+            Reason::NotGranted(pattern) => {
                 write!(f, "the rules of {pattern} decide and do not give this right")
             }
-            Reason::Otherwise(why) => f.write_str(why),
+            Reason::Default(why) => f.write_str(why),
         }
     }
 }
@@ -379,7 +381,7 @@ impl FromStr for Rule {
     }
 }
 
-/// The text does not say which tags.
+/// The text does not name immutable tags.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} does not say which tags: write '<repositories>:<tags>', such as 'os-images/**:v*'")]
 pub struct InvalidImmutableTags(String);
@@ -397,15 +399,15 @@ impl FromStr for ImmutableTags {
     }
 }
 
-impl FromStr for Who {
+impl FromStr for SubjectPattern {
     type Err = InvalidRule;
 
     fn from_str(text: &str) -> Result<Self, InvalidRule> {
         match text.split_once(':') {
-            None if text == "anonymous" => Ok(Who::Anonymous),
-            None if text == "authenticated" => Ok(Who::Authenticated),
-            Some(("user", name)) if !name.is_empty() => Ok(Who::User(name.to_owned())),
-            Some(("group", name)) if !name.is_empty() => Ok(Who::Group(name.to_owned())),
+            None if text == "anonymous" => Ok(SubjectPattern::Anonymous),
+            None if text == "authenticated" => Ok(SubjectPattern::Authenticated),
+            Some(("user", name)) if !name.is_empty() => Ok(SubjectPattern::User(name.to_owned())),
+            Some(("group", name)) if !name.is_empty() => Ok(SubjectPattern::Group(name.to_owned())),
             _ => Err(InvalidRule(text.to_owned())),
         }
     }

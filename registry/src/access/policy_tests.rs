@@ -1,4 +1,4 @@
-//! The policy as a table, and the laws that hold for every policy.
+//! The policy as a table, and the properties that hold for every policy.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,10 @@ fn policy() -> Policy {
     let rules = rules.iter().map(|text| text.replace("none-of-them", "authenticated").parse().unwrap());
     Policy {
         rules: rules.collect(),
-        administrators: vec![Who::User("root".to_owned()), Who::Group("admins".to_owned())],
+        administrators: vec![
+            SubjectPattern::User("root".to_owned()),
+            SubjectPattern::Group("admins".to_owned()),
+        ],
         immutable: vec![ImmutableTags {
             repositories: "os/**".parse().unwrap(),
             tags: "v*".parse().unwrap(),
@@ -42,43 +45,43 @@ fn policy() -> Policy {
     }
 }
 
-type Decide = fn(&Policy, &Subject, &Request<'_>) -> bool;
+type Decide = fn(&Policy, &Subject, &AccessRequest<'_>) -> bool;
 
 /// The rows whose decision is not the expected one.
 fn wrong_rows(decide: Decide) -> Vec<String> {
     use Action::{Delete, Move, Pull, Push};
     let policy = policy();
-    let (nobody, ann, bob, carl) = (Subject::Anonymous, user("ann"), user("bob"), user("carl"));
+    let (anonymous, ann, bob, carl) = (Subject::Anonymous, user("ann"), user("bob"), user("carl"));
     let (root, eve) = (user("root"), user("eve"));
     let auditor = Subject::User { name: "dora".to_owned(), groups: vec!["auditors".to_owned()] };
     let table = [
-        // The widest rule, for what no narrower one fits.
+        // The widest rule, where no narrower one matches.
         (&carl, "misc", Pull, None, true),
         (&carl, "misc", Push, None, false),
-        (&nobody, "misc", Pull, None, false),
-        // A narrower list gives, to everybody or to a group.
-        (&nobody, "os/debian", Pull, None, true),
+        (&anonymous, "misc", Pull, None, false),
+        // A narrower list gives rights to every caller or to a group.
+        (&anonymous, "os/debian", Pull, None, true),
         (&carl, "os/debian", Pull, None, true),
         (&carl, "os/debian", Push, None, false),
         (&bob, "os/debian", Push, None, true),
         (&bob, "os/debian", Move, Some("latest"), true),
         (&bob, "os/debian", Delete, None, false),
-        // The narrowest takes as well: what the wider ones give is not asked.
-        (&nobody, "os/secret/key", Pull, None, false),
+        // The narrowest list takes rights away: the rights of wider ones do not count.
+        (&anonymous, "os/secret/key", Pull, None, false),
         (&bob, "os/secret/key", Pull, None, false),
         (&bob, "os/secret/key", Push, None, false),
         (&ann, "os/secret/key", Push, None, true),
         (&ann, "os/secret/key", Move, Some("latest"), false),
         (&auditor, "os/secret/key", Pull, None, true),
         (&auditor, "os/secret/key", Push, None, false),
-        (&nobody, "os/secret/other", Pull, None, false),
-        (&nobody, "os/debian/public", Pull, None, true),
-        // Both fix ten characters; what stays in its component is narrower than what crosses.
-        (&nobody, "os/secret/public", Pull, None, true),
+        (&anonymous, "os/secret/other", Pull, None, false),
+        (&anonymous, "os/debian/public", Pull, None, true),
+        // Both fix ten characters; `*`, which stays in its component, is narrower than `**`.
+        (&anonymous, "os/secret/public", Pull, None, true),
         (&ann, "os/secret/public", Push, None, false),
         (&bob, "os/debian/public", Push, None, false),
         (&carl, "locked", Pull, None, false),
-        // Equally specific patterns are one list; fewer stars that cross win.
+        // Equally specific patterns are one list; fewer `**` win.
         (&bob, "a/b", Pull, None, true),
         (&bob, "a/b", Push, None, true),
         (&bob, "a/c", Push, None, false),
@@ -98,7 +101,7 @@ fn wrong_rows(decide: Decide) -> Vec<String> {
     for (subject, repository, action, tag, expected) in table {
         let (repository, tag): (RepositoryName, Option<Tag>) =
             (repository.parse().unwrap(), tag.map(|tag| tag.parse().unwrap()));
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         if decide(&policy, subject, &request) != expected {
             wrong.push(format!("{subject} {action:?} {repository} {tag:?}"));
         }
@@ -107,13 +110,13 @@ fn wrong_rows(decide: Decide) -> Vec<String> {
 }
 
 #[test]
-fn every_row_of_the_table_is_decided_as_it_says() {
+fn every_row_of_the_table_is_decided_as_expected() {
     let decide: Decide = |policy, subject, request| decide(policy, subject, request).allowed;
     assert_eq!(wrong_rows(decide), Vec::<String>::new());
 }
 
 #[test]
-fn the_table_notices_a_policy_that_gets_specificity_wrong() {
+fn the_table_detects_a_wrong_order_of_patterns() {
     use std::cmp::Reverse;
     let all_alike: Decide = |policy, subject, request| {
         decide_by(policy, subject, request, |_| (0, Reverse(0), Reverse(0))).allowed
@@ -132,15 +135,16 @@ fn the_table_notices_a_policy_that_gets_specificity_wrong() {
 }
 
 #[test]
-fn the_switches_hold_where_no_rule_fits() {
+fn the_defaults_apply_where_no_rule_matches() {
     let repository: RepositoryName = "open".parse().unwrap();
     let listed: RepositoryName = "listed".parse().unwrap();
     let actions = [Action::Pull, Action::Push, Action::Move, Action::Delete];
     let allowed = |policy: &Policy, subject: &Subject, repository: &RepositoryName| {
-        actions.map(|action| decide(policy, subject, &Request { repository, action, tag: None }).allowed)
+        actions
+            .map(|action| decide(policy, subject, &AccessRequest { repository, action, tag: None }).allowed)
     };
     let rules = vec!["listed user:ann read".parse().unwrap()];
-    for (read, write, authenticated, nobody, known) in [
+    for (read, write, authenticated, anonymous, known) in [
         (false, false, "none", [false; 4], [false; 4]),
         (true, false, "none", [true, false, false, false], [true, false, false, false]),
         (false, true, "none", [false, true, true, false], [false, true, true, false]),
@@ -155,7 +159,7 @@ fn the_switches_hold_where_no_rule_fits() {
             authenticated: authenticated.parse().unwrap(),
             ..Policy::default()
         };
-        assert_eq!(allowed(&policy, &Subject::Anonymous, &repository), nobody, "{policy:?}");
+        assert_eq!(allowed(&policy, &Subject::Anonymous, &repository), anonymous, "{policy:?}");
         assert_eq!(allowed(&policy, &user("bob"), &repository), known, "{policy:?}");
         assert_eq!(allowed(&policy, &user("bob"), &listed), [false; 4], "{policy:?}");
         assert_eq!(allowed(&policy, &user("ann"), &listed), [true, false, false, false]);
@@ -167,11 +171,11 @@ fn the_switches_hold_where_no_rule_fits() {
 }
 
 #[test]
-fn a_decision_says_where_it_comes_from() {
+fn a_decision_names_its_reason() {
     let policy = policy();
     let (repository, tag): (RepositoryName, Tag) = ("os/debian".parse().unwrap(), "v1".parse().unwrap());
     let says = |subject: &Subject, action, tag| {
-        decide(&policy, subject, &Request { repository: &repository, action, tag }).to_string()
+        decide(&policy, subject, &AccessRequest { repository: &repository, action, tag }).to_string()
     };
     assert_eq!(
         says(&user("bob"), Action::Push, None),
@@ -186,7 +190,7 @@ fn a_decision_says_where_it_comes_from() {
 }
 
 #[test]
-fn a_rule_is_read_and_written_alike_and_anything_else_is_refused() {
+fn a_rule_parses_and_prints_alike_and_other_text_is_refused() {
     for text in
         ["** anonymous read", "os/* user:ann,group:b:c read,create,update,delete", "a authenticated none"]
     {
@@ -216,12 +220,12 @@ fn patterns() -> impl Strategy<Value = RepositoryPattern> {
     "([ab]|\\*|\\*\\*)(/([ab]|\\*|\\*\\*)){0,3}".prop_map(|pattern| pattern.parse().unwrap())
 }
 
-fn whos() -> impl Strategy<Value = Who> {
+fn subject_patterns() -> impl Strategy<Value = SubjectPattern> {
     prop_oneof![
-        Just(Who::Anonymous),
-        Just(Who::Authenticated),
-        "[xy]".prop_map(Who::User),
-        "[gh]".prop_map(Who::Group),
+        Just(SubjectPattern::Anonymous),
+        Just(SubjectPattern::Authenticated),
+        "[xy]".prop_map(SubjectPattern::User),
+        "[gh]".prop_map(SubjectPattern::Group),
     ]
 }
 
@@ -231,7 +235,7 @@ fn some_rights() -> impl Strategy<Value = Rights> {
 }
 
 fn rules() -> impl Strategy<Value = Rule> {
-    (patterns(), proptest::collection::vec(whos(), 0..3), some_rights())
+    (patterns(), proptest::collection::vec(subject_patterns(), 0..3), some_rights())
         .prop_map(|(repositories, subjects, rights)| Rule { repositories, subjects, rights })
 }
 
@@ -246,20 +250,21 @@ fn subjects() -> impl Strategy<Value = Subject> {
 fn policies() -> impl Strategy<Value = Policy> {
     let switches = (any::<bool>(), any::<bool>(), some_rights());
     let immutable = proptest::option::of((patterns(), "[ab*]{1,2}"));
-    (proptest::collection::vec(rules(), 0..6), switches, immutable, proptest::option::of(whos())).prop_map(
-        |(rules, (anonymous_read, anonymous_write, authenticated), immutable, administrator)| Policy {
-            rules,
-            administrators: administrator.into_iter().collect(),
-            authenticated,
-            anonymous_read,
-            anonymous_write,
-            immutable: immutable
-                .into_iter()
-                .map(|(repositories, tags)| ImmutableTags { repositories, tags: tags.parse().unwrap() })
-                .collect(),
-            groups: [("g".to_owned(), ["x".to_owned()].into())].into(),
-        },
-    )
+    (proptest::collection::vec(rules(), 0..6), switches, immutable, proptest::option::of(subject_patterns()))
+        .prop_map(|(rules, (anonymous_read, anonymous_write, authenticated), immutable, administrator)| {
+            Policy {
+                rules,
+                administrators: administrator.into_iter().collect(),
+                authenticated,
+                anonymous_read,
+                anonymous_write,
+                immutable: immutable
+                    .into_iter()
+                    .map(|(repositories, tags)| ImmutableTags { repositories, tags: tags.parse().unwrap() })
+                    .collect(),
+                groups: [("g".to_owned(), ["x".to_owned()].into())].into(),
+            }
+        })
 }
 
 fn actions() -> impl Strategy<Value = Action> {
@@ -286,7 +291,7 @@ proptest! {
         policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
         seed in any::<prop::sample::Index>(),
     ) {
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let mut turned = policy.clone();
         turned.rules.reverse();
         if !turned.rules.is_empty() {
@@ -297,10 +302,10 @@ proptest! {
     }
 
     #[test]
-    fn who_logs_in_loses_nothing(
+    fn logging_in_never_removes_a_right(
         policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
     ) {
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         if decide(&policy, &Subject::Anonymous, &request).allowed {
             prop_assert!(decide(&policy, &subject, &request).allowed);
             prop_assert!(policy.allows_anonymous());
@@ -308,12 +313,12 @@ proptest! {
     }
 
     #[test]
-    fn another_rule_for_a_pattern_that_has_one_takes_no_right_away(
+    fn another_rule_for_the_pattern_of_a_rule_removes_no_right(
         policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
         added in rules(), which in any::<prop::sample::Index>(),
     ) {
         prop_assume!(!policy.rules.is_empty());
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let mut more = policy.clone();
         let repositories = policy.rules[which.index(policy.rules.len())].repositories.clone();
         more.rules.push(Rule { repositories, ..added });
@@ -323,12 +328,12 @@ proptest! {
     }
 
     #[test]
-    fn more_rights_in_a_rule_never_mean_fewer(
+    fn more_rights_in_a_rule_never_remove_an_access(
         policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
         rights in some_rights(), which in any::<prop::sample::Index>(),
     ) {
         prop_assume!(!policy.rules.is_empty());
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let mut more = policy.clone();
         let rule = &mut more.rules[which.index(policy.rules.len())];
         rule.rights = rule.rights.and(rights);
@@ -338,19 +343,19 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_decides_nothing_where_it_does_not_fit(
+    fn a_rule_decides_nothing_where_it_does_not_match(
         policy in policies(), subject in subjects(), repository in names(), action in actions(), tag in tags(),
         added in rules(),
     ) {
         prop_assume!(!added.repositories.matches(&repository));
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let mut more = policy.clone();
         more.rules.push(added);
         prop_assert_eq!(decide(&policy, &subject, &request).allowed, decide(&more, &subject, &request).allowed);
     }
 
     #[test]
-    fn a_rule_for_exactly_this_repository_is_the_only_one_asked(
+    fn a_rule_for_exactly_this_repository_is_the_only_one_that_counts(
         policy in policies(), subject in subjects(), repository in names(), action in actions(), rights in some_rights(),
     ) {
         let mut more = policy.clone();
@@ -358,10 +363,10 @@ proptest! {
         more.rules.retain(|rule| rule.repositories.as_str() != repository.as_str());
         more.rules.push(Rule {
             repositories: repository.as_str().parse().unwrap(),
-            subjects: vec![Who::Anonymous],
+            subjects: vec![SubjectPattern::Anonymous],
             rights,
         });
-        let request = Request { repository: &repository, action, tag: None };
+        let request = AccessRequest { repository: &repository, action, tag: None };
         prop_assert_eq!(decide(&more, &subject, &request).allowed, rights.contains(match action {
             Action::Pull | Action::List => Rights::READ,
             Action::Push => Rights::CREATE,
@@ -371,31 +376,31 @@ proptest! {
     }
 
     #[test]
-    fn an_immutable_tag_neither_moves_nor_goes_whoever_asks(
+    fn an_immutable_tag_is_neither_moved_nor_deleted_by_any_subject(
         policy in policies(), subject in subjects(), repository in names(), tag in tags(),
     ) {
         let Some(tag) = tag else { return Ok(()) };
         if policy.is_immutable(&repository, &tag) {
             for action in [Action::Move, Action::Delete] {
-                let request = Request { repository: &repository, action, tag: Some(&tag) };
+                let request = AccessRequest { repository: &repository, action, tag: Some(&tag) };
                 prop_assert!(!decide(&policy, &subject, &request).allowed);
             }
         }
     }
 
     #[test]
-    fn who_may_pull_from_one_repository_does_that_and_nothing_else_whatever_the_policy(
+    fn a_puller_may_pull_from_its_repository_and_nothing_else_under_any_policy(
         policy in policies(), own in names(), repository in names(), action in actions(), tag in tags(),
     ) {
         let puller = Subject::Puller { name: "x".to_owned(), repository: own.clone() };
-        let request = Request { repository: &repository, action, tag: tag.as_ref() };
+        let request = AccessRequest { repository: &repository, action, tag: tag.as_ref() };
         let expected = action == Action::Pull && repository == own;
         prop_assert_eq!(decide(&policy, &puller, &request).allowed, expected);
     }
 
     #[test]
-    fn without_a_policy_nobody_does_anything(subject in subjects(), repository in names(), action in actions()) {
-        let request = Request { repository: &repository, action, tag: None };
+    fn an_empty_policy_denies_every_access(subject in subjects(), repository in names(), action in actions()) {
+        let request = AccessRequest { repository: &repository, action, tag: None };
         prop_assert!(!decide(&Policy::default(), &subject, &request).allowed);
     }
 }

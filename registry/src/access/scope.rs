@@ -1,4 +1,4 @@
-//! What a token is good for.
+//! The scopes of a token.
 //!
 //! ```text
 //!  scope    type ":" name ":" action ("," action)*      several with spaces between, or several parameters
@@ -6,7 +6,7 @@
 //!  registry:catalog:*                                    the list of repositories
 //! ```
 //!
-//! A scope of another type, of a name that cannot be, or an action nobody knows asks for nothing.
+//! A scope of another type, with an invalid name or with an unknown action grants nothing.
 //!
 //! Specification: Docker "Token scope documentation".
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Access, Action};
 use crate::name::RepositoryName;
 
-/// Scopes one token can carry; what is asked beyond is left out.
+/// The most scopes of one token; further ones are left out.
 pub(super) const SCOPES_MAX: usize = 32;
 
 const REPOSITORY: &str = "repository";
@@ -31,8 +31,8 @@ pub(super) struct Scope {
     actions: Vec<String>,
 }
 
-/// What an action is called in scopes. A tag moves by a push.
-fn word(action: Action) -> &'static str {
+/// The name of an action in scopes. Moving a tag is a push.
+fn action_name(action: Action) -> &'static str {
     match action {
         Action::Pull => "pull",
         Action::Push | Action::Move => "push",
@@ -42,7 +42,7 @@ fn word(action: Action) -> &'static str {
 }
 
 impl Scope {
-    /// Reads what was asked for, as far as it is known here, one scope per repository.
+    /// Parses the requested scopes that are known here and merges them to one scope per repository.
     pub(super) fn parse_all<'a>(asked: impl Iterator<Item = &'a str>) -> Vec<Scope> {
         let mut scopes: Vec<Scope> = Vec::new();
         for text in asked.flat_map(|text| text.split([' ', '+'])) {
@@ -68,13 +68,14 @@ impl Scope {
             REGISTRY if name == CATALOG => &[Action::List],
             _ => return None,
         };
-        let wanted = |action: &&Action| asked.split(',').any(|one| one == word(**action) || one == "*");
+        let wanted =
+            |action: &&Action| asked.split(',').any(|one| one == action_name(**action) || one == "*");
         let actions: Vec<String> =
-            known.iter().filter(wanted).map(|action| word(*action).to_owned()).collect();
+            known.iter().filter(wanted).map(|action| action_name(*action).to_owned()).collect();
         (!actions.is_empty()).then(|| Scope { kind: kind.to_owned(), name: name.to_owned(), actions })
     }
 
-    /// What is left of it when only some of it may be done; `None` for nothing.
+    /// The scope limited to the actions that `may` allows; `None` when no action is left.
     pub(super) fn limited_to(&self, may: impl Fn(Access<'_>) -> bool) -> Option<Scope> {
         let repository: Option<RepositoryName> =
             if self.kind == REPOSITORY { Some(self.name.parse().ok()?) } else { None };
@@ -91,22 +92,22 @@ impl Scope {
         (!actions.is_empty()).then(|| Scope { actions, ..self.clone() })
     }
 
-    /// Whether it is good for this.
+    /// Whether the scope includes this access.
     pub(super) fn covers(&self, access: Access<'_>) -> bool {
         let named = match access.repository {
             Some(repository) => self.kind == REPOSITORY && self.name == repository.as_str(),
             None => self.kind == REGISTRY && self.name == CATALOG,
         };
-        named && self.actions.iter().any(|action| action == word(access.action))
+        named && self.actions.iter().any(|action| action == action_name(access.action))
     }
 
-    /// The scopes a challenge names for what a request needs. Who pushes also looks.
+    /// The scopes a challenge names for what a request needs. A client that pushes also reads.
     pub(super) fn wanted(accesses: &[Access<'_>]) -> String {
         let scopes = accesses.iter().filter_map(|access| match (access.repository, access.action) {
             (Some(repository), Action::Push | Action::Move) => {
                 Some(format!("repository:{repository}:pull,push"))
             }
-            (Some(repository), action) => Some(format!("repository:{repository}:{}", word(action))),
+            (Some(repository), action) => Some(format!("repository:{repository}:{}", action_name(action))),
             (None, Action::List) => Some("registry:catalog:*".to_owned()),
             (None, _) => None,
         });
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_are_good_for_what_they_name_and_nothing_else() {
+    fn a_scope_covers_what_it_names_and_nothing_else() {
         let asked =
             ["repository:a/b:pull,push repository:c:*", "registry:catalog:*", "repository:a/b:delete,pull"];
         let scopes = Scope::parse_all(asked.into_iter());
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_scope_asks_for_nothing() {
+    fn malformed_scopes_grant_nothing() {
         for text in [
             "",
             "repository",
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_asks_for_all_the_request_needs() {
+    fn a_challenge_names_all_the_request_needs() {
         let (mine, other) = (name("mine"), name("other"));
         let push = Access { repository: Some(&mine), action: Action::Push };
         let pull = Access { repository: Some(&other), action: Action::Pull };
@@ -175,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limiting_never_widens(
+        fn limiting_a_scope_never_widens_it(
             text in "(repository|registry|x):([ab](/[ab])?|catalog):([*]|pull|push|delete)(,([*]|pull|push|delete)){0,2}",
             mask in 0u8..32,
         ) {

@@ -1,11 +1,11 @@
-//! Tokens of our own: small signed documents that say who asks and what for.
+//! Tokens of this registry: small signed documents with a subject and its scopes.
 //!
 //! ```text
 //!  base64url {"alg":"HS256","typ":"JWT"} "." base64url claims "." base64url HMAC-SHA256 of what is before
 //! ```
 //!
-//! There is one header, and it is compared as text: which algorithm verifies a token is never the token's to say. The
-//! signature is compared in constant time, and before anything behind it is read.
+//! The header is a constant and is compared as text: the token never chooses the algorithm that verifies it. The
+//! signature is compared in constant time, and before the claims are parsed.
 //!
 //! Specification: RFC 7519, RFC 7515 section 3.1, Docker "Token Authentication Implementation".
 
@@ -25,12 +25,12 @@ use super::scope::Scope;
 const HEADER: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9";
 const TOKEN_MAX: usize = 16 << 10;
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Claims {
     iss: String,
     aud: String,
-    /// Empty for nobody in particular.
+    /// Empty for an anonymous subject.
     sub: String,
     iat: u64,
     nbf: u64,
@@ -38,13 +38,13 @@ pub(super) struct Claims {
     jti: String,
     #[serde(default)]
     groups: Vec<String>,
-    /// The only repository it may pull from, for somebody who may do nothing else.
+    /// The only repository of a subject that may pull from one repository and do nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     only: Option<String>,
     pub(super) access: Vec<Scope>,
 }
 
-/// Makes tokens and knows its own. The key is 32 bytes.
+/// Signs and verifies tokens. The key is 32 bytes.
 pub(super) struct Signer {
     key: [u8; 32],
     service: String,
@@ -91,7 +91,8 @@ impl Signer {
         format!("{signed}.{signature}")
     }
 
-    /// Who a token of ours belongs to and what it is good for at the time `now`; `None` for every other token.
+    /// The subject and the scopes of a token that this signer issued and that is valid at `now`; `None` for any other
+    /// token.
     pub(super) fn verify(&self, token: &str, now: SystemTime) -> Option<(Subject, Vec<Scope>)> {
         let claims = self.claims(token)?;
         let now = seconds(now);
@@ -107,8 +108,8 @@ impl Signer {
         Some((subject, claims.access))
     }
 
-    /// Whether we made it, however long ago.
-    pub(super) fn made(&self, token: &str) -> bool {
+    /// Whether this signer issued the token, expired or not.
+    pub(super) fn issued(&self, token: &str) -> bool {
         self.claims(token).is_some()
     }
 
@@ -128,7 +129,7 @@ impl Signer {
 
     fn mac(&self, signed: &str) -> Hmac<Sha256> {
         let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(&self.key) else {
-            unreachable!("HMAC takes keys of every length")
+            unreachable!("HMAC accepts a key of any length")
         };
         mac.update(signed.as_bytes());
         mac
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_tells_what_it_was_made_of_for_as_long_as_it_lives() {
+    fn a_token_returns_its_subject_and_scopes_until_it_expires() {
         let signer = signer();
         assert_eq!(URL_SAFE_NO_PAD.decode(HEADER).unwrap(), br#"{"alg":"HS256","typ":"JWT"}"#);
         let token = signer.sign(&ann(), scopes(), at(1000), LIFETIME);
@@ -178,23 +179,23 @@ mod tests {
             let expected = valid.then(|| (ann(), scopes()));
             assert_eq!(signer.verify(&token, at(now)), expected, "{now}");
         }
-        assert!(signer.made(&token) && !Signer::new([2; 32], "here".to_owned()).made(&token));
+        assert!(signer.issued(&token) && !Signer::new([2; 32], "here".to_owned()).issued(&token));
         let puller = Subject::Puller { name: "a job".to_owned(), repository: "a/b".parse().unwrap() };
         let token = signer.sign(&puller, scopes(), at(1000), LIFETIME);
         assert_eq!(signer.verify(&token, at(1000)), Some((puller, scopes())));
-        let nobody = signer.sign(&Subject::Anonymous, Vec::new(), at(1000), LIFETIME);
-        assert_eq!(signer.verify(&nobody, at(1000)), Some((Subject::Anonymous, Vec::new())));
+        let anonymous = signer.sign(&Subject::Anonymous, Vec::new(), at(1000), LIFETIME);
+        assert_eq!(signer.verify(&anonymous, at(1000)), Some((Subject::Anonymous, Vec::new())));
     }
 
     #[test]
-    fn a_token_for_another_service_or_by_another_key_is_nobody_s() {
+    fn a_token_for_another_service_or_by_another_key_is_refused() {
         let token = signer().sign(&ann(), scopes(), at(1000), LIFETIME);
         assert!(Signer::new([1; 32], "there".to_owned()).verify(&token, at(1000)).is_none());
         assert!(Signer::new([2; 32], "here".to_owned()).verify(&token, at(1000)).is_none());
     }
 
     #[test]
-    fn a_token_does_not_choose_how_it_is_verified() {
+    fn a_token_does_not_choose_its_algorithm() {
         let signer = signer();
         let claims = r#"{"iss":"here","aud":"here","sub":"root","iat":0,"nbf":0,"exp":9999999999,"jti":"","access":[]}"#;
         assert!(signer.verify(&resigned(&signer, r#"{"alg":"HS256","typ":"JWT"}"#, claims), at(5)).is_some());
@@ -227,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_changed_byte_makes_it_nobody_s(place in any::<prop::sample::Index>(), byte in 0x21u8..0x7f) {
+        fn a_changed_byte_invalidates_the_token(place in any::<prop::sample::Index>(), byte in 0x21u8..0x7f) {
             let signer = signer();
             let token = signer.sign(&ann(), scopes(), at(1000), LIFETIME);
             let mut forged = token.clone().into_bytes();

@@ -1,21 +1,22 @@
-//! Docker's token flow before an [`AccessControl`].
+//! Docker's token flow in front of an [`AccessControl`].
 //!
 //! ```text
 //!  client                        registry                          token endpoint
 //!  GET /v2/                  ─>  401 Bearer realm, service, scope
 //!  GET <realm>?service&scope, Basic credentials                 ─>  the scopes the policy allows, signed, five minutes
-//!  GET /v2/…, Bearer <token> ─>  in its scopes, and still allowed: served
-//!                                allowed, not in its scopes: 401 insufficient_scope, get another
-//!                                not allowed: 403, or 401 for nobody in particular
+//!  GET /v2/…, Bearer <token> ─>  in its scopes, and still allowed: 200
+//!                                allowed, not in its scopes: 401 insufficient_scope, the client gets another token
+//!                                not allowed: 403, or 401 for an anonymous caller
 //! ```
 //!
-//! A token narrows what a request may be directed at. The policy in force is asked again at each use, so a right that was
-//! taken away ends at once. Whether its user is still there is the [`Authenticator`](super::Authenticator)'s to say; one that
-//! does not ask again lets a user who was removed go on until the token ends. Where a mount takes its blob from is
-//! decided by what the token's user may read, as with any other way of logging in: the client that mounts without
-//! naming a source cannot know which scope to ask for.
+//! A token limits the requests it can be used for. The policy in force is applied again at each use, so removing a
+//! right takes effect at once. [`UserAuthenticator::refresh`](super::UserAuthenticator::refresh) decides whether the
+//! user of a token still exists; with its default, a removed user keeps access until the token expires. The source of a
+//! mount is decided by what the token's user may read, not by the scopes: a client that mounts without a source
+//! repository cannot know which scope to request.
 //!
-//! Basic credentials are taken at every endpoint as well, and reading what everybody may read needs no token.
+//! Basic credentials are accepted at every endpoint as well, and reading what anonymous callers may read needs no
+//! token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,30 +33,30 @@ use super::token::{Signer, seconds};
 use super::{Access, Action, Audit, Authorizer, Caller, Denied, NoAudit};
 use crate::name::{RepositoryName, Tag};
 
-/// Where the token endpoint is. `token` alone is no path of the distribution API, whatever repositories are called.
+/// The path of the token endpoint. `/v2/token` is no path of the distribution API, whatever names repositories have.
 pub(super) const PATH: &str = "/v2/token";
 
-/// How clients are told to reach the token endpoint.
+/// The address of the token endpoint in challenges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Realm {
     /// Below this address, such as `https://registry.example.org`.
     At(String),
-    /// At whatever host the client asked for, by `http`.
+    /// At the host of the request, by `http`.
     SameHost,
-    /// At whatever host the client asked for, by `https`.
+    /// At the host of the request, by `https`.
     SameHostTls,
 }
 
-/// How tokens are made.
+/// Settings of issued tokens.
 #[derive(Clone)]
 pub struct TokenOptions {
-    /// The service they are for. Default `shoal`.
+    /// The service in the tokens. Default `shoal`.
     pub service: String,
-    /// Where clients get them. Default [`Realm::SameHost`].
+    /// The address of the token endpoint. Default [`Realm::SameHost`].
     pub realm: Realm,
-    /// How long they live. Default 5 min; clients expect a minute at least.
+    /// The lifetime of a token. Default 5 min; clients expect a minute at least.
     pub lifetime: Duration,
-    /// What signs them; by default a key of this process, so that tokens end with it.
+    /// The signing key; by default a random key of this process, so that tokens end with the process.
     pub key: [u8; 32],
     /// The clock. Default the system's.
     pub clock: fn() -> SystemTime,
@@ -87,7 +88,7 @@ impl fmt::Debug for TokenOptions {
     }
 }
 
-/// Gives out tokens and takes them. See [`TokenAuthority::token_router`].
+/// Issues and verifies tokens. See [`TokenAuthority::token_router`].
 pub struct TokenAuthority {
     pub(super) control: AccessControl,
     signer: Signer,
@@ -96,17 +97,17 @@ pub struct TokenAuthority {
     clock: fn() -> SystemTime,
 }
 
-/// What a caller shows, as far as our tokens go.
-enum Shown {
-    /// One of them: whose, and its scopes.
+/// The token a caller presented, if it is one of this authority.
+enum PresentedToken {
+    /// A valid token with its subject and scopes.
     Token(Subject, Vec<Scope>),
-    /// One whose time is over. It was right once, so that showing it is no attempt at guessing.
-    Spent,
-    /// Something else, or nothing.
+    /// An expired token of this authority. It was valid once, so it is no attempt at guessing.
+    Expired,
+    /// Other credentials, or none.
     Other,
 }
 
-/// A token as it is handed out.
+/// An issued token.
 pub(super) struct Issued {
     pub(super) token: String,
     pub(super) expires_in: u64,
@@ -114,23 +115,23 @@ pub(super) struct Issued {
 }
 
 impl TokenAuthority {
-    /// Tokens for the users and by the policy of `control`.
+    /// Creates an authority for the users and the policy of `control`.
     pub fn new(control: AccessControl, options: TokenOptions) -> Self {
         let TokenOptions { service, realm, lifetime, key, clock } = options;
         TokenAuthority { control, signer: Signer::new(key, service), realm, lifetime, clock }
     }
 
-    /// Users and policy.
+    /// The users and the policy.
     pub fn control(&self) -> &AccessControl {
         &self.control
     }
 
-    /// The token endpoint, `/v2/token`; to be merged into the router that has the distribution API.
+    /// The token endpoint, `/v2/token`; to be merged into the router of the distribution API.
     pub fn token_router(self: &Arc<Self>) -> axum::Router {
         self.audited_token_router(Arc::new(NoAudit))
     }
 
-    /// The same, telling `audit` of every refusal of credentials.
+    /// The token endpoint, which records every refusal of credentials in `audit`.
     pub fn audited_token_router(self: &Arc<Self>, audit: Arc<dyn Audit>) -> axum::Router {
         super::token_endpoint::router(Arc::clone(self), audit)
     }
@@ -139,15 +140,15 @@ impl TokenAuthority {
         self.signer.service()
     }
 
-    /// A token with what of `asked` the subject may do. Nobody in particular gets one only if there is something to do
-    /// with it, so that a client that has credentials learns to show them.
+    /// Issues a token with those of the `asked` scopes that the policy allows. An anonymous caller receives one only if
+    /// it allows something, so that a client that has credentials sends them.
     pub(super) fn issue(&self, subject: &Subject, asked: Vec<Scope>) -> Result<Issued, Denied> {
-        let may = |access: Access<'_>| self.control.judge(subject, access).is_ok();
+        let may = |access: Access<'_>| self.control.check_policy(subject, access).is_ok();
         let nothing_asked = asked.is_empty();
         let allowed: Vec<Scope> = asked.iter().filter_map(|scope| scope.limited_to(may)).collect();
         if *subject == Subject::Anonymous {
-            let welcome = self.control.policy().allows_anonymous();
-            if !welcome || (allowed.is_empty() && !nothing_asked) {
+            let allows_anonymous = self.control.policy().allows_anonymous();
+            if !allows_anonymous || (allowed.is_empty() && !nothing_asked) {
                 return Err(Denied::Unauthorized);
             }
         }
@@ -156,27 +157,27 @@ impl TokenAuthority {
         Ok(Issued { token, expires_in: self.lifetime.as_secs(), issued_at: seconds(now) })
     }
 
-    fn shown(&self, caller: Caller<'_>) -> Shown {
+    fn presented(&self, caller: Caller<'_>) -> PresentedToken {
         let Some(Credentials::Bearer(token)) = caller.authorization.and_then(Credentials::parse) else {
-            return Shown::Other;
+            return PresentedToken::Other;
         };
         match self.signer.verify(token.expose(), (self.clock)()) {
-            Some((subject, scopes)) => Shown::Token(subject, scopes),
-            None if self.signer.made(token.expose()) => Shown::Spent,
-            None => Shown::Other,
+            Some((subject, scopes)) => PresentedToken::Token(subject, scopes),
+            None if self.signer.issued(token.expose()) => PresentedToken::Expired,
+            None => PresentedToken::Other,
         }
     }
 
     async fn subject(&self, caller: Caller<'_>) -> Result<Subject, Denied> {
-        match self.shown(caller) {
-            Shown::Token(subject, _) => self.control.refresh(subject).await,
-            Shown::Spent => Err(Denied::Unauthorized),
-            Shown::Other => self.control.subject(caller).await,
+        match self.presented(caller) {
+            PresentedToken::Token(subject, _) => self.control.refresh(subject).await,
+            PresentedToken::Expired => Err(Denied::Unauthorized),
+            PresentedToken::Other => self.control.subject(caller).await,
         }
     }
 
     fn address(&self, caller: Caller<'_>) -> String {
-        // A name, an address, a port; anything else would be somebody's attempt to leave the quotes.
+        // A name, an address, a port; other characters could end the quoted string.
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
         let host = caller.host.filter(|host| host.bytes().all(legal)).unwrap_or("localhost");
         match &self.realm {
@@ -190,18 +191,18 @@ impl TokenAuthority {
 #[async_trait]
 impl Authorizer for TokenAuthority {
     async fn authorize(&self, caller: Caller<'_>, access: Access<'_>) -> Result<(), Denied> {
-        match self.shown(caller) {
-            Shown::Token(subject, scopes) => {
-                self.control.judge(&self.control.refresh(subject).await?, access)?;
-                let knocks = access.repository.is_none() && access.action == Action::Pull;
-                let covered = knocks || scopes.iter().any(|scope| scope.covers(access));
+        match self.presented(caller) {
+            PresentedToken::Token(subject, scopes) => {
+                self.control.check_policy(&self.control.refresh(subject).await?, access)?;
+                let is_version_check = access.repository.is_none() && access.action == Action::Pull;
+                let covered = is_version_check || scopes.iter().any(|scope| scope.covers(access));
                 return if covered { Ok(()) } else { Err(Denied::Unauthorized) };
             }
-            Shown::Spent => return Err(Denied::Unauthorized),
-            Shown::Other => {}
+            PresentedToken::Expired => return Err(Denied::Unauthorized),
+            PresentedToken::Other => {}
         }
         if caller.authorization.is_none() && access.repository.is_none() {
-            // Clients ask here how to log in, and would never learn it from a 200.
+            // Clients ask here for the challenge, and would not receive one with a 200.
             return Err(Denied::Unauthorized);
         }
         self.control.authorize(caller, access).await
@@ -234,7 +235,7 @@ impl Authorizer for TokenAuthority {
             challenge.push_str(&format!(",scope=\"{scope}\""));
         }
         if let Some(Credentials::Bearer(_)) = caller.authorization.and_then(Credentials::parse) {
-            let known = matches!(self.shown(caller), Shown::Token(..));
+            let known = matches!(self.presented(caller), PresentedToken::Token(..));
             let error = if known { "insufficient_scope" } else { "invalid_token" };
             challenge.push_str(&format!(",error=\"{error}\""));
         }

@@ -1,13 +1,13 @@
-//! Where tokens come from.
+//! The endpoint that issues tokens.
 //!
 //! ```text
 //!  GET  /v2/token?service=&scope=&scope=      Authorization: Basic …, or none          200 {"token",…}, 401
-//!  POST /v2/token  grant_type=password&username=&password=&service=&scope=             the same, as OAuth 2 has it
+//!  POST /v2/token  grant_type=password&username=&password=&service=&scope=             OAuth 2 form, same responses
 //! ```
 //!
-//! Which scopes are granted is in the token and depends on the policy alone, never on what there is. Refresh tokens are not
-//! given: clients go on with the credentials they have. Credentials that are refused are a denial; to come without any where
-//! some are needed is how clients find out.
+//! The scopes in a token depend on the policy alone, never on which repositories exist. Refresh tokens are not issued:
+//! clients keep using their credentials. Refused credentials are recorded as a denial; a request without credentials
+//! where some are needed is not, because clients find out that way.
 //!
 //! Specification: Docker "Token Authentication Specification", "OAuth2 Token Authentication".
 
@@ -34,7 +34,7 @@ use crate::http::query;
 const FORM_MAX: usize = 16 << 10;
 const FORM_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the two forms of asking need.
+/// The state of both routes.
 #[derive(Clone)]
 struct TokenEndpoint {
     authority: Arc<TokenAuthority>,
@@ -46,8 +46,8 @@ pub(super) fn router(authority: Arc<TokenAuthority>, audit: Arc<dyn Audit>) -> R
 }
 
 impl TokenEndpoint {
-    /// Tells of credentials that were refused.
-    fn tell(&self, subject: &Result<Subject, Denied>, caller: Caller<'_>) {
+    /// Records refused credentials.
+    fn record_refusal(&self, subject: &Result<Subject, Denied>, caller: Caller<'_>) {
         let Err(denied) = subject else { return };
         let event = AuditEvent {
             time: SystemTime::now(),
@@ -64,48 +64,52 @@ impl TokenEndpoint {
     }
 }
 
-async fn by_query(State(desk): State<TokenEndpoint>, request: Request) -> Response {
+async fn by_query(State(endpoint): State<TokenEndpoint>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let asked = parts.uri.query();
-    let subject = desk.authority.control.subject(caller(&parts)).await;
-    desk.tell(&subject, caller(&parts));
-    answer(&desk.authority, asked, subject).unwrap_or_else(IntoResponse::into_response)
+    let subject = endpoint.authority.control.subject(caller(&parts)).await;
+    endpoint.record_refusal(&subject, caller(&parts));
+    respond(&endpoint.authority, asked, subject).unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn by_form(State(desk): State<TokenEndpoint>, request: Request) -> Response {
+async fn by_form(State(endpoint): State<TokenEndpoint>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let authority = &desk.authority;
+    let authority = &endpoint.authority;
     let form = async {
         let form = read(body).await?;
         let value = |key| query::value(Some(&form), key).unwrap_or_default();
         if value("grant_type") != "password" {
-            return Err(bad("only the grant_type password is given here: log in with a name and a password"));
+            return Err(bad(
+                "grant_type is not supported: use grant_type=password with a name and a password",
+            ));
         }
         let credentials = Credentials::basic(&value("username"), &value("password"));
         let subject = match credentials {
             Some(credentials) => authority.control.authenticate(&credentials, caller(&parts)).await,
             None => Err(Denied::Unauthorized),
         };
-        desk.tell(&subject, caller(&parts));
-        answer(authority, Some(&form), subject)
+        endpoint.record_refusal(&subject, caller(&parts));
+        respond(authority, Some(&form), subject)
     };
     form.await.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// The form as a query string; the difference is how it writes a space.
+/// Reads the form as a query string. A form writes a space as `+`.
 async fn read(body: Body) -> Result<String, ApiError> {
     let form = tokio::time::timeout(FORM_PATIENCE, to_bytes(body, FORM_MAX)).await;
     let form = form.ok().and_then(Result::ok).and_then(|form| String::from_utf8(form.into()).ok());
-    Ok(form.ok_or_else(|| bad("the form is too large, too slow or no text"))?.replace('+', "%20"))
+    Ok(form
+        .ok_or_else(|| bad("the form is too large, was sent too slowly or is not text"))?
+        .replace('+', "%20"))
 }
 
-fn answer(
+fn respond(
     authority: &TokenAuthority,
     asked: Option<&str>,
     subject: Result<Subject, Denied>,
 ) -> Result<Response, ApiError> {
     if query::value(asked, "service").is_some_and(|service| service != authority.service()) {
-        return Err(bad("tokens are given for this service only: ask for the one in the challenge"));
+        return Err(bad("tokens are issued for this service only: use the service in the challenge"));
     }
     let scopes: Vec<_> = query::values(asked, "scope").flatten().collect();
     let scopes = Scope::parse_all(scopes.iter().map(AsRef::as_ref));
@@ -170,7 +174,7 @@ mod tests {
     use super::rfc3339;
 
     #[test]
-    fn times_are_written_as_everybody_reads_them() {
+    fn times_are_written_as_rfc_3339() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

@@ -1,17 +1,17 @@
 //! Users from an htpasswd file.
 //!
 //! ```text
-//!  name, password ─> file changed? (asked once a second) ─> read again
-//!                 ─> right a moment ago: the cache         ─> let in
-//!                 ─> address has tries left?               ─> no: come back later
-//!                 ─> a turn on a blocking thread           ─> bcrypt, against a hash nobody has when the user is unknown
+//!  name, password ─> file changed? (checked once a second)  ─> read again
+//!                 ─> verified a moment ago: the cache       ─> allowed
+//!                 ─> has the address tries left?            ─> no: 503, retry later
+//!                 ─> a permit for a blocking thread         ─> bcrypt, against a dummy hash when the user is unknown
 //! ```
 //!
-//! Verifying takes tens of milliseconds, on purpose. So few are verified at a time, few wait for it, and what was right
-//! is remembered for a minute; requests with credentials that are being verified find the result when it is their turn.
-//! An unknown user takes as long as the dearest known one.
+//! Verification takes tens of milliseconds, on purpose. So few run at a time, few wait, and a right password is cached
+//! for a minute; requests with credentials that are being verified find the result when they get their permit. An
+//! unknown user takes as long as the known one with the highest cost.
 //!
-//! While the file cannot be read nobody is let in by it: a file that was taken away must not go on opening doors.
+//! While the file cannot be read, none of its users can log in: a removed file must not continue to give access.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::cache::Cache;
-use super::control::Authenticator;
+use super::control::UserAuthenticator;
 use super::credentials::{Credentials, Secret};
 use super::htpasswd::{Hash, Parsed, parse};
 use super::limiter::Limiter;
@@ -35,31 +35,31 @@ use super::{Caller, Denied};
 use crate::error::Error;
 
 const FILE_MAX: u64 = 4 << 20;
-/// Those who may wait for their turn at one time.
+/// The most requests that wait for verification at one time.
 const WAITING_MAX: usize = 256;
-/// A file younger than this may change again without looking different.
+/// A file younger than this may change again without a visible difference.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// How an htpasswd file is used. The default is right for most.
+/// Options of an htpasswd file. The defaults suit most uses.
 #[derive(Clone, Debug)]
 pub struct HtpasswdOptions {
-    /// How long credentials that were right are not verified again. Default 60 s.
+    /// How long verified credentials are not verified again. Default 60 s.
     pub remember: Duration,
-    /// How often at most the file is looked at. Default 1 s.
-    pub look_every: Duration,
+    /// The shortest time between two checks whether the file changed. Default 1 s.
+    pub reload_interval: Duration,
     /// Passwords verified at one time. Default 2.
-    pub at_once: usize,
-    /// How long one waits for a turn. Default 10 s.
-    pub patience: Duration,
+    pub parallel: usize,
+    /// How long a request waits for verification. Default 10 s.
+    pub queue_timeout: Duration,
 }
 
 impl Default for HtpasswdOptions {
     fn default() -> Self {
         HtpasswdOptions {
             remember: Duration::from_secs(60),
-            look_every: Duration::from_secs(1),
-            at_once: 2,
-            patience: Duration::from_secs(10),
+            reload_interval: Duration::from_secs(1),
+            parallel: 2,
+            queue_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -69,34 +69,37 @@ pub struct Htpasswd {
     path: PathBuf,
     options: HtpasswdOptions,
     state: Mutex<State>,
-    /// Held by whoever looks at the file.
-    looking: tokio::sync::Mutex<()>,
-    turns: Arc<Semaphore>,
+    /// Held while the file is checked.
+    reload_lock: tokio::sync::Mutex<()>,
+    verifying: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
 }
 
 struct State {
     file: Result<Arc<Parsed>, ()>,
     stamp: Option<Stamp>,
-    looked: Instant,
-    /// Grows with every reading.
-    reading: u64,
+    checked_at: Instant,
+    /// Grows with every change of the file.
+    revision: u64,
     cache: Cache,
     limiter: Limiter,
 }
 
-/// What tells a file from a changed one.
+/// What distinguishes a changed file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: (u64, u64),
     length: u64,
     modified: (i64, i64),
-    /// Whether it was old enough when read for the next change to show.
+    /// Whether the file was old enough when read for its next change to be visible.
     settled: bool,
 }
 
 impl Htpasswd {
-    /// Reads the file, which must be there now and may change later.
+    /// Opens the file, which must exist now and may change later.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the file cannot be read, is no ordinary file or is larger than 4 MiB.
     pub async fn open(path: impl Into<PathBuf>, options: HtpasswdOptions) -> Result<Self, Error> {
         let path = path.into();
         let read_from = path.clone();
@@ -107,28 +110,28 @@ impl Htpasswd {
         for half in key.chunks_mut(16) {
             half.copy_from_slice(Uuid::new_v4().as_bytes());
         }
-        tell(&path, &parsed);
+        log_users(&path, &parsed);
         let state = State {
             file: Ok(Arc::new(parsed)),
             stamp: Some(stamp),
-            looked: Instant::now(),
-            reading: 0,
+            checked_at: Instant::now(),
+            revision: 0,
             cache: Cache::new(key, options.remember),
             limiter: Limiter::default(),
         };
         Ok(Htpasswd {
             path,
             state: Mutex::new(state),
-            looking: tokio::sync::Mutex::default(),
-            turns: Arc::new(Semaphore::new(options.at_once.clamp(1, 64))),
+            reload_lock: tokio::sync::Mutex::default(),
+            verifying: Arc::new(Semaphore::new(options.parallel.clamp(1, 64))),
             waiting: Arc::new(Semaphore::new(WAITING_MAX)),
             options,
         })
     }
 
-    /// Whether the file has a line for this user, whatever the password; of use to whom knows other users as well.
-    pub async fn knows(&self, user: &str) -> bool {
-        self.look().await;
+    /// Whether the file has a line for this user. For programs with several sources of users.
+    pub async fn has_user(&self, user: &str) -> bool {
+        self.reload_if_due().await;
         self.state().file.as_ref().is_ok_and(|file| file.users.contains_key(user))
     }
 
@@ -136,14 +139,14 @@ impl Htpasswd {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the file again when it changed, and when it is time to look.
-    async fn look(&self) {
-        let due = |state: &State| state.looked.elapsed() >= self.options.look_every;
+    /// Reads the file again when it changed and a check is due.
+    async fn reload_if_due(&self) {
+        let due = |state: &State| state.checked_at.elapsed() >= self.options.reload_interval;
         if !due(&self.state()) {
             return;
         }
-        // Whoever comes while somebody looks goes on with what is known.
-        let Ok(_looking) = self.looking.try_lock() else { return };
+        // A request that arrives during a check uses the known state.
+        let Ok(_guard) = self.reload_lock.try_lock() else { return };
         let known = {
             let state = self.state();
             if !due(&state) {
@@ -152,34 +155,34 @@ impl Htpasswd {
             state.stamp
         };
         let path = self.path.clone();
-        let looked = crate::blocking(move || Ok(read_changed(&path, known))).await;
+        let change = crate::blocking(move || Ok(read_changed(&path, known))).await;
         let mut state = self.state();
-        state.looked = Instant::now();
-        match looked {
+        state.checked_at = Instant::now();
+        match change {
             Ok(Ok(None)) => {}
             Ok(Ok(Some((parsed, stamp)))) => {
                 state.stamp = Some(stamp);
                 if state.file.as_deref() != Ok(&parsed) {
-                    tell(&self.path, &parsed);
-                    state.reading += 1;
+                    log_users(&self.path, &parsed);
+                    state.revision += 1;
                     state.file = Ok(Arc::new(parsed));
                 }
             }
             Ok(Err(error)) => {
                 if state.file.is_ok() {
-                    tracing::error!(file = %self.path.display(), error = %error, "users cannot be read; nobody can log in");
+                    tracing::error!(file = %self.path.display(), error = %error, "the htpasswd file cannot be read; none of its users can log in");
                 }
-                state.reading += 1;
+                state.revision += 1;
                 (state.file, state.stamp) = (Err(()), None);
             }
-            Err(stopped) => tracing::warn!(error = %stopped, "the file of users was not looked at"),
+            Err(stopped) => tracing::warn!(error = %stopped, "the htpasswd file was not checked for changes"),
         }
     }
 
     async fn verify(&self, user: &str, password: &Secret, peer: Option<SocketAddr>) -> Result<(), Denied> {
-        self.look().await;
+        self.reload_if_due().await;
         let fingerprint = self.state().cache.fingerprint(user, password.expose());
-        let known = |state: &State| state.cache.knows(&fingerprint, state.reading, Instant::now());
+        let known = |state: &State| state.cache.contains(&fingerprint, state.revision, Instant::now());
         {
             let mut state = self.state();
             if state.file.is_err() {
@@ -195,51 +198,52 @@ impl Htpasswd {
                 return Err(Denied::Unavailable);
             }
         }
-        let right = self.verify_in_turn(user, password, &known).await;
+        let right = self.verify_queued(user, password, &known).await;
         let mut state = self.state();
         if let Some(peer) = peer
             && !matches!(right, Ok(None))
         {
-            state.limiter.give_back(peer.ip());
+            state.limiter.return_try(peer.ip());
         }
-        let reading = right?.ok_or(Denied::Unauthorized)?;
-        state.cache.remember(fingerprint, reading, Instant::now());
+        let revision = right?.ok_or(Denied::Unauthorized)?;
+        state.cache.remember(fingerprint, revision, Instant::now());
         Ok(())
     }
 
-    /// Which reading of the file says that the password is right; `None` when it is wrong.
-    async fn verify_in_turn(
+    /// Returns the revision of the file that accepts the password; `None` when the password is wrong.
+    async fn verify_queued(
         &self,
         user: &str,
         password: &Secret,
         known: &(dyn Fn(&State) -> bool + Sync),
     ) -> Result<Option<u64>, Denied> {
         let _waiting = Arc::clone(&self.waiting).try_acquire_owned().map_err(|_| Denied::Unavailable)?;
-        let turn = tokio::time::timeout(self.options.patience, Arc::clone(&self.turns).acquire_owned());
-        let turn = turn.await.ok().and_then(Result::ok).ok_or(Denied::Unavailable)?;
-        let (hash, there, reading) = {
+        let permit =
+            tokio::time::timeout(self.options.queue_timeout, Arc::clone(&self.verifying).acquire_owned());
+        let permit = permit.await.ok().and_then(Result::ok).ok_or(Denied::Unavailable)?;
+        let (hash, there, revision) = {
             let state = self.state();
             if known(&state) {
-                return Ok(Some(state.reading));
+                return Ok(Some(state.revision));
             }
             let Ok(file) = &state.file else { return Err(Denied::Unavailable) };
             let hash = file.users.get(user);
             let there = hash.is_some();
-            (hash.cloned().unwrap_or_else(|| Hash::nobody(file.cost())), there, state.reading)
+            (hash.cloned().unwrap_or_else(|| Hash::dummy(file.cost())), there, state.revision)
         };
         let password = password.clone();
-        // The turn goes along: should the request go away, its work has not.
+        // The permit moves to the blocking thread, whose work goes on when the request is dropped.
         let verified = crate::blocking(move || {
-            let _turn = turn;
+            let _permit = permit;
             Ok(hash.verify(password.expose()) && there)
         });
         let verified = verified.await.map_err(|_| Denied::Unavailable)?;
-        Ok(verified.then_some(reading))
+        Ok(verified.then_some(revision))
     }
 }
 
 #[async_trait]
-impl Authenticator for Htpasswd {
+impl UserAuthenticator for Htpasswd {
     async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied> {
         let Credentials::Basic { user, password } = credentials else { return Err(Denied::Unauthorized) };
         self.verify(user, password, caller.peer).await?;
@@ -247,11 +251,11 @@ impl Authenticator for Htpasswd {
     }
 }
 
-fn tell(path: &Path, parsed: &Parsed) {
+fn log_users(path: &Path, parsed: &Parsed) {
     for (line, problem) in &parsed.problems {
-        tracing::warn!(file = %path.display(), line, problem, "a line of the users' file was left out");
+        tracing::warn!(file = %path.display(), line, problem, "a line of the htpasswd file is invalid and was left out");
     }
-    tracing::info!(file = %path.display(), users = parsed.users.len(), "users read");
+    tracing::info!(file = %path.display(), users = parsed.users.len(), "htpasswd file read");
 }
 
 fn read_changed(path: &Path, known: Option<Stamp>) -> io::Result<Option<(Parsed, Stamp)>> {
@@ -264,15 +268,15 @@ fn read_changed(path: &Path, known: Option<Stamp>) -> io::Result<Option<(Parsed,
 
 fn read(path: &Path) -> io::Result<(Parsed, Stamp)> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "users are read from an ordinary file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the htpasswd file is not an ordinary file"));
     }
     let file = File::open(path)?;
-    // Before reading: what changes meanwhile looks different afterwards.
+    // Before reading: a change during the read is then visible afterwards.
     let stamp = Stamp::of(&file.metadata()?);
     let mut text = String::new();
     file.take(FILE_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_MAX {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "an htpasswd file has 4 MiB at most"));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the htpasswd file is larger than 4 MiB"));
     }
     Ok((parse(&text), stamp))
 }

@@ -1,4 +1,4 @@
-//! Users of a file: who is let in, when it changes, what is remembered, how often one may be wrong.
+//! Users of a file: logins, changes of the file, the cache and the limit of wrong passwords.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,9 +9,9 @@ fn line(user: &str, password: &str) -> String {
     format!("{user}:{}\n", bcrypt::hash(password, 4).unwrap())
 }
 
-/// Looks at the file each time, so that no test waits.
-fn at_once() -> HtpasswdOptions {
-    HtpasswdOptions { look_every: Duration::ZERO, ..HtpasswdOptions::default() }
+/// Checks the file at each request, so that no test waits.
+fn immediate() -> HtpasswdOptions {
+    HtpasswdOptions { reload_interval: Duration::ZERO, ..HtpasswdOptions::default() }
 }
 
 async fn users(path: &Path, options: HtpasswdOptions) -> Htpasswd {
@@ -28,7 +28,7 @@ fn known(name: &str) -> Result<Subject, Denied> {
     Ok(Subject::User { name: name.to_owned(), groups: Vec::new() })
 }
 
-/// Replaces the file as editors do, so that its inode is another.
+/// Replaces the file as editors do, so that its inode changes.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -36,15 +36,15 @@ fn replace(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn the_right_password_lets_in_and_every_other_does_not() {
+async fn the_right_password_is_accepted_and_every_other_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, line("ann", "sesame") + "bob:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").unwrap();
-    let users = users(&path, at_once()).await;
+    let users = users(&path, immediate()).await;
     for _ in 0..2 {
         assert_eq!(asks(&users, "ann", "sesame", None).await, known("ann"));
         assert_eq!(asks(&users, "ann", "sesamE", None).await, Err(Denied::Unauthorized));
-        assert_eq!(asks(&users, "nobody", "sesame", None).await, Err(Denied::Unauthorized));
+        assert_eq!(asks(&users, "unknown", "sesame", None).await, Err(Denied::Unauthorized));
         assert_eq!(asks(&users, "bob", "password", None).await, Err(Denied::Unauthorized));
     }
     let bearer = Credentials::Bearer("sesame".to_owned().into());
@@ -53,11 +53,11 @@ async fn the_right_password_lets_in_and_every_other_does_not() {
 }
 
 #[tokio::test]
-async fn a_changed_file_counts_at_once_and_what_was_remembered_does_not() {
+async fn a_changed_file_takes_effect_at_once_and_ends_cached_credentials() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, line("ann", "sesame") + &line("bob", "sesame")).unwrap();
-    let users = users(&path, at_once()).await;
+    let users = users(&path, immediate()).await;
     assert_eq!(asks(&users, "ann", "sesame", None).await, known("ann"));
     replace(&path, &line("ann", "changed"));
     assert_eq!(asks(&users, "ann", "sesame", None).await, Err(Denied::Unauthorized));
@@ -70,12 +70,12 @@ async fn a_changed_file_counts_at_once_and_what_was_remembered_does_not() {
 }
 
 #[tokio::test]
-async fn a_file_that_went_lets_nobody_in_until_it_is_back() {
+async fn while_the_file_is_missing_every_login_is_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
-    assert!(Htpasswd::open(&path, at_once()).await.is_err());
+    assert!(Htpasswd::open(&path, immediate()).await.is_err());
     fs::write(&path, line("ann", "sesame")).unwrap();
-    let users = users(&path, at_once()).await;
+    let users = users(&path, immediate()).await;
     assert_eq!(asks(&users, "ann", "sesame", None).await, known("ann"));
     fs::remove_file(&path).unwrap();
     assert_eq!(asks(&users, "ann", "sesame", None).await, Err(Denied::Unavailable));
@@ -87,48 +87,51 @@ async fn a_file_that_went_lets_nobody_in_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn the_file_is_not_looked_at_more_often_than_asked_for() {
+async fn the_file_is_not_checked_more_often_than_configured() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, line("ann", "sesame")).unwrap();
-    let options = HtpasswdOptions { look_every: Duration::from_secs(3600), ..at_once() };
+    let options = HtpasswdOptions { reload_interval: Duration::from_secs(3600), ..immediate() };
     let users = users(&path, options).await;
     fs::remove_file(&path).unwrap();
     assert_eq!(asks(&users, "ann", "sesame", None).await, known("ann"));
 }
 
 #[tokio::test]
-async fn what_was_right_is_not_verified_again() {
+async fn verified_credentials_are_not_verified_again() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, line("ann", "sesame")).unwrap();
-    let users = users(&path, HtpasswdOptions { patience: Duration::ZERO, ..at_once() }).await;
+    let users = users(&path, HtpasswdOptions { queue_timeout: Duration::ZERO, ..immediate() }).await;
     assert_eq!(asks(&users, "ann", "sesame", None).await, known("ann"));
-    // With every turn taken, only what is remembered is let in.
-    let _turns = Arc::clone(&users.turns).acquire_many_owned(2).await.unwrap();
+    // With every permit taken, only cached credentials are accepted.
+    let _permits = Arc::clone(&users.verifying).acquire_many_owned(2).await.unwrap();
     assert_eq!(asks(&users, "ann", "sesame", None).await, known("ann"));
     assert_eq!(asks(&users, "ann", "wrong", None).await, Err(Denied::Unavailable));
 }
 
 #[tokio::test]
-async fn many_requests_at_once_verify_a_password_as_often_as_there_are_turns() {
+async fn concurrent_requests_verify_a_password_once_per_permit() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, line("ann", "sesame")).unwrap();
-    let users = users(&path, HtpasswdOptions { at_once: 1, ..at_once() }).await;
+    let users = users(&path, HtpasswdOptions { parallel: 1, ..immediate() }).await;
     let ask = || asks(&users, "ann", "sesame", Some("192.0.2.1"));
     let answers = futures_util::future::join_all((0..16).map(|_| ask())).await;
     assert!(answers.into_iter().all(|answer| answer == known("ann")));
     let answers = futures_util::future::join_all((0..64).map(|_| ask())).await;
-    assert!(answers.into_iter().all(|answer| answer == known("ann")), "who is right never runs out of tries");
+    assert!(
+        answers.into_iter().all(|answer| answer == known("ann")),
+        "right passwords never use up the tries"
+    );
 }
 
 #[tokio::test]
-async fn an_address_that_is_wrong_too_often_has_to_wait_and_others_do_not() {
+async fn an_address_with_too_many_wrong_passwords_has_to_wait_and_others_do_not() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, line("ann", "sesame")).unwrap();
-    let users = users(&path, at_once()).await;
+    let users = users(&path, immediate()).await;
     assert_eq!(asks(&users, "ann", "sesame", Some("192.0.2.1")).await, known("ann"));
     let mut refused = 0;
     for number in 0..30 {
@@ -139,7 +142,7 @@ async fn an_address_that_is_wrong_too_often_has_to_wait_and_others_do_not() {
     }
     assert!(refused >= 5, "{refused}");
     assert_eq!(asks(&users, "ann", "sesame", Some("192.0.2.2")).await, known("ann"));
-    // Somebody behind the same address who was right before goes on.
+    // A user behind the same address whose credentials are cached is not affected.
     assert_eq!(asks(&users, "ann", "sesame", Some("192.0.2.1")).await, known("ann"));
 }
 
@@ -148,16 +151,16 @@ async fn an_unknown_user_takes_as_long_as_a_wrong_password() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("htpasswd");
     fs::write(&path, format!("ann:{}\n", bcrypt::hash("sesame", 8).unwrap())).unwrap();
-    let users = users(&path, at_once()).await;
+    let users = users(&path, immediate()).await;
     let mut took = [Vec::new(), Vec::new()];
     for _ in 0..9 {
-        for (name, took) in ["ann", "nobody"].iter().zip(&mut took) {
+        for (name, took) in ["ann", "unknown"].iter().zip(&mut took) {
             let began = Instant::now();
             assert_eq!(asks(&users, name, "wrong", None).await, Err(Denied::Unauthorized));
             took.push(began.elapsed());
         }
     }
-    // The quickest of each: whatever else the machine does only adds to it.
+    // The quickest of each: other load on the machine only adds time.
     let [known, unknown] = took.map(|took| took.into_iter().min().unwrap());
     assert!(unknown > known / 2 && known > unknown / 2, "{known:?} {unknown:?}");
 }

@@ -1,20 +1,20 @@
-//! Imports of foreign bytes, as an archive or as a directory.
+//! Imports of arbitrary bytes, as an archive or as a directory.
 //!
 //! ```text
-//!  archive                              or "directory"; anything else is the bytes of an archive themselves
+//!  archive                              or "directory"; any other text is the archive itself, byte for byte
 //!  == 0 blobs/sha256/@h0                entry 0: a file whose name holds the digest of its own content
 //!  a layer
 //!  == 2 another/name -> ../elsewhere    entry 1: a link
-//!  == 0=99999 index.json                entry 2: a file that claims another size
-//!  {"digest":"@d0","size":@s0}          the digest and the length of entry 0, or of any other before this one
+//!  == 0=99999 index.json                entry 2: a file with a wrong size in its header
+//!  {"digest":"@d0","size":@s0}          the digest and the length of entry 0, or of any earlier one
 //! ```
 //!
-//! The character after `==` is the type of the entry in the archive's header. Digests and checksums are computed, so that a
-//! change of any byte still leads to the reader behind them.
+//! The character after `==` is the type of the entry in the archive's header. Digests and checksums are computed, so
+//! that a changed byte still reaches the parser behind them.
 //!
-//! What must hold of each: nothing of the file system outside of the source is ever stored; what is stored hashes to its
-//! name; no upload and no draft is left; what came in goes out, comes in again and goes out as the same bytes; and the same
-//! import a second time ends as the first one did, without copying anything.
+//! Invariants of each import: nothing of the file system outside of the source is stored; stored content hashes to its
+//! name; no upload and no temporary file is left; an export imports again and exports as the same bytes; and a second
+//! import of the same source has the same result without copying anything.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,10 @@ use crate::store::{Imported, Store};
 const ENTRIES_MAX: usize = 24;
 const BLOCK: usize = 512;
 
-/// One import, or what stands in its place.
+/// One import, or a mutant in its place.
 pub(super) type Importer<'a> = dyn Fn(&Arc<Store>, &Path, &RepositoryName) -> Result<Imported, Error> + 'a;
 
-/// A directory that goes when this does.
+/// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -60,7 +60,7 @@ struct Entry {
     body: Vec<u8>,
 }
 
-/// Imports what `data` describes into a store of its own by `importer`, and checks what must hold.
+/// Imports the source described by `data` into a new store by `importer`, and checks the invariants.
 pub(super) fn import_by(data: &[u8], importer: &Importer<'_>) {
     let scratch = Scratch::new();
     let secret = Uuid::new_v4().to_string();
@@ -90,7 +90,7 @@ pub(super) fn import_by(data: &[u8], importer: &Importer<'_>) {
                 made(fs::write(&path, &exported));
                 let back = done(store.import(&path, &other));
                 assert_eq!(back.tags, first.tags);
-                assert!(export(&store, &other) == exported, "what came in again goes out otherwise");
+                assert!(export(&store, &other) == exported, "the second export differs");
             }
         }
         (Err(_), Err(_)) => {}
@@ -108,7 +108,8 @@ fn export(store: &Store, name: &RepositoryName) -> Vec<u8> {
     bytes
 }
 
-/// Only whole content, nothing half done, and nothing of what lies beside the source.
+/// Checks that all stored content is whole, that nothing unfinished is left, and that nothing beside the source is
+/// stored.
 fn check(store: &Arc<Store>, root: &Path, secret: &str) {
     for directory in ["uploads", "tmp", "states"] {
         assert!(
@@ -122,12 +123,12 @@ fn check(store: &Arc<Store>, root: &Path, secret: &str) {
             let file = made(file);
             let content = made(fs::read(file.path()));
             assert_eq!(Digest::of(algorithm, &content).hex(), file.file_name().to_string_lossy());
-            assert!(content != secret.as_bytes(), "what lies outside was imported");
+            assert!(content != secret.as_bytes(), "content from outside of the source was imported");
         }
     }
 }
 
-/// Makes the source `data` describes: a file or a directory.
+/// Creates the source described by `data`: a file or a directory.
 fn build(data: &[u8], source: &Path) {
     let described = |first: &[u8]| data.strip_prefix(first).map(entries);
     if let Some(entries) = described(b"directory\n== ") {
@@ -139,7 +140,7 @@ fn build(data: &[u8], source: &Path) {
     }
 }
 
-/// Reads entries, each with what refers to entries before it or to itself replaced.
+/// Parses entries, each with its references to earlier entries or to itself replaced.
 fn entries(text: &[u8]) -> Vec<Entry> {
     let mut entries: Vec<Entry> = Vec::new();
     let mut rest = Some(text);
@@ -169,7 +170,7 @@ fn split<'a>(text: &'a [u8], border: &[u8]) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// Replaces `@d0`, `@h0` and `@s0` by digest, its hexadecimal part and length of the first entry, and so on.
+/// Replaces `@d0`, `@h0` and `@s0` by digest, hex value and length of the first entry, and so on.
 fn filled(text: &[u8], entries: &[Entry]) -> Vec<u8> {
     let mut filled = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -203,7 +204,7 @@ fn archive(entries: &[Entry]) -> Vec<u8> {
     for entry in entries {
         let mut head = tar::Header::new_ustar();
         let raw = head.as_mut_bytes();
-        // Whatever does not fit is cut: long names are entries of their own.
+        // What does not fit is cut: long names need entries of their own type.
         let (name, link) = (entry.name.len().min(100), entry.link.len().min(100));
         raw[..name].copy_from_slice(&entry.name[..name]);
         raw[157..157 + link].copy_from_slice(&entry.link[..link]);
@@ -229,7 +230,7 @@ fn build_directory(entries: &[Entry], source: &Path) {
         let path = root.join(std::ffi::OsStr::from_bytes(&entry.name));
         let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
         let Some(parent) = path.parent().filter(|_| !climbs && path.starts_with(&root)) else { continue };
-        // What cannot be made, on top of another file or under no name, is left out.
+        // An entry that cannot be created, on top of another file or without a name, is left out.
         if fs::create_dir_all(parent).is_err()
             || !parent.canonicalize().is_ok_and(|found| found.starts_with(&root))
         {
@@ -248,7 +249,7 @@ fn build_directory(entries: &[Entry], source: &Path) {
     }
 }
 
-/// What this harness does for itself and must succeed for it to say anything.
+/// The result of an operation of the harness itself, which must succeed.
 fn made<T>(result: std::io::Result<T>) -> T {
     result.unwrap_or_else(|error| unreachable!("the harness failed: {error}"))
 }
@@ -274,14 +275,14 @@ mod tests {
         seeds
     }
 
-    /// The seeds at which `importer` breaks what must hold.
+    /// The seeds with which `importer` violates an invariant.
     fn noticed(importer: &Importer<'_>) -> Vec<String> {
         let holds = |data: &[u8]| catch_unwind(AssertUnwindSafe(|| import_by(data, importer))).is_ok();
         seeds().into_iter().filter(|(_, data)| !holds(data)).map(|(name, _)| name).collect()
     }
 
     #[test]
-    fn the_seeds_are_good_for_what_their_names_say() {
+    fn every_seed_has_the_outcome_of_its_name() {
         for (name, data) in seeds() {
             let scratch = Scratch::new();
             let source = scratch.0.join("source");
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_importer_that_follows_links_out_of_a_directory_is_noticed() {
+    fn an_importer_that_follows_links_out_of_a_directory_is_detected() {
         let follows = |store: &Arc<Store>, source: &Path, name: &RepositoryName| {
             for file in fs::read_dir(source).into_iter().flatten() {
                 let path = file.unwrap().path();
@@ -313,12 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn an_importer_that_believes_what_an_archive_says_of_itself_is_noticed() {
+    fn an_importer_that_trusts_the_digests_of_an_archive_is_detected() {
         let believes = |store: &Arc<Store>, source: &Path, name: &RepositoryName| {
             let imported = store.import(source, name);
             if let Err(Error::DigestMismatch { expected, .. }) = &imported {
                 let pool = store.config.root.join("blobs").join(expected.algorithm().as_str());
-                fs::write(pool.join(expected.hex()), "whatever there was").unwrap();
+                fs::write(pool.join(expected.hex()), "arbitrary content").unwrap();
             }
             imported
         };
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_importer_that_leaves_an_upload_behind_is_noticed() {
+    fn an_importer_that_leaves_an_upload_behind_is_detected() {
         let leaves = |store: &Arc<Store>, source: &Path, name: &RepositoryName| {
             let imported = store.import(source, name);
             if imported.is_err() {
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_importer_that_forgets_what_is_below_an_index_is_noticed() {
+    fn an_importer_that_omits_the_children_of_an_index_is_detected() {
         let forgets = |store: &Arc<Store>, source: &Path, name: &RepositoryName| {
             let mut imported = store.import(source, name)?;
             imported.tags.insert("promised".parse().unwrap());

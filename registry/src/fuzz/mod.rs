@@ -1,5 +1,4 @@
-//! The parsers of what clients send before they are known, driven with arbitrary bytes. Thin fuzz targets and
-//! the tests call the same function.
+//! Harnesses for the parsers of untrusted input. The fuzz targets and the tests call these functions.
 
 mod import;
 
@@ -10,24 +9,24 @@ use crate::digest::Digest;
 use crate::http::path::Endpoint;
 use crate::http::range::{ChunkRange, Selection, select};
 use crate::http::{path, query};
-use crate::manifest::{Requires, understand};
+use crate::manifest::{RequiredContent, parse_manifest};
 
-/// Reads `data` as a media type, a line feed and a manifest sent with it, and checks that whoever understood it once
-/// understands it again, from what is stored of it, in the same way.
+/// Parses `data` as a media type, a line feed and a manifest, and checks that a manifest that parses once parses again
+/// with its stored media type to an equal result.
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When the results differ.
 pub fn manifest(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let content_type = std::str::from_utf8(&data[..end]).ok().filter(|kind| !kind.is_empty());
     let document = data.get(end + 1..).unwrap_or_default();
-    let Ok(understood) = understand(content_type, document) else { return };
-    let again = understand(Some(&understood.media_type), document);
-    let again = again.unwrap_or_else(|refusal| unreachable!("refused the second time: {refusal}"));
-    assert_eq!(again.media_type, understood.media_type);
-    assert_eq!(again.referral, understood.referral);
-    let (Requires::Blobs(required) | Requires::Children(required)) = understood.requires;
+    let Ok(parsed) = parse_manifest(content_type, document) else { return };
+    let again = parse_manifest(Some(&parsed.media_type), document);
+    let again = again.unwrap_or_else(|refusal| unreachable!("refused at the second parse: {refusal}"));
+    assert_eq!(again.media_type, parsed.media_type);
+    assert_eq!(again.referral, parsed.referral);
+    let (RequiredContent::Blobs(required) | RequiredContent::Children(required)) = parsed.requires;
     assert!(required.len() <= document.len());
     for descriptor in &required {
         if let Ok(digest) = Digest::try_from(descriptor.digest()) {
@@ -36,8 +35,8 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a path, a reference, a query and both range headers, and checks what the rest of the crate
-/// relies on: a parsed path leads back to itself, and a selected part lies inside the representation.
+/// Parses `data` as a path, a reference, a query and both range headers, and checks that a parsed path formats to
+/// itself and that a selected part is inside the representation.
 ///
 /// # Panics
 ///
@@ -79,12 +78,12 @@ pub fn request_path(data: &[u8]) {
     }
 }
 
-/// Reads `data` as an `Authorization` header and as an htpasswd file, and checks that neither lets anything be shown
-/// that is not for other eyes, and that only lines of the form let users in.
+/// Parses `data` as an `Authorization` header and as an htpasswd file, and checks that neither prints a secret, and
+/// that only well-formed lines add users.
 ///
 /// # Panics
 ///
-/// When that does not hold.
+/// When one of these does not hold.
 pub fn credentials(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match Credentials::parse(text) {
@@ -109,8 +108,8 @@ pub fn credentials(data: &[u8]) {
     assert!(file.problems.iter().all(|(line, _)| (1..=text.lines().count()).contains(line)));
 }
 
-/// Imports what `data` describes: an archive or a directory, described by lines, or the bytes of an archive. See the head
-/// of `fuzz::import` for what must hold. Works on a disk; quick where the temporary directory is in memory.
+/// Imports what `data` describes: an archive or a directory, described by lines, or the bytes of an archive. The module
+/// `fuzz::import` lists the invariants. Works on a disk; quick where the temporary directory is in memory.
 ///
 /// # Panics
 ///
@@ -126,7 +125,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn every_seed_holds() {
+    fn every_seed_passes() {
         for (corpus, oracle) in [
             ("registry_path", request_path as fn(&[u8])),
             ("registry_manifest", manifest as fn(&[u8])),
@@ -144,14 +143,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_violate_no_invariant(data in proptest::collection::vec(any::<u8>(), 0..300)) {
             request_path(&data);
             manifest(&data);
             credentials(&data);
         }
 
         #[test]
-        fn nearly_right_imports_break_nothing(
+        fn nearly_valid_imports_violate_no_invariant(
             seed in 0usize..20,
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
@@ -159,21 +158,21 @@ mod tests {
         }
 
         #[test]
-        fn nearly_right_credentials_break_nothing(
+        fn nearly_valid_credentials_violate_no_invariant(
             data in "((Basic|bearer) +[A-Za-z0-9+/._=-]{0,40})|([a-z:#]{0,6}(:\\$2[ayb]\\$[0-9]{2}\\$[A-Za-z0-9./]{50,55})?\r?\n?){0,4}"
         ) {
             credentials(data.as_bytes());
         }
 
         #[test]
-        fn nearly_right_requests_break_nothing(
+        fn nearly_valid_requests_violate_no_invariant(
             data in "(/v2/[a-z0-9._/-]{0,30}/(blobs|manifests|blobs/uploads|tags|referrers)/[a-z0-9:%._-]{0,80})|(bytes=)?[0-9]{0,21}-[0-9]{0,21}"
         ) {
             request_path(data.as_bytes());
         }
 
         #[test]
-        fn nearly_right_manifests_break_nothing(
+        fn nearly_valid_manifests_violate_no_invariant(
             seed in 0usize..8,
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         ) {

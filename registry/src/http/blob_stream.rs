@@ -1,18 +1,18 @@
-//! A blob as a response body, read piece by piece while the client takes it.
+//! A blob as a response body, read in pieces while the client receives it.
 //!
-//! Over a connection that sends files by itself (see `wire`) a piece is a stand-in and nothing is read here. Otherwise:
+//! Over a connection that sends files itself (see `wire`) a piece is a placeholder and nothing is read here. Otherwise:
 //!
 //! ```text
-//!            +--> in the page cache? read here, without waiting --------------+
+//!            +--> in the page cache: read here, without blocking -------------+
 //!  next piece|                                                                +--> buffer --> connection
-//!            +--> no: a blocking thread reads it and asks for what follows ---+      |
+//!            +--> not cached: a blocking thread reads it and reads ahead -----+      |
 //!                                                                                    v dropped when sent
 //!                                                            pool of buffers, a few of them kept
 //! ```
 //!
-//! What the kernel has at hand costs no change of threads. Buffers are used again: a new one of this size costs the kernel
-//! more than filling it does. The pool only keeps what is given back; how many are in use is up to the connections, each
-//! of which has two at most.
+//! Cached content needs no change of threads. Buffers are reused: allocating one of this size costs the kernel more
+//! than filling it. The pool keeps only returned buffers; the number in use depends on the connections, each of which
+//! uses two at most.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,19 +24,19 @@ use futures_util::stream;
 use crate::store::BlobFile;
 use crate::wire::FileSender;
 
-/// Fits the processor's cache together with what the kernel makes of it.
+/// Fits the processor's cache together with the kernel's copy.
 const PIECE: usize = 256 << 10;
 /// Buffers kept for the next reader: 4 MiB.
 const KEPT: usize = 16;
 
-/// From how many bytes on a blob is sent by the connection. Reading less than that costs less than asking for it.
+/// Blobs of at least this size are sent by the connection. For smaller ones reading is cheaper.
 const DIRECT: u64 = 128 << 10;
 
-/// Buffers nobody uses at the moment.
+/// Unused buffers.
 #[derive(Default)]
 pub(super) struct Buffers(Mutex<Vec<Box<[u8]>>>);
 
-/// A buffer that goes back to where it came from.
+/// A buffer that returns to its pool when dropped.
 struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
@@ -44,7 +44,8 @@ struct Buffer {
 }
 
 impl Buffers {
-    /// A buffer for `wanted` bytes: one of its own for little, so that small blobs do not hold large buffers.
+    /// A buffer for `wanted` bytes. A small one is allocated for the purpose, so that small blobs do not hold large
+    /// buffers.
     fn take(self: &Arc<Self>, wanted: usize) -> Buffer {
         let large = wanted > PIECE / 2;
         let kept = large.then(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()).flatten();
@@ -72,8 +73,8 @@ impl Drop for Buffer {
     }
 }
 
-/// `count` bytes of the blob from `first` on. A file that ends early breaks the connection: the client must not
-/// take less for all.
+/// `count` bytes of the blob, beginning at `first`. A file that ends early breaks the connection: the client must not
+/// take a part for the whole.
 pub(super) fn stream(
     blob: BlobFile,
     first: u64,

@@ -1,6 +1,6 @@
-//! Pulling blobs, whole or in part, and taking them away.
+//! Pulling blobs, whole or in part, and deleting them.
 //!
-//! The length is known before the first byte, so answers are never chunked. See `pieces` for the bytes.
+//! The length is known before the first byte, so responses are never chunked. See `blob_stream` for the bytes.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Api {
         }
         let length = blob.length();
         let entity_tag = entity_tag(digest);
-        // For HEAD ranges mean nothing.
+        // A HEAD request ignores ranges.
         let asked = (parts.method == Method::GET).then(|| text(&parts.headers, header::RANGE)).flatten();
         let range =
             asked.filter(|_| text(&parts.headers, header::IF_RANGE).is_none_or(|known| known == entity_tag));
@@ -66,7 +66,7 @@ impl Api {
         Ok(response)
     }
 
-    /// The blob, without a change of threads where the kernel has everything at hand.
+    /// Opens the blob, without a change of threads where everything is cached.
     async fn open_blob(&self, repository: &RepositoryName, digest: &Digest) -> Result<BlobFile, Error> {
         if let Some(blob) = self.registry.store.blob_cached(repository, digest) {
             return Ok(blob);
@@ -92,7 +92,7 @@ impl Api {
 }
 
 fn unsatisfiable(length: u64) -> ApiError {
-    let message = format!("the range names no byte of a blob of {length} bytes");
+    let message = format!("the range is outside of the blob of {length} bytes");
     let error = ApiError::new(StatusCode::RANGE_NOT_SATISFIABLE, Code::SizeInvalid, message);
     match HeaderValue::try_from(format!("bytes */{length}")) {
         Ok(place) => error.with_header(header::CONTENT_RANGE, place),

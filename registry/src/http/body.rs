@@ -1,15 +1,15 @@
-//! Reading what clients send, under every bound at once: size, silence, total time, memory.
+//! Reading request bodies under limits of size, silence, total time and memory.
 //!
 //! ```text
 //!  connection --frames--> pending (256 KiB) --append--> blocking thread: write + hash
-//!                            ^ while one chunk is written the next one gathers: two chunks per upload
+//!                            ^ while one chunk is written the next one is collected: two chunks per upload
 //! ```
 //!
-//! Now and then what was written so far is sent on to the disk, beside all of this: the fsync at the end finds little
-//! left to do. One at a time per upload, and nobody waits for it.
+//! At intervals the written part is flushed to the disk in the background, so that the fsync at the end has little left
+//! to do. One flush at a time per upload, and the upload does not wait for it.
 //!
-//! Frames are copied together, so that a client that sends single bytes cannot pin a network buffer with each;
-//! only large frames are passed on as they are.
+//! Small frames are copied together, so that a client that sends single bytes cannot hold a network buffer with each.
+//! Large frames are passed on without a copy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,35 +27,35 @@ use crate::error::Error;
 use crate::store::Sink;
 
 const CHUNK: usize = 256 << 10;
-/// Frames from here on are written without being copied.
+/// Frames of at least this size are written without being copied.
 const LARGE_FRAME: usize = 64 << 10;
-/// How much is written before the disk gets to see it.
+/// The number of bytes written between two flushes to the disk.
 const EARLY_EVERY: u64 = 64 << 20;
-/// As long as forever, and still a point in time that exists.
+/// Practically without end, and still representable as a point in time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How much is at least, and how long, still read of a body after its request was refused.
+/// How many bytes at least, and for how long, a body is still read after its request was refused.
 const DRAIN_LEAST: usize = 1 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// A request body being read under the time limits of the configuration.
-pub(super) struct Incoming<'a> {
+pub(super) struct RequestBody<'a> {
     body: &'a mut Body,
     silence: Duration,
     deadline: Instant,
 }
 
 /// How a body ended.
-pub(super) enum Ending {
+pub(super) enum BodyEnd {
     Complete,
-    /// It was longer than allowed; nothing beyond the limit was written.
+    /// The body was longer than allowed; nothing beyond the limit was written.
     TooLong,
     /// The connection broke or a time limit passed; what came before was written.
     Broken(ApiError),
 }
 
-impl<'a> Incoming<'a> {
+impl<'a> RequestBody<'a> {
     pub(super) fn new(body: &'a mut Body, config: &Config) -> Self {
-        Incoming {
+        RequestBody {
             body,
             silence: config.upload_read_timeout.min(LONGEST),
             deadline: Instant::now() + config.upload_timeout.min(LONGEST),
@@ -70,7 +70,7 @@ impl<'a> Incoming<'a> {
             match frame {
                 None => return Ok(None),
                 Some(Err(_)) => return Err(broken()),
-                // Trailers say nothing here.
+                // Trailers are ignored.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Ok(Some(data)),
                     _ => continue,
@@ -91,9 +91,9 @@ impl<'a> Incoming<'a> {
         Ok(Some(collected.freeze()))
     }
 
-    /// Writes the body, at most `limit` bytes of it, to an upload session. The last of it is handed back: whatever is done
-    /// next with the session writes it first.
-    pub(super) async fn store(&mut self, sink: Sink, limit: u64) -> Result<(Sink, Bytes, Ending), Error> {
+    /// Writes the body, at most `limit` bytes of it, to an upload session. The last piece is returned unwritten: the
+    /// next operation on the session writes it first.
+    pub(super) async fn store(&mut self, sink: Sink, limit: u64) -> Result<(Sink, Bytes, BodyEnd), Error> {
         let mut slot = Slot::Idle(sink);
         let mut pending = BytesMut::new();
         let mut left = limit;
@@ -101,12 +101,12 @@ impl<'a> Incoming<'a> {
         let ending = loop {
             let data = match self.next().await {
                 Ok(Some(data)) => data,
-                Ok(None) => break Ending::Complete,
-                Err(error) => break Ending::Broken(error),
+                Ok(None) => break BodyEnd::Complete,
+                Err(error) => break BodyEnd::Broken(error),
             };
             let length = data.len() as u64;
             if length > left {
-                break Ending::TooLong;
+                break BodyEnd::TooLong;
             }
             left -= length;
             let chunk = if pending.is_empty() && data.len() >= LARGE_FRAME {
@@ -131,7 +131,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Where the sink of an upload is.
+/// Whether the sink of an upload is here or on a blocking thread.
 enum Slot {
     Idle(Sink),
     Writing(JoinHandle<Result<Sink, Error>>),
@@ -147,15 +147,15 @@ impl Slot {
 }
 
 impl Sink {
-    /// Writes on a blocking thread while the caller goes on.
+    /// Writes on a blocking thread while the caller continues.
     fn append_aside(self, chunk: Bytes) -> JoinHandle<Result<Sink, Error>> {
         tokio::task::spawn_blocking(move || self.append(&chunk))
     }
 }
 
-/// Reads what is left of a refused body, within bounds; whether all of it was read. Who is still sending when the
-/// connection closes sees a reset instead of the refusal, and clients send manifests whole before they were asked who
-/// they are: as much as one of those has is always read. Nothing of it is kept.
+/// Reads the rest of a refused body, within limits; returns whether all of it was read. A client that is still sending
+/// when the connection closes sees a reset instead of the refusal, and clients send whole manifests before they are
+/// asked for credentials: so the size of a manifest is always read. The bytes are discarded.
 pub(super) async fn drain(body: &mut Body, config: &Config) -> bool {
     let mut left = config.max_manifest_size.max(DRAIN_LEAST);
     let to_the_end = async {
@@ -173,12 +173,12 @@ pub(super) async fn drain(body: &mut Body, config: &Config) -> bool {
 }
 
 fn timed_out() -> ApiError {
-    let message = "the body came too slowly: ask for the upload's status and continue from there";
+    let message = "the body was sent too slowly: query the upload's status and continue from there";
     ApiError::new(StatusCode::REQUEST_TIMEOUT, Code::BlobUploadInvalid, message)
 }
 
 fn broken() -> ApiError {
-    let message = "the body ended early: ask for the upload's status and continue from there";
+    let message = "the body ended early: query the upload's status and continue from there";
     ApiError::new(StatusCode::BAD_REQUEST, Code::BlobUploadInvalid, message)
 }
 
@@ -192,13 +192,13 @@ mod tests {
         Config::new("unused")
     }
 
-    /// A body of so many pieces of 64 KiB.
+    /// A body of `count` pieces of 64 KiB.
     fn pieces(count: usize) -> impl stream::Stream<Item = Result<Bytes, std::io::Error>> + Send + 'static {
         stream::iter((0..count).map(|_| Ok(Bytes::from_static(&[0; 64 << 10]))))
     }
 
     #[tokio::test]
-    async fn a_refused_body_is_read_as_far_as_a_manifest_may_go() {
+    async fn a_refused_body_is_read_up_to_the_size_of_a_manifest() {
         for (count, read) in [(0, true), (80, true), (81, false)] {
             assert_eq!(drain(&mut Body::from_stream(pieces(count)), &config()).await, read, "{count}");
         }
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refused_body_that_does_not_come_is_not_waited_for() {
+    async fn a_refused_body_that_is_not_sent_is_not_waited_for() {
         let begun = Instant::now();
         assert!(!drain(&mut Body::from_stream(pieces(1).chain(stream::pending())), &config()).await);
         assert_eq!(begun.elapsed(), DRAIN_TIME);

@@ -1,12 +1,12 @@
-//! What there is: repositories, and what this registry can do beyond the specification's core.
+//! The list of repositories, and the extensions this registry implements.
 //!
 //! ```text
 //!  GET /v2/_catalog[?n=<count>][&last=<name>]    200 {"repositories":[…]}, Link when more follow
 //!  GET /v2/_oci/ext/discover                     200 {"extensions":[…]}, also below a repository
 //! ```
 //!
-//! The catalog shows a caller the repositories it may pull from and no others. A page may be short, even empty, and
-//! still not be the last: only so many repositories are asked about in one request.
+//! The catalog shows a caller the repositories it may pull from and no others. A page may be short, even empty, without
+//! being the last: the number of repositories checked in one request is limited.
 //!
 //! Specification: distribution-spec `extensions/README.md`, `extensions/_oci.md`; Docker's registry for the catalog.
 
@@ -18,7 +18,7 @@ use super::error::ApiError;
 use super::{Api, caller, insert, json, query};
 use crate::name::RepositoryName;
 
-/// Repositories looked at for one page.
+/// Repositories checked for one page.
 const LOOKED_AT: usize = 10_000;
 
 impl Api {
@@ -35,7 +35,7 @@ impl Api {
         };
         let mut shown: Vec<&RepositoryName> = Vec::new();
         let next_check: Vec<&RepositoryName> = after.iter().take(LOOKED_AT).collect();
-        // One more than wanted: a link must not tell of repositories that would not be shown.
+        // One more than wanted: a link must not reveal repositories that are not shown.
         let mut rest = next_check.as_slice();
         while shown.len() <= limit && !rest.is_empty() {
             let (asked_about, later) = rest.split_at(rest.len().min(limit + 1 - shown.len()));

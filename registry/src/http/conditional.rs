@@ -1,6 +1,6 @@
-//! Whether the client already has what it asks for.
+//! Conditional requests: whether the client already has the content.
 //!
-//! The entity tag of content is its digest in quotes, so it never changes and never lies.
+//! The entity tag of content is its digest in quotes, so it never changes.
 //!
 //! Specification: RFC 9110 sections 8.8.3 and 13.1.2.
 
@@ -35,7 +35,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn a_tag_among_several_or_any_at_all_is_known() {
+    fn a_tag_in_a_list_and_a_star_match() {
         let digest = Digest::of(Algorithm::Sha256, b"x");
         let own = entity_tag(&digest);
         let known = |values: &[&str]| {

@@ -1,11 +1,11 @@
-//! What a client sees when something goes wrong.
+//! Error responses.
 //!
 //! ```text
 //! {"errors":[{"code":"BLOB_UNKNOWN","message":"…","detail":{"digest":"sha256:…"}}]}
 //! ```
 //!
-//! The specification's codes bind answers of the 4xx class. It has none for a full disk, which is 507 in the same
-//! shape. Answers of the 5xx class say what to do and nothing of our paths; the log has the chain of causes.
+//! The specification's codes belong to responses of the 4xx class. It has none for a full disk, which is 507 in the
+//! same form. Responses of the 5xx class say what to do and never name a path; the log has the chain of causes.
 //!
 //! Specification: distribution-spec "Error Codes".
 
@@ -23,10 +23,10 @@ use crate::error::Error;
 use crate::manifest::InvalidManifest;
 use crate::name::InvalidReference;
 
-/// Seconds a client is asked to stay away when it is told to come back.
+/// The `Retry-After` of responses that ask the client to retry.
 const RETRY_AFTER: &str = "5";
 
-/// The codes of the specification, and two of our own for what it does not name.
+/// The codes of the specification, and two of ours for what it does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Code {
@@ -49,7 +49,7 @@ pub(crate) enum Code {
     Unknown,
 }
 
-/// An answer that is an error.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -81,7 +81,7 @@ impl ApiError {
         self
     }
 
-    /// Access cannot be checked at the moment.
+    /// Access cannot be checked now.
     pub(crate) fn unavailable(denied: Denied) -> Self {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Code::TooManyRequests, denied.to_string())
             .retry_later()
@@ -121,7 +121,7 @@ impl From<Error> for ApiError {
             Error::UploadBusy(_) | Error::TooManyUploads(_) => {
                 plain(StatusCode::TOO_MANY_REQUESTS, Code::TooManyRequests).retry_later()
             }
-            // A method that is refused comes with those that are not.
+            // A 405 response lists the allowed methods.
             Error::ReadOnly(_) => plain(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported)
                 .with_header(header::ALLOW, HeaderValue::from_static("GET, HEAD")),
             Error::QuotaExceeded { .. } => plain(StatusCode::FORBIDDEN, Code::Denied),
@@ -129,7 +129,7 @@ impl From<Error> for ApiError {
             Error::Pinned { .. } => plain(StatusCode::CONFLICT, Code::Denied),
             Error::NoSpace => plain(StatusCode::INSUFFICIENT_STORAGE, Code::InsufficientStorage),
             Error::Stopped => plain(StatusCode::SERVICE_UNAVAILABLE, Code::Unknown).retry_later(),
-            Error::Damaged(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown),
+            Error::Corrupted(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown),
             Error::ReferencesUnknown(digests) => {
                 let entry = |digest: &String| Entry {
                     code: Code::ManifestBlobUnknown,
@@ -143,7 +143,7 @@ impl From<Error> for ApiError {
                 let cause = error.source().map(ToString::to_string);
                 tracing::error!(error = %error, cause, "the registry's storage failed");
                 let message = format!(
-                    "the registry could not {operation} its storage ({}): look into its log",
+                    "the registry could not {operation} its storage ({}): see its log",
                     source.kind()
                 );
                 ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Unknown, message)

@@ -1,4 +1,4 @@
-//! Putting, getting and deleting manifests.
+//! Pushing, pulling and deleting manifests.
 //!
 //! ```text
 //!  PUT <tag>                          201, Docker-Content-Digest: sha256 of the document
@@ -6,10 +6,11 @@
 //!      with a subject                 and OCI-Subject: its digest
 //! ```
 //!
-//! The document is stored and served byte for byte, whatever the client says it accepts: converting it would change
-//! its digest. A tag remembers the digest it was pushed with, algorithm included.
+//! The document is stored and served byte for byte, whatever the client accepts: converting it would change its digest.
+//! A tag stores the digest it was pushed with, including the algorithm.
 //!
-//! Specification: distribution-spec "Pushing Manifests" (end-7a, end-7b), "Pulling manifests" (end-3), "Deleting" (end-9).
+//! Specification: distribution-spec "Pushing Manifests" (end-7a, end-7b), "Pulling manifests" (end-3), "Deleting"
+//! (end-9).
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 
-use super::body::Incoming;
+use super::body::RequestBody;
 use super::conditional::{entity_tag, not_modified};
 use super::error::{ApiError, Code};
 use super::path::manifest_path;
@@ -26,14 +27,14 @@ use super::{Api, CONTENT_DIGEST, SUBJECT, TAG, caller, empty, insert, query, tex
 use crate::access::{Access, Action, AuditEvent, Audited, Denied};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
-use crate::manifest::understand;
+use crate::manifest::parse_manifest;
 use crate::name::{InvalidReference, InvalidTag, Reference, RepositoryName, Tag};
 
-/// Tags moved by one push; the specification asks for ten.
+/// Tags set by one push; the specification asks for ten.
 const TAGS_MAX: usize = 64;
 
 impl Api {
-    /// GET and HEAD; the server leaves the body of a HEAD away and its length in.
+    /// GET and HEAD; for a HEAD the server drops the body and keeps its length.
     pub(super) async fn get_manifest(
         &self,
         repository: &RepositoryName,
@@ -70,18 +71,19 @@ impl Api {
         let _permit = self.receiving_permit().await?;
         let config = self.registry.config();
         let too_large = || {
-            let message = format!("a manifest has {} bytes at most", config.max_manifest_size);
+            let message =
+                format!("the manifest is larger than the limit of {} bytes", config.max_manifest_size);
             ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::SizeInvalid, message)
         };
         let document =
-            Incoming::new(body, config).collect(config.max_manifest_size).await?.ok_or_else(too_large)?;
+            RequestBody::new(body, config).collect(config.max_manifest_size).await?.ok_or_else(too_large)?;
         let content_type = text(&parts.headers, header::CONTENT_TYPE).map(str::to_owned);
         let (name, wanted, moved) = (repository.clone(), reference.clone(), tags.clone());
-        // Parsing and hashing some megabytes belongs off the async threads as much as writing them does.
+        // Parsing and hashing some megabytes blocks as much as writing them does.
         let (length, authorizer) = (document.len() as u64, Arc::clone(&self.authorizer));
         let put = self.registry.run(move |store| {
-            let understood = match understand(content_type.as_deref(), &document) {
-                Ok(understood) => understood,
+            let parsed = match parse_manifest(content_type.as_deref(), &document) {
+                Ok(parsed) => parsed,
                 Err(invalid) => return Ok(Err(invalid)),
             };
             let digest = match wanted {
@@ -96,12 +98,12 @@ impl Api {
             };
             store.expect_space_for(document.len() as u64)?;
             let kept = |tag: &Tag| may_move.is_err() || authorizer.immutable(&name, tag);
-            store.put_manifest_keeping(&name, &moved, &digest, &understood, &document, &kept)?;
-            Ok(Ok((digest, understood.referral.map(|referral| referral.subject))))
+            store.put_manifest_keeping(&name, &moved, &digest, &parsed, &document, &kept)?;
+            Ok(Ok((digest, parsed.referral.map(|referral| referral.subject))))
         });
         let (digest, subject) = match put.await {
             Ok(put) => put?,
-            Err(Error::TagKept(tag)) => return Err(self.kept(repository, tag, may_move, parts).await),
+            Err(Error::TagKept(tag)) => return Err(self.tag_refusal(repository, tag, may_move, parts).await),
             Err(error) => return Err(error.into()),
         };
         self.pushed(repository, reference, &tags, (&digest, length), parts).await;
@@ -149,7 +151,7 @@ impl Api {
         Ok(empty(StatusCode::ACCEPTED, []))
     }
 
-    /// Whether the caller may move tags that exist. Whether there are any is for the store to see.
+    /// Whether the caller may move existing tags. Whether there are any is decided by the store.
     async fn may_move(&self, repository: &RepositoryName, tags: &[Tag], parts: &Parts) -> Result<(), Denied> {
         if tags.is_empty() {
             return Ok(());
@@ -158,9 +160,9 @@ impl Api {
         self.authorizer.authorize(caller(parts), access).await
     }
 
-    /// The refusal of a push because of a tag that exists: who is nobody in particular could log in, unless the tag
-    /// does not move for anybody.
-    async fn kept(
+    /// The refusal of a push because of a tag that exists. An anonymous caller may log in, unless the tag is immutable
+    /// for every caller.
+    async fn tag_refusal(
         &self,
         repository: &RepositoryName,
         tag: Tag,
@@ -179,7 +181,7 @@ impl Api {
         Error::TagKept(tag).into()
     }
 
-    /// Tells of a manifest that was put and of each tag that names it now.
+    /// Records a pushed manifest and each tag that was set to it.
     async fn pushed(
         &self,
         repository: &RepositoryName,
@@ -203,7 +205,7 @@ impl Api {
     }
 }
 
-/// The tags a put is to move: the one in the path, or those of the query beside a digest.
+/// The tags a put sets: the one in the path, or those in the query of a push by digest.
 fn wanted_tags(reference: &Reference, asked: Option<&str>) -> Result<Vec<Tag>, ApiError> {
     let mut tags = Vec::new();
     if let Reference::Tag(tag) = reference {
@@ -216,7 +218,8 @@ fn wanted_tags(reference: &Reference, asked: Option<&str>) -> Result<Vec<Tag>, A
             tags.push(tag);
         }
         if tags.len() > TAGS_MAX {
-            let message = format!("one push moves {TAGS_MAX} tags at most: push the others by themselves");
+            let message =
+                format!("one push sets at most {TAGS_MAX} tags: push the others in another request");
             return Err(ApiError::new(StatusCode::URI_TOO_LONG, Code::Unsupported, message));
         }
     }

@@ -1,11 +1,11 @@
-//! The distribution API: one catch-all route, read by our own parser.
+//! The distribution API: one catch-all route with a parser for its paths.
 //!
 //! ```text
-//!  request -> path -> method table (405 + Allow) -> authorize (401, 403) -> one handler -> answer
+//!  request -> path -> method table (405 + Allow) -> authorize (401, 403) -> one handler -> response
 //! ```
 //!
-//! A client that uses this registry as a mirror names the registry it means in `ns`. Where there is a repository
-//! `<ns>/<name>`, that is the one it reads, and `OCI-Namespace` says so; in every other case `ns` means nothing.
+//! A client that uses this registry as a mirror sends the upstream registry in `ns`. If the repository `<ns>/<name>`
+//! exists, it is read, and `OCI-Namespace` says so; otherwise `ns` is ignored.
 //!
 //! | endpoint       | GET, HEAD | POST | PATCH | PUT  | DELETE |
 //! |----------------|-----------|------|-------|------|--------|
@@ -61,7 +61,7 @@ const NAMESPACE: HeaderName = HeaderName::from_static("oci-namespace");
 const SUBJECT: HeaderName = HeaderName::from_static("oci-subject");
 const TAG: HeaderName = HeaderName::from_static("oci-tag");
 
-/// What every handler needs.
+/// The state shared by all handlers.
 struct Api {
     registry: Registry,
     authorizer: Arc<dyn Authorizer>,
@@ -83,7 +83,7 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
         Ok(response) => response,
         Err(error) => {
             let mut response = error.into_response();
-            // Who was too slow with the body does not get more time for it.
+            // A client that sent the body too slowly gets no more time for it.
             let gave_up = response.status() == StatusCode::REQUEST_TIMEOUT;
             if gave_up || !body::drain(&mut body, api.registry.config()).await {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -91,7 +91,7 @@ async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
             response
         }
     };
-    // Docker's clients tell a registry from another server by this header.
+    // Docker's clients recognise a registry by this header.
     response.headers_mut().insert(API_VERSION, HeaderValue::from_static("registry/2.0"));
     response
 }
@@ -126,7 +126,7 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let asked = parts.uri.query();
         match (endpoint, &parts.method) {
-            (Endpoint::Base, _) => Ok(self.base(parts)),
+            (Endpoint::Base, _) => Ok(self.version_check(parts)),
             (Endpoint::Blob { repository, digest }, &Method::DELETE) => {
                 self.delete_blob(repository, digest, parts).await
             }
@@ -152,8 +152,8 @@ impl Api {
         }
     }
 
-    /// Turns a read of `<name>` into one of `<ns>/<name>`, when there is such a repository and the caller may pull
-    /// from it; in every other case nothing tells that one of the two failed. Returns the namespace.
+    /// Changes a read of `<name>` to one of `<ns>/<name>`, when that repository exists and the caller may pull from it;
+    /// the response does not reveal which of the two failed. Returns the namespace.
     async fn enter_namespace(&self, parts: &Parts, endpoint: &mut Endpoint) -> Option<String> {
         let namespace = query::value(parts.uri.query(), "ns")?;
         let named = endpoint.repository_mut()?;
@@ -179,7 +179,7 @@ impl Api {
         }
     }
 
-    /// The answer to a request that may not go on.
+    /// The response to a denied request.
     async fn refuse(
         &self,
         parts: &Parts,
@@ -194,7 +194,7 @@ impl Api {
         }
         match denied {
             Denied::Unauthorized => {
-                // A mount reads its source, for which a token is asked along with the one for its target.
+                // A mount reads its source, so the challenge asks for a scope for both repositories.
                 let source = query::value(parts.uri.query(), "from").filter(|_| action == Action::Push);
                 let source: Option<RepositoryName> = source.and_then(|source| source.parse().ok());
                 let mut wanted = vec![Access { repository, action }];
@@ -211,17 +211,17 @@ impl Api {
         }
     }
 
-    fn base(&self, parts: &Parts) -> Response {
+    fn version_check(&self, parts: &Parts) -> Response {
         let mut response = json("{}");
         let caller = caller(parts);
-        let invitation = self.authorizer.invitation(caller).filter(|_| caller.authorization.is_none());
-        if let Some(invitation) = invitation {
-            insert(&mut response, [(header::WWW_AUTHENTICATE, invitation)]);
+        let challenge = self.authorizer.optional_challenge(caller).filter(|_| caller.authorization.is_none());
+        if let Some(challenge) = challenge {
+            insert(&mut response, [(header::WWW_AUTHENTICATE, challenge)]);
         }
         response
     }
 
-    /// Tells the log and the audit what happened; `more` adds what is known beside the kind.
+    /// Writes an event to the log and the audit; `more` adds the details known for the kind.
     async fn record(
         &self,
         parts: &Parts,
@@ -231,7 +231,7 @@ impl Api {
     ) {
         let caller = caller(parts);
         let subject = match what {
-            // Who was refused for not being known has no name, and asking again would be another try.
+            // An unauthorized caller has no name, and authenticating again would count as another attempt.
             Audited::Denied(_, Denied::Unauthorized | Denied::Unavailable) => None,
             _ => self.authorizer.identify(caller).await,
         };
@@ -259,7 +259,7 @@ fn caller(parts: &Parts) -> Caller<'_> {
     }
 }
 
-/// The methods of an endpoint and what each of them needs the right to do.
+/// The methods of an endpoint and the action each of them needs.
 fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
     match endpoint {
         Endpoint::Base | Endpoint::Tags { .. } | Endpoint::Referrers { .. } | Endpoint::Extensions { .. } => {
@@ -297,7 +297,7 @@ fn methods(endpoint: &Endpoint) -> &'static [(Method, Action)] {
 fn method_not_allowed(methods: &[(Method, Action)]) -> ApiError {
     let names: Vec<&str> = methods.iter().map(|(method, _)| method.as_str()).collect();
     let allow = names.join(", ");
-    let message = format!("this endpoint takes {allow}");
+    let message = format!("this endpoint supports {allow}");
     let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, Code::Unsupported, message);
     match HeaderValue::try_from(allow) {
         Ok(allow) => error.with_header(header::ALLOW, allow),
@@ -305,7 +305,7 @@ fn method_not_allowed(methods: &[(Method, Action)]) -> ApiError {
     }
 }
 
-/// An answer without a body.
+/// A response without a body.
 fn empty<const N: usize>(status: StatusCode, headers: [(HeaderName, String); N]) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
@@ -313,7 +313,7 @@ fn empty<const N: usize>(status: StatusCode, headers: [(HeaderName, String); N])
     response
 }
 
-/// Adds headers made of paths, digests and numbers, which are always legal values.
+/// Adds headers made of paths, digests and numbers, which are always valid values.
 fn insert<const N: usize>(response: &mut Response, headers: [(HeaderName, String); N]) {
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::try_from(value) {

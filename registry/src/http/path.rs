@@ -1,9 +1,9 @@
-//! What a request path asks for.
+//! Request paths.
 //!
 //! ```text
 //! /v2/                                  the version check
 //! /v2/<name>/blobs/<digest>             blob
-//! /v2/<name>/blobs/uploads/             beginning of an upload
+//! /v2/<name>/blobs/uploads/             start of an upload
 //! /v2/<name>/blobs/uploads/<uuid>       upload session
 //! /v2/<name>/manifests/<reference>      manifest
 //! /v2/<name>/tags/list                  tags
@@ -12,8 +12,8 @@
 //! /v2/[<name>/]_oci/ext/discover        extensions
 //! ```
 //!
-//! Names hold slashes and may hold the words `blobs`, `manifests`, `tags` and `uploads` as well, so the path is
-//! read from its right end. Whatever is left of the fixed words is the name and must satisfy its grammar.
+//! Names contain slashes and may contain the words `blobs`, `manifests`, `tags` and `uploads`, so the path is parsed
+//! from its right end. What is left of the fixed words is the name and must satisfy its grammar.
 //!
 //! Specification: distribution-spec "Endpoints".
 
@@ -23,7 +23,7 @@ use super::query::decode;
 use crate::digest::{Digest, InvalidDigest};
 use crate::name::{InvalidReference, InvalidRepositoryName, Reference, RepositoryName};
 
-/// What a path asks for.
+/// The endpoint a path names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Base,
@@ -37,10 +37,10 @@ pub(crate) enum Endpoint {
     Extensions { repository: Option<RepositoryName> },
 }
 
-/// Why a path asks for nothing this registry has.
+/// Why a path names no endpoint of this registry.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadPath {
-    #[error("there is no such endpoint")]
+    #[error("the registry has no such endpoint")]
     Endpoint,
     #[error(transparent)]
     Name(#[from] InvalidRepositoryName),
@@ -53,7 +53,7 @@ pub(crate) enum BadPath {
 }
 
 impl Endpoint {
-    /// Reads a path as it stands in the request line.
+    /// Parses the path of the request line, still percent-encoded.
     pub(crate) fn parse(path: &str) -> Result<Self, BadPath> {
         let path = decode(path).ok_or(BadPath::Endpoint)?;
         let rest = path.strip_prefix("/v2").ok_or(BadPath::Endpoint)?;
@@ -61,7 +61,7 @@ impl Endpoint {
             return Ok(Endpoint::Base);
         }
         let rest = rest.strip_prefix('/').ok_or(BadPath::Endpoint)?;
-        // No name begins a component with '_', so these two are nobody's repository.
+        // No component of a name begins with '_', so these two can be no repository.
         if rest == "_catalog" {
             return Ok(Endpoint::Catalog);
         }
@@ -94,7 +94,7 @@ impl Endpoint {
         }
     }
 
-    /// The repository it is about; `None` for what is about the whole registry.
+    /// The repository of the endpoint; `None` for an endpoint of the whole registry.
     pub(crate) fn repository(&self) -> Option<&RepositoryName> {
         match self {
             Endpoint::Base | Endpoint::Catalog => None,
@@ -108,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// The repository a read is about, to be replaced by another.
+    /// The repository of a read, for replacing it by another.
     pub(crate) fn repository_mut(&mut self) -> Option<&mut RepositoryName> {
         match self {
             Endpoint::Blob { repository, .. }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_api_are_legal_in_names() {
+    fn the_words_of_the_api_are_valid_in_names() {
         let digest = Digest::of(Algorithm::Sha256, b"");
         let parse = |path: &str| Endpoint::parse(path).unwrap();
         assert_eq!(
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_endpoint_says_why() {
+    fn an_invalid_path_is_refused_with_the_reason() {
         for (path, why) in [
             ("/v2/_catalog/", BadPath::Endpoint),
             ("/v2/a/_catalog", BadPath::Endpoint),
@@ -221,7 +221,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_path_we_hand_out_leads_back(
+        fn every_path_in_a_response_parses_to_its_endpoint(
             repository in "[a-z0-9]{1,8}([._-][a-z0-9]{1,8}){0,3}(/(blobs|uploads|manifests|tags|list|[a-z0-9]{1,8})){0,4}",
             content in proptest::collection::vec(any::<u8>(), 0..16),
             tag in "[a-zA-Z0-9_][a-zA-Z0-9._-]{0,20}",
@@ -252,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn no_path_yields_a_name_that_climbs(path in "/v2/[a-z0-9./%_=A-F-]{0,40}/(manifests|blobs|tags)/[a-z0-9.:%/]{0,20}") {
+        fn no_path_gives_a_name_with_parent_directories(path in "/v2/[a-z0-9./%_=A-F-]{0,40}/(manifests|blobs|tags)/[a-z0-9.:%/]{0,20}") {
             if let Ok(endpoint) = Endpoint::parse(&path)
                 && let Some(repository) = endpoint.repository()
             {

@@ -1,7 +1,7 @@
 //! Percent-decoding and query strings.
 //!
-//! `+` stays itself: the values here are digests, names, tags and (later) media types, where `+` is a letter of
-//! its own and a space never occurs.
+//! `+` stands for itself: the values here are digests, names, tags and media types, in which `+` is an ordinary
+//! character and a space never occurs.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use http::StatusCode;
 
 use super::error::{ApiError, Code};
 
-/// Entries in one page of a list, unless the client asks for fewer.
+/// Entries in one page of a list, unless the client requests fewer.
 const PAGE: usize = 1000;
 
 /// Decodes `%XX`; `None` for a broken escape or for bytes that are not UTF-8.
@@ -46,7 +46,7 @@ pub(crate) fn values<'a>(query: Option<&'a str>, key: &str) -> impl Iterator<Ite
         .map(|(_, value)| decode(value))
 }
 
-/// Encodes what cannot stand for itself in a value.
+/// Percent-encodes the characters that are not allowed in a value.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -59,7 +59,7 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// How many entries the client wants in one page.
+/// The requested number of entries in one page.
 pub(super) fn page_size(query: Option<&str>) -> Result<usize, ApiError> {
     let Some(number) = value(query, "n") else { return Ok(PAGE) };
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -67,7 +67,7 @@ pub(super) fn page_size(query: Option<&str>) -> Result<usize, ApiError> {
         let message = "n must be the number of entries wanted in one page";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, Code::Unsupported, message));
     }
-    // A number too large for us is more than a page as well.
+    // A number too large for usize is larger than a page.
     Ok(number.parse().unwrap_or(PAGE).min(PAGE))
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_as_many_entries_as_asked_for_within_bounds() {
+    fn a_page_has_the_requested_number_of_entries_within_bounds() {
         for (query, expected) in [(None, Some(1000)), (Some("n=7"), Some(7)), (Some("n=0"), Some(0))] {
             assert_eq!(page_size(query).ok(), expected);
         }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_decodes() {
+    fn an_encoded_value_decodes_to_itself() {
         let kind = "application/vnd.example+json; charset=\"ä\"&n=1";
         let encoded = encode(kind);
         assert!(!encoded.contains(['&', '+', ' ', '"', '<', '>']));

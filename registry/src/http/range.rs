@@ -5,12 +5,12 @@
 //! Content-Range: 0-1048575                                 of a chunk: no unit, both ends inclusive
 //! ```
 //!
-//! A `Range` of another unit, with several ranges, or that cannot be read is ignored, as RFC 9110 allows. A single
-//! range that names no byte is 416, also when its ends are the wrong way round.
+//! A `Range` with another unit, with several ranges or with a syntax error is ignored, as RFC 9110 allows. A single
+//! range outside of the representation is 416, also when its end is before its beginning.
 //!
 //! Specification: RFC 9110 section 14; distribution-spec "Pushing a blob in chunks".
 
-/// What is to be sent of a representation.
+/// The part of a representation to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Selection {
     Whole,
@@ -22,7 +22,7 @@ pub(crate) enum Selection {
     Unsatisfiable,
 }
 
-/// Reads a `Range` header against the length of what is there.
+/// Applies a `Range` header to a representation of this length.
 pub(crate) fn select(header: Option<&str>, length: u64) -> Selection {
     let Some(set) = header.and_then(|header| header.trim().strip_prefix("bytes=")) else {
         return Selection::Whole;
@@ -47,7 +47,7 @@ pub(crate) fn select(header: Option<&str>, length: u64) -> Selection {
     if length == 0 || first > last { Selection::Unsatisfiable } else { Selection::Part { first, last } }
 }
 
-/// A chunk's place in its blob.
+/// The position of a chunk in its blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChunkRange {
     pub(crate) first: u64,
@@ -56,21 +56,21 @@ pub(crate) struct ChunkRange {
 }
 
 impl ChunkRange {
-    /// Reads a chunk's `Content-Range`.
+    /// Parses the `Content-Range` of a chunk.
     pub(crate) fn parse(header: &str) -> Option<Self> {
         let (first, last) = header.split_once('-')?;
         let (first, last) = (decimal(first)?, decimal(last)?);
-        // One more than `last` is computed from it, so the very last number cannot be one.
+        // `last + 1` is computed later, so the largest number is not allowed.
         (first <= last && last < u64::MAX).then_some(ChunkRange { first, last })
     }
 
-    /// Bytes in the chunk.
+    /// The number of bytes in the chunk.
     pub(crate) fn length(self) -> u64 {
         self.last - self.first + 1
     }
 }
 
-/// Digits and nothing else; a number too large for any file counts as the largest there is.
+/// Parses decimal digits; a number too large for any file counts as the largest number.
 fn decimal(text: &str) -> Option<u64> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_range_has_no_unit_and_its_ends_in_order() {
+    fn a_chunk_range_has_no_unit_and_ordered_ends() {
         assert_eq!(ChunkRange::parse("0-0"), Some(ChunkRange { first: 0, last: 0 }));
         assert_eq!(ChunkRange::parse("5-14").map(ChunkRange::length), Some(10));
         for refused in
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_selection_is_what_slicing_would_give(first in 0u64..60, last in 0u64..60, length in 0u64..50) {
+        fn a_selection_equals_slicing(first in 0u64..60, last in 0u64..60, length in 0u64..50) {
             let bytes: Vec<u64> = (0..length).collect();
             let inside: Vec<u64> = bytes.iter().copied().filter(|byte| (first..=last).contains(byte)).collect();
             let selected = match select(Some(&format!("bytes={first}-{last}")), length) {
@@ -128,7 +128,7 @@ mod tests {
         }
 
         #[test]
-        fn a_part_always_lies_inside(header in "bytes=[0-9]{0,22}-[0-9]{0,22}", length in any::<u64>()) {
+        fn a_selected_part_is_inside_the_representation(header in "bytes=[0-9]{0,22}-[0-9]{0,22}", length in any::<u64>()) {
             if let Selection::Part { first, last } = select(Some(&header), length) {
                 prop_assert!(first <= last && last < length);
             }

@@ -1,11 +1,11 @@
-//! Listing what refers to a manifest.
+//! Listing the referrers of a manifest.
 //!
 //! ```text
 //!  GET /v2/<name>/referrers/<digest>[?artifactType=<type>][&n=<count>][&last=<digest>]    200, an image index
 //! ```
 //!
-//! The answer is never 404: a subject nobody refers to, or nobody has, has an empty list. `n` and `last` are ours; a
-//! client follows the `Link` header and need not know them.
+//! The response is never 404: a subject without referrers, or one that is not stored, has an empty list. `n` and `last`
+//! are ours; a client follows the `Link` header and need not know them.
 //!
 //! Specification: distribution-spec "Listing Referrers" (end-12a, end-12b).
 

@@ -1,7 +1,6 @@
 //! Listing tags, in pages.
 //!
-//! `last` is exclusive and need not exist; a `Link` header says where the next page begins. A page without one
-//! is the last.
+//! `last` is exclusive and need not exist; a `Link` header leads to the next page. A page without one is the last.
 //!
 //! Specification: distribution-spec "Listing Tags" (end-8).
 

@@ -1,19 +1,19 @@
-//! Pushing blobs, in every form clients use.
+//! Pushing blobs, in every form of the specification.
 //!
 //! ```text
 //!  POST ?digest=  body            one request                                       201, or 202 as below without body
-//!  POST ?mount=&from=             that repository has it                            201, or 202 as below
+//!  POST ?mount=&from=             that repository has the blob                      201, or 202 as below
 //!  POST ?mount=                   some repository the caller may read has it        201, or 202 as below
 //!  POST [?digest-algorithm=]      202, Location = session
 //!    PATCH                        a stream, any length                              202
 //!    PATCH Content-Range: a-b     a chunk that must begin at the session's offset   202, or 416 and the session stays
-//!    GET                          how far it is                                     204, Range: 0-b
+//!    GET                          the offset of the session                         204, Range: 0-b
 //!    PUT ?digest=  [body]         the rest, and the end                             201
-//!    DELETE                       never mind                                        204
+//!    DELETE                       cancels the session                               204
 //! ```
 //!
-//! What can be refused is refused before a byte of the body is read. A broken connection leaves the session where
-//! it was, so that the client can ask how far it is and go on; a wrong digest or a full disk ends it.
+//! All checks that need no body are made before a byte of it is read. A broken connection keeps the session, so that
+//! the client can query its offset and continue; a wrong digest or a full disk ends it.
 //!
 //! Specification: distribution-spec "Pushing blobs" (end-4a to end-6, end-11, end-13, end-14).
 
@@ -29,7 +29,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::body::{Ending, Incoming};
+use super::body::{BodyEnd, RequestBody};
 use super::error::{ApiError, Code};
 use super::path::{blob_path, upload_path};
 use super::range::ChunkRange;
@@ -38,12 +38,12 @@ use crate::access::{AuditEvent, Audited};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
-use crate::store::{Session, Sink, Turn};
+use crate::store::{Session, Sink, UploadLock};
 
 const UPLOAD_UUID: HeaderName = HeaderName::from_static("docker-upload-uuid");
-/// How long a request waits for an earlier one to the same session.
-const TURN_WAIT: Duration = Duration::from_secs(1);
-/// Repositories asked about when a mount names no source.
+/// How long a request waits for an earlier one on the same session.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// Repositories checked when a mount names no source.
 const MOUNT_SOURCES: usize = 64;
 
 impl Api {
@@ -61,9 +61,9 @@ impl Api {
         if let Some(digest) = query::value(asked, "digest") {
             let digest: Digest = digest.parse()?;
             algorithm = digest.algorithm();
-            // Without a body this is the beginning of an upload like others, unless nothing is all there is.
+            // Without a body the request starts a session, unless the digest is that of empty content.
             if !body.is_end_stream() || digest == Digest::of(algorithm, &[]) {
-                return self.push_at_once(repository, &digest, parts, body).await;
+                return self.push_monolithic(repository, &digest, parts, body).await;
             }
         }
         if let Some(digest) = self.mount(repository, parts).await? {
@@ -73,11 +73,11 @@ impl Api {
             return Ok(created(repository, &digest));
         }
         let session = self.begin(repository, algorithm).await?;
-        Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
+        Ok(session_response(StatusCode::ACCEPTED, repository, &session))
     }
 
-    /// Mounts the blob the query names, if there is one, it is where the query says, and the caller may read it
-    /// there. Anything else is no error but an ordinary upload: an answer must not tell what a repository holds.
+    /// Mounts the blob of the query, if the source repository has it and the caller may read it there. Otherwise an
+    /// ordinary upload starts, without an error: a response must not reveal what a repository contains.
     async fn mount(&self, repository: &RepositoryName, parts: &Parts) -> Result<Option<Digest>, ApiError> {
         let asked = parts.uri.query();
         let wanted = query::value(asked, "mount").and_then(|text| text.parse::<Digest>().ok());
@@ -100,7 +100,7 @@ impl Api {
         Ok(None)
     }
 
-    async fn push_at_once(
+    async fn push_monolithic(
         &self,
         repository: &RepositoryName,
         digest: &Digest,
@@ -108,18 +108,18 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, ApiError> {
         let session = self.begin(repository, digest.algorithm()).await?;
-        let turn = wait_turn(&session).await?;
-        let pushed = match self.receive(&session, turn, parts, body).await {
+        let lock = lock_upload(&session).await?;
+        let pushed = match self.receive(&session, lock, parts, body).await {
             Ok((sink, last)) => self.finish(sink, last, repository, digest, parts).await,
             Err(error) => Err(error),
         };
         if pushed.is_err() {
-            // Nobody was told of this session, so nobody can continue it. Should the whole request vanish
-            // before this line, the sweep takes it.
-            if let Ok(turn) = wait_turn(&session).await
-                && turn.offset().is_some()
+            // The client does not know this session, so it cannot continue it. If the request is dropped before this
+            // line, the sweep removes the session.
+            if let Ok(lock) = lock_upload(&session).await
+                && lock.offset().is_some()
             {
-                self.cancel(&session, turn).await?;
+                self.cancel(&session, lock).await?;
             }
         }
         pushed
@@ -133,10 +133,10 @@ impl Api {
         body: &mut Body,
     ) -> Result<Response, ApiError> {
         let session = self.registry.store.upload(repository, id)?;
-        let turn = wait_turn(&session).await?;
-        let (sink, last) = self.receive(&session, turn, parts, body).await?;
-        self.park(sink, last).await?;
-        Ok(session_answer(StatusCode::ACCEPTED, repository, &session))
+        let lock = lock_upload(&session).await?;
+        let (sink, last) = self.receive(&session, lock, parts, body).await?;
+        self.suspend(sink, last).await?;
+        Ok(session_response(StatusCode::ACCEPTED, repository, &session))
     }
 
     pub(super) async fn close_upload(
@@ -148,16 +148,16 @@ impl Api {
     ) -> Result<Response, ApiError> {
         let session = self.registry.store.upload(repository, id)?;
         let digest = query::value(parts.uri.query(), "digest").ok_or_else(|| {
-            let message = "the digest of the blob is missing: close the upload with ?digest=";
+            let message = "the digest of the blob is missing: finish the upload with ?digest=";
             ApiError::new(StatusCode::BAD_REQUEST, Code::DigestInvalid, message)
         })?;
         let digest: Digest = digest.parse()?;
-        let mut turn = wait_turn(&session).await?;
-        turn.expect(digest.algorithm());
+        let mut lock = lock_upload(&session).await?;
+        lock.expect(digest.algorithm());
         let (sink, last) = if !body.is_end_stream() || parts.headers.contains_key(header::CONTENT_RANGE) {
-            self.receive(&session, turn, parts, body).await?
+            self.receive(&session, lock, parts, body).await?
         } else {
-            (self.registry.run(move |store| store.sink(session, turn)).await?, Bytes::new())
+            (self.registry.run(move |store| store.sink(session, lock)).await?, Bytes::new())
         };
         self.finish(sink, last, repository, &digest, parts).await
     }
@@ -168,20 +168,20 @@ impl Api {
         id: Uuid,
     ) -> Result<Response, ApiError> {
         let session = self.registry.store.upload(repository, id)?;
-        let turn = wait_turn(&session).await?;
-        self.cancel(&session, turn).await?;
+        let lock = lock_upload(&session).await?;
+        self.cancel(&session, lock).await?;
         Ok(empty(StatusCode::NO_CONTENT, []))
     }
 
     pub(super) fn upload_status(&self, repository: &RepositoryName, id: Uuid) -> Result<Response, ApiError> {
         let session = self.registry.store.upload(repository, id)?;
-        Ok(session_answer(StatusCode::NO_CONTENT, repository, &session))
+        Ok(session_response(StatusCode::NO_CONTENT, repository, &session))
     }
 
-    /// The right to receive a body, in turn with other uploads. The body waits unread.
+    /// The permit to receive a body. The body waits unread.
     pub(super) async fn receiving_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let turn = Arc::clone(&self.registry.receiving).acquire_owned();
-        match timeout(self.registry.config().upload_queue_timeout, turn).await {
+        let lock = Arc::clone(&self.registry.receiving).acquire_owned();
+        match timeout(self.registry.config().upload_queue_timeout, lock).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(Error::Stopped.into()),
             Err(_) => Err(Error::TooManyUploads(self.registry.config().max_concurrent_uploads).into()),
@@ -201,23 +201,23 @@ impl Api {
         Ok(begun.await?)
     }
 
-    /// Lets go of a session that is going to be continued after `last`.
-    async fn park(&self, sink: Sink, last: Bytes) -> Result<(), ApiError> {
+    /// Releases a session that is continued after `last`.
+    async fn suspend(&self, sink: Sink, last: Bytes) -> Result<(), ApiError> {
         Ok(self
             .registry
             .run(move |_| {
-                sink.append(&last)?.park();
+                sink.append(&last)?.suspend();
                 Ok(())
             })
             .await?)
     }
 
-    async fn cancel(&self, session: &Arc<Session>, turn: Turn) -> Result<(), ApiError> {
+    async fn cancel(&self, session: &Arc<Session>, lock: UploadLock) -> Result<(), ApiError> {
         let session = Arc::clone(session);
         Ok(self
             .registry
             .run(move |store| {
-                store.sink(session, turn)?.cancel();
+                store.sink(session, lock)?.cancel();
                 Ok(())
             })
             .await?)
@@ -239,17 +239,16 @@ impl Api {
         Ok(created(repository, digest))
     }
 
-    /// Appends the body to the session, after everything that can be known beforehand was checked. The last of it is still
-    /// to be written.
+    /// Appends the body to the session after all checks that need no body. The last piece is returned unwritten.
     async fn receive(
         &self,
         session: &Arc<Session>,
-        turn: Turn,
+        lock: UploadLock,
         parts: &Parts,
         body: &mut Body,
     ) -> Result<(Sink, Bytes), ApiError> {
         let config = self.registry.config();
-        let start = turn.offset().ok_or(Error::UploadUnknown(session.id))?;
+        let start = lock.offset().ok_or(Error::UploadUnknown(session.id))?;
         let length = text(&parts.headers, header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
         let chunk = match parts.headers.get(header::CONTENT_RANGE) {
             None => None,
@@ -264,21 +263,21 @@ impl Api {
         let room = config.max_blob_size.saturating_sub(start);
         let announced = declared.or(length).unwrap_or(0);
         if announced > room {
-            self.cancel(session, turn).await?;
+            self.cancel(session, lock).await?;
             return Err(too_large(config.max_blob_size));
         }
         let opened = Arc::clone(session);
-        let sink = self.registry.run(move |store| store.sink(opened, turn)?.announce(announced)).await?;
+        let sink = self.registry.run(move |store| store.sink(opened, lock)?.reserve(announced)).await?;
         let _permit = self.receiving_permit().await?;
 
         let (mut sink, last, ending) =
-            Incoming::new(body, config).store(sink, declared.unwrap_or(room)).await?;
+            RequestBody::new(body, config).store(sink, declared.unwrap_or(room)).await?;
         match (ending, declared) {
-            (Ending::Broken(error), _) => {
-                self.park(sink, last).await?;
+            (BodyEnd::Broken(error), _) => {
+                self.suspend(sink, last).await?;
                 Err(error)
             }
-            (Ending::TooLong, None) => {
+            (BodyEnd::TooLong, None) => {
                 let cancel = move |_: &_| {
                     sink.cancel();
                     Ok(())
@@ -286,7 +285,7 @@ impl Api {
                 self.registry.run(cancel).await?;
                 Err(too_large(config.max_blob_size))
             }
-            (Ending::Complete, declared)
+            (BodyEnd::Complete, declared)
                 if declared.is_none_or(|length| sink.offset() + last.len() as u64 - start == length) =>
             {
                 Ok((sink, last))
@@ -299,9 +298,9 @@ impl Api {
     }
 }
 
-/// Waits for whatever request writes to the session, which is usually just being torn down.
-async fn wait_turn(session: &Session) -> Result<Turn, ApiError> {
-    Ok(timeout(TURN_WAIT, session.turn()).await.map_err(|_| Error::UploadBusy(session.id))?)
+/// Waits for the request that writes to the session, which usually is ending.
+async fn lock_upload(session: &Session) -> Result<UploadLock, ApiError> {
+    Ok(timeout(LOCK_WAIT, session.lock()).await.map_err(|_| Error::UploadBusy(session.id))?)
 }
 
 fn chunk_at(value: &HeaderValue, offset: u64) -> Option<ChunkRange> {
@@ -315,7 +314,7 @@ fn created(repository: &RepositoryName, digest: &Digest) -> Response {
     )
 }
 
-fn session_answer(status: StatusCode, repository: &RepositoryName, session: &Session) -> Response {
+fn session_response(status: StatusCode, repository: &RepositoryName, session: &Session) -> Response {
     empty(
         status,
         [
@@ -326,7 +325,7 @@ fn session_answer(status: StatusCode, repository: &RepositoryName, session: &Ses
     )
 }
 
-/// The bytes a session has, as its first and last. There is no way to write none, and clients expect `0-0`.
+/// The stored bytes of a session as first and last. An empty session has no such form, and clients expect `0-0`.
 fn received_range(session: &Session) -> String {
     format!("0-{}", session.received().saturating_sub(1))
 }
@@ -347,11 +346,11 @@ fn out_of_order(session: &Session, offset: u64) -> ApiError {
 
 fn wrong_length(declared: u64) -> ApiError {
     let message =
-        format!("Content-Range announced {declared} bytes and the body has another length: send it again");
+        format!("the body is not as long as the {declared} bytes of its Content-Range: send the chunk again");
     ApiError::new(StatusCode::BAD_REQUEST, Code::SizeInvalid, message)
 }
 
 fn too_large(limit: u64) -> ApiError {
-    let message = format!("a blob has {limit} bytes at most; the upload was cancelled");
+    let message = format!("the blob is larger than the limit of {limit} bytes; the upload was cancelled");
     ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, Code::SizeInvalid, message)
 }

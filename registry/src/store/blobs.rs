@@ -1,12 +1,12 @@
-//! Blobs: content in the pool, and which repository has it.
+//! Blobs: content in the pool, and the repositories that list it.
 //!
 //! ```text
 //!  uploads/<uuid>=<name>  --fsync, rename-->  blobs/<algorithm>/<hex>
 //!                                             repos/<name>/_layers/<algorithm>/<hex>   --fsync both directories-->  201
 //! ```
 //!
-//! The rename replaces what is there. Eight clients pushing one blob all succeed and leave one copy, and a
-//! push heals a stored copy that has rotted; a reader of the old copy keeps it until it is done.
+//! The rename replaces an existing file. Eight clients that push one blob all succeed and leave one copy, and a push
+//! repairs a corrupted copy; a reader of the old copy keeps it until it closes it.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut};
@@ -25,10 +25,10 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::RepositoryName;
 
-/// What is asked for at once when a reader had to wait.
+/// The length of a read-ahead after a reader had to wait.
 const READ_AHEAD: u64 = 2 << 20;
 
-/// An open blob: readable at any offset, by any number of readers, until dropped, whatever happens to its name.
+/// An open blob: readable at any offset, by any number of readers, until dropped, even if the blob is deleted.
 #[derive(Clone, Debug)]
 pub struct BlobFile {
     digest: Digest,
@@ -51,50 +51,54 @@ impl BlobFile {
         Ok(BlobFile { digest: digest.clone(), length, file: Arc::new(file) })
     }
 
-    /// What the content hashed to when it was stored.
+    /// The digest the content had when it was stored.
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// The file itself, for readers with their own ways (`sendfile`, a plan of file ranges).
+    /// The file itself, for readers that use `sendfile` or a plan of file ranges.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// Fills `buffer` from `offset` on. Blocking.
+    /// Fills `buffer` with the bytes at `offset`. Blocking.
+    ///
+    /// # Errors
+    /// The error of the read; `UnexpectedEof` when the blob ends before the buffer is full.
     pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         self.file.read_exact_at(buffer, offset)
     }
 
-    /// Reads what is in memory from `offset` on, without waiting for the disk; how much that is, possibly nothing.
+    /// Reads cached bytes at `offset` without waiting for the disk; returns how many, possibly 0.
     pub(crate) fn read_cached(&self, buffer: &mut [u8], offset: u64) -> usize {
         let mut buffers = [IoSliceMut::new(buffer)];
         rustix::io::preadv2(&*self.file, &mut buffers, offset, ReadWriteFlags::NOWAIT).unwrap_or(0)
     }
 
-    /// As the function of this name.
+    /// Starts reading the bytes after `offset` into the page cache.
     pub(crate) fn read_ahead(&self, offset: u64) {
         read_ahead(&self.file, offset);
     }
 }
 
-/// Asks for what a reader that has come to `offset` is going to want, so that it need not wait for that.
+/// Starts reading the bytes that a reader at `offset` will need next into the page cache.
 pub(crate) fn read_ahead(file: &File, offset: u64) {
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(READ_AHEAD), Advice::WillNeed);
 }
 
 impl Store {
-    /// The blob, wherever it is used; for the embedding program, which has its own idea of who may see it.
+    /// Opens a blob of any repository, for the embedding program, which checks access itself.
     pub(crate) fn blob(&self, digest: &Digest) -> Result<BlobFile, Error> {
         BlobFile::open(&self.content(digest), digest)?.ok_or(Error::BlobUnknown)
     }
 
-    /// The blob, if this repository has it. Whoever is told so can rely on it for the grace period of garbage collection.
+    /// Opens the blob if the repository lists it. Garbage collection keeps a listed blob for the grace period, so a
+    /// client that saw it can refer to it.
     pub(crate) fn blob_in(&self, name: &RepositoryName, digest: &Digest) -> Result<BlobFile, Error> {
         let record = self.layer_record(name, digest);
         if !exists(&record)? {
@@ -104,8 +108,8 @@ impl Store {
         if self.refresh_if_present(&record, digest)? { Ok(blob) } else { Err(Error::BlobUnknown) }
     }
 
-    /// As [`Store::blob_in`], where that needs neither the disk nor a lock; in every other case `None`, also for what is not
-    /// there. Never blocks.
+    /// Opens the blob like [`Store::blob_in`] when that needs neither the disk nor a lock; otherwise `None`, also for a
+    /// missing blob. Never blocks.
     pub(crate) fn blob_cached(&self, name: &RepositoryName, digest: &Digest) -> Option<BlobFile> {
         let record = self.layer_record(name, digest);
         disk::open_cached(&record, OFlags::PATH)?;
@@ -114,12 +118,12 @@ impl Store {
         self.touches.fresh(&record).then_some(blob)
     }
 
-    /// Whether the repository lists the blob among its own and the bytes are there.
+    /// Whether the repository lists the blob and the content is there.
     pub(super) fn has_blob(&self, name: &RepositoryName, digest: &Digest) -> Result<bool, Error> {
         Ok(exists(&self.layer_record(name, digest))? && exists(&self.content(digest))?)
     }
 
-    /// Makes `record`, which was just seen, young again; whether it was not collected in between.
+    /// Updates the age of `record`, which was just seen; returns whether it was not collected in between.
     pub(super) fn refresh_if_present(&self, record: &Path, digest: &Digest) -> Result<bool, Error> {
         if self.touches.fresh(record) {
             return Ok(true);
@@ -129,7 +133,7 @@ impl Store {
             Ok(()) => self.touches.note(record),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => {
-                tracing::debug!(error = %error, "a record could not be touched; remembered in memory");
+                tracing::debug!(error = %error, "the time of a record could not be updated on disk; it is kept in memory");
                 self.touches.unsaved(record);
                 return exists(record);
             }
@@ -137,8 +141,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Moves verified, fsynced content of an upload into the pool and gives it to the repository.
-    pub(super) fn adopt(
+    /// Moves the verified, fsynced content of an upload into the pool and lists it in the repository.
+    pub(super) fn commit_upload(
         &self,
         upload: &Path,
         name: &RepositoryName,
@@ -162,7 +166,7 @@ impl Store {
         self.disk.sync_parent(&record)
     }
 
-    /// Gives a blob of `source` to `name` as well; whether `source` had it.
+    /// Lists a blob of `source` in `name` as well; returns whether `source` had it.
     pub(crate) fn mount(
         &self,
         source: &RepositoryName,
@@ -192,7 +196,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Takes a blob away from a repository. The bytes stay in the pool for those that share them, until collected.
+    /// Removes a blob from a repository. The content stays in the pool for repositories that share it, until collected.
     pub(crate) fn delete_blob(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
         self.expect_writable()?;
         let references = self.references(name).ok_or(Error::BlobUnknown)?;

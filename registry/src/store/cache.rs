@@ -1,22 +1,22 @@
-//! Manifests that were asked for lately, in memory: they are asked for again and again, by every client there is.
+//! A cache of recently read manifests in memory: clients read the same ones again and again.
 //!
 //! ```text
 //!  Changes of a repository:  | generation (48 bits) | changes under way (16 bits) |
 //!
-//!  reader   look at it ─> read from disk ─> look again: the same, and nothing under way ─> remembered with it
-//!  writer   +1 under way ─> rename or remove ─> generation + 1, -1 under way ─> … fsync … answer
-//!  hit      what is remembered was read at the present generation, and nothing is under way
+//!  reader   read generation ─> read from disk ─> read generation: equal, and no change under way ─> cached with it
+//!  writer   +1 under way ─> rename or remove ─> generation + 1, -1 under way ─> … fsync … response
+//!  hit      the entry was read at the present generation, and no change is under way
 //! ```
 //!
-//! A change of anything a reference leads through makes everything of its repository old at once, before it is
-//! acknowledged and before anybody else can see it; while it is under way nobody is answered from memory. So an answer from
-//! memory is one the disk would have given at some time during the request: not only acknowledged changes count, but
-//! a client that saw the new state never sees the old one again. There is nothing to invalidate one by one, and what a
-//! writer fails at half-way is as exact as what succeeds. What changes the pool for everybody, which is quarantine
-//! alone, has a generation of its own.
+//! A change of any record that a reference leads through invalidates all entries of its repository at once, before the
+//! change is acknowledged and before any other client can see it; while a change is under way the cache is not used. So
+//! a response from the cache is one the disk would have given at some time during the request: acknowledged changes are
+//! visible, and a client that saw the new state never sees the old one again. No entry is invalidated individually, and
+//! a write that fails half-way is treated like one that succeeds. Quarantine, the only change of the pool that affects
+//! all repositories, has its own generation.
 //!
-//! Only what was found is remembered, and only small manifests. Memory is bounded in bytes: when the young half is full
-//! it becomes the old half, and what is asked for moves back into the young one.
+//! Only manifests that exist are cached, and only small ones. Memory is bounded in bytes: when the young generation of
+//! entries is full it becomes the old one, and an entry that is read moves back into the young one.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -30,22 +30,22 @@ use crate::name::{Reference, RepositoryName};
 
 /// Larger manifests are read from disk each time.
 const MANIFEST_MAX: usize = 64 << 10;
-/// What is remembered at most, in bytes.
+/// The limit of the cache in bytes.
 const BUDGET: usize = 8 << 20;
-/// What an entry costs beside its document and its names.
+/// The cost of an entry beside its document and its names.
 const OVERHEAD: usize = 512;
 const UNDER_WAY: u64 = 0xffff;
 
-/// Tells readers whether something changed.
+/// Lets readers detect changes.
 #[derive(Debug, Default)]
 pub(super) struct Changes(AtomicU64);
 
-/// A change under way; it ends when this is dropped, on whatever path.
+/// A change under way; it ends when this is dropped.
 #[must_use]
 pub(super) struct Changing<'a>(&'a Changes);
 
 impl Changes {
-    /// Begins a change. There are never more at a time than blocking threads, which is far from the 65,535 that fit.
+    /// Begins a change. There are never more at a time than blocking threads, far fewer than the 65,535 that fit.
     pub(super) fn begin(&self) -> Changing<'_> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Changing(self)
@@ -83,13 +83,13 @@ struct TwoGenerations {
     young_bytes: usize,
 }
 
-/// What is remembered.
+/// The cached manifests.
 #[derive(Default)]
 pub(super) struct Cache {
     halves: Mutex<TwoGenerations>,
-    /// Changes of the pool that repositories do not know of.
+    /// Changes of the pool that affect all repositories.
     pub(super) pool: Changes,
-    /// A mutant for tests: answers from memory whatever has changed.
+    /// A mutant for tests: uses entries without checking for changes.
     #[cfg(test)]
     pub(super) blind: std::sync::atomic::AtomicBool,
 }
@@ -128,18 +128,18 @@ impl TwoGenerations {
 
 impl Entry {
     fn cost(&self) -> usize {
-        // Names appear several times over, in the key and in the path of the record.
+        // Names are stored several times, in the key and in the path of the record.
         self.manifest.bytes.len() + 4 * self.record.as_os_str().len() + OVERHEAD
     }
 }
 
 impl Store {
-    /// What a manifest of `name` is remembered with; `None` while something changes, and for unknown repositories.
+    /// The generation for an entry of `name`; `None` while a change is under way, and for unknown repositories.
     pub(super) fn generation(&self, name: &RepositoryName) -> Option<Generation> {
         Some((self.references(name)?.changes.generation()?, self.cache.pool.generation()?))
     }
 
-    /// Remembers a manifest which was read after `generation`, unless something has changed since.
+    /// Caches a manifest that was read after `generation`, unless something has changed since.
     pub(super) fn remember(
         &self,
         name: &RepositoryName,
@@ -157,7 +157,8 @@ impl Store {
         }
     }
 
-    /// The manifest `reference` names, if that is known without asking the disk. Never blocks for long.
+    /// Returns the manifest from the cache, without using the disk; `None` when it is not cached. Never blocks for
+    /// long.
     pub(crate) fn resolve_from_memory(
         &self,
         name: &RepositoryName,
@@ -165,7 +166,7 @@ impl Store {
     ) -> Option<Manifest> {
         let generation = self.generation(name)?;
         let entry = lock(&self.cache.halves).get(&(name.clone(), reference.clone()))?;
-        // Whoever is told that it is there can rely on it: where that has to be noted, the disk is asked.
+        // A client that sees the manifest relies on it: when its time of use must be recorded, the disk is used.
         (self.cache.is_current(&entry, generation) && self.touches.fresh(&entry.record))
             .then_some(entry.manifest)
     }
@@ -178,7 +179,7 @@ mod tests {
 
     use super::super::faults::script::{IMAGE, image, push, put};
     use super::super::faults::{directory, open};
-    use super::super::{Checked, GcOptions};
+    use super::super::{CheckProgress, GcOptions};
     use super::*;
     use crate::digest::{Algorithm, Digest};
     use crate::error::Error;
@@ -196,7 +197,7 @@ mod tests {
         Digest::of(Algorithm::Sha256, document)
     }
 
-    /// As the server does it.
+    /// Resolves a reference like the server.
     fn resolve(
         store: &Store,
         name: &RepositoryName,
@@ -219,12 +220,12 @@ mod tests {
         (root, store, name)
     }
 
-    /// One tag, in turns moved, deleted by name, and deleted with what it names. Returns every answer a reader got that
-    /// was older than what had been acknowledged, or seen by anybody, before the reader asked.
+    /// Changes one tag repeatedly: moved, deleted by name, and deleted with its manifest. Returns the number of stale
+    /// responses, older than the acknowledged or seen state before the request, and of hits.
     fn race(blind: bool) -> (usize, usize) {
         let (_root, store, name) = filled();
         store.cache.blind.store(blind, Ordering::Relaxed);
-        // By writer: the least turn a reader may still see.
+        // By writer: the earliest turn a reader may still see.
         let seen: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
         let (stale, hits) = (AtomicU64::new(0), AtomicU64::new(0));
         let done = AtomicBool::new(false);
@@ -244,7 +245,7 @@ mod tests {
                         let from_memory = store.resolve_from_memory(name, &tag(writer)).is_some();
                         hits.fetch_add(u64::from(from_memory), Ordering::Relaxed);
                         let found = resolve(store, name, &tag(writer)).unwrap();
-                        // Turns with a document are even ones: the tag is away in between.
+                        // Turns with a document are even; in between the tag does not exist.
                         let turn = found.map(|manifest| {
                             known[writer].iter().position(|digest| *digest == manifest.digest).unwrap() as u64
                         });
@@ -263,7 +264,7 @@ mod tests {
                             let document = document(writer, turn);
                             put(store, name, std::slice::from_ref(&own), &document, IMAGE).unwrap();
                             seen[writer].fetch_max(2 * turn, Ordering::SeqCst);
-                            // Time for the readers to remember it.
+                            // Time for the readers to cache it.
                             for _ in 0..5 {
                                 resolve(store, name, &tag(writer)).unwrap();
                                 std::thread::yield_now();
@@ -289,19 +290,19 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_what_was_true_before_an_acknowledged_change() {
+    fn no_reader_sees_the_state_before_an_acknowledged_change() {
         let (stale, hits) = race(false);
         assert_eq!(stale, 0);
-        assert!(hits > 0, "nothing was answered from memory");
+        assert!(hits > 0, "no read hit the cache");
     }
 
     #[test]
-    fn a_cache_that_forgets_to_look_is_noticed() {
+    fn a_cache_that_does_not_check_for_changes_is_detected() {
         assert!(race(true).0 > 0);
     }
 
     #[test]
-    fn every_way_a_manifest_goes_ends_what_is_remembered_of_it() {
+    fn every_removal_of_a_manifest_invalidates_its_cache_entries() {
         let (root, store, name) = filled();
         let tag = |text: &str| Reference::Tag(text.parse().unwrap());
         let document = document(0, 0);
@@ -342,20 +343,20 @@ mod tests {
         std::fs::remove_file(&stored).unwrap();
         std::fs::write(&stored, b"rotten").unwrap();
         let mut check = store.check(&digest(&document)).unwrap().unwrap();
-        let damaged = loop {
+        let corrupted = loop {
             match store.check_piece(check).unwrap() {
-                Checked::More(next, _) => check = next,
-                ended => break matches!(ended, Checked::Damaged(_)),
+                CheckProgress::More(next, _) => check = next,
+                ended => break matches!(ended, CheckProgress::Corrupted(_)),
             }
         };
-        assert!(damaged);
+        assert!(corrupted);
         gone("it is in quarantine", &tag("v1"));
         gone("it is in quarantine", &by_digest);
         again();
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_asked_for_stays() {
+    fn memory_is_bounded_and_entries_in_use_stay() {
         let name = |number: usize| format!("r{number}").parse::<RepositoryName>().unwrap();
         let favourite = (name(0), Reference::Tag("v1".parse().unwrap()));
         let entry = |size: usize| Entry {

@@ -1,4 +1,4 @@
-//! Finding repositories: by name, in pages, and by a blob they have.
+//! Finding repositories: by name, in pages, and by a blob they list.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::name::RepositoryName;
 
 impl Store {
-    /// Up to `limit` repositories in the order of names, from the first after `last` on.
+    /// Up to `limit` repositories in the order of names, beginning after `last`.
     pub(crate) fn repositories_after(&self, last: Option<&str>, limit: usize) -> Vec<RepositoryName> {
         let known = self.repositories.read().unwrap_or_else(PoisonError::into_inner);
         let mut smallest: BTreeSet<&RepositoryName> = BTreeSet::new();
@@ -27,7 +27,7 @@ impl Store {
         self.references(name).is_some()
     }
 
-    /// Repositories that have the blob, in no order, `limit` at most.
+    /// At most `limit` repositories that have the blob, in no order.
     pub(crate) fn repositories_with(
         &self,
         digest: &Digest,

@@ -1,27 +1,28 @@
-//! Garbage collection, while everything else goes on.
+//! Garbage collection, concurrent with all other operations.
 //!
 //! ```text
 //!  barrier up
-//!  for each repository:  manifests, tags, pins --walk, no lock--> what stays
-//!                        a handful at a time, references alone:
-//!                          untagged manifests   (only if asked for)    record removed
-//!                          layers nobody reaches                       record removed
+//!  for each repository:  manifests, tags, pins --walk, no lock--> reachable content
+//!                        a few records at a time, exclusive references lock:
+//!                          untagged manifests   (only if requested)    record removed
+//!                          unreachable layers                          record removed
 //!                        records fsynced
-//!  for the pool:         all records --walk, no lock--> what is referred to; the rest, one at a time:
+//!  for the pool:         all records --walk, no lock--> referenced content; the rest, one at a time:
 //!                          [rename into trash/]  -> pool fsynced -> unlinked from trash/
 //!  barrier down
 //! ```
 //!
-//! Removed is only what is all of: not reached, not referred to since the barrier went up, and older than the grace period
-//! since anybody pushed it, mounted it or was told that it is there. The last is looked at again under the lock
-//! which a HEAD takes to say so: a client that was told 200 finds it there for a grace period, or was told 404. A push
-//! that takes longer than the grace period holds the clock of its repository at its beginning.
+//! A record is removed only if all of this holds: it is not reachable, not referred to since the barrier went up, and
+//! older than the grace period since a client last pushed it, mounted it or got a successful response for it. The age
+//! is checked again under the lock that a HEAD takes to update it: after a 200 the client finds the content for a grace
+//! period, otherwise it received 404. A push that takes longer than the grace period keeps what its repository had at
+//! its beginning.
 //!
-//! Whatever a crash interrupts, the next run completes: records go before content, and content in `trash/` that is
-//! referred to after all is put back. The rename is short whatever the size; the unlink, which is not, takes no lock.
-//! Where even a rename finds no space, the file is unlinked where it is.
+//! The next run completes a run that a crash interrupted: records are removed before content, and content in `trash/`
+//! that is referred to after all is restored. The rename is fast for any size; the unlink, which is not, takes no lock.
+//! If even a rename finds no space, the file is unlinked in place.
 //!
-//! Memory: one graph of a repository's manifests, 16 bytes a reference, and a sixteenth of all records at a time.
+//! Memory: the graph of one repository's manifests, 16 bytes per reference, and a sixteenth of all records at a time.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::Metadata;
@@ -38,58 +39,58 @@ use crate::name::RepositoryName;
 
 /// Records removed under one lock of a repository.
 const RECORDS_PER_LOCK: usize = 32;
-/// Digests gathered before they are removed.
+/// Digests collected before they are removed.
 const DIGESTS_PER_PASS: usize = 1024;
 const SLICES: u8 = 16;
 
-/// How to collect garbage.
+/// Options of a garbage collection.
 #[derive(Clone, Debug)]
 pub struct GcOptions {
-    /// How long what nobody refers to is kept after it was last pushed, mounted or asked for. Default 1 h.
+    /// How long unreferenced content is kept after it was last pushed, mounted or read. Default 1 h.
     /// [`Config::touch_interval`](crate::Config::touch_interval) is always added.
     pub grace: Duration,
-    /// Also take manifests no tag leads to, when they are older than the grace period. Default no.
+    /// Also remove manifests that no tag leads to, when they are older than the grace period. Default false.
     pub untagged: bool,
-    /// Only say what would be taken.
+    /// Only report what would be removed.
     pub dry_run: bool,
-    /// The time.
+    /// The current time.
     pub now: SystemTime,
 }
 
 impl GcOptions {
-    /// The defaults at the time `now`.
+    /// The default options at the time `now`.
     pub fn at(now: SystemTime) -> Self {
         GcOptions { grace: Duration::from_secs(3600), untagged: false, dry_run: false, now }
     }
 }
 
-/// What a garbage collection took, or would take.
+/// What a garbage collection removed, or would remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GcReport {
-    /// Manifests taken out of their repository.
+    /// Manifests removed from a repository.
     pub manifests: u64,
-    /// Layers and configurations taken out of a repository.
+    /// Layers and configurations removed from a repository.
     pub layers: u64,
     /// Contents removed from the pool.
     pub blobs: u64,
-    /// Their bytes.
+    /// The bytes of the removed contents.
     pub bytes: u64,
-    /// Repositories of which nothing was taken, because a manifest of theirs is damaged.
-    pub damaged: Vec<RepositoryName>,
+    /// Repositories that were skipped because one of their manifests is corrupted.
+    pub corrupted: Vec<RepositoryName>,
 }
 
-/// One run.
+/// One run of the collection.
 struct Run<'a> {
     store: &'a Store,
     collecting: Collecting<'a>,
     options: &'a GcOptions,
     report: GcReport,
-    /// What a dry run would have taken out of each repository.
+    /// What a dry run would have removed from each repository.
     taken: HashMap<RepositoryName, HashSet<Key>>,
 }
 
 impl Store {
-    /// Removes what nobody refers to. One at a time.
+    /// Removes unreferenced content. One run at a time.
     pub(crate) fn collect(&self, options: &GcOptions) -> Result<GcReport, Error> {
         self.expect_writable()?;
         let mut run = Run {
@@ -116,17 +117,17 @@ impl Store {
 impl Run<'_> {
     fn repository(&mut self, name: &RepositoryName) -> Result<(), Error> {
         let Some(references) = self.store.references(name) else { return Ok(()) };
-        // Whoever puts a manifest and does not know of the barrier is done when this is free.
+        // A put that does not know of the barrier has ended when this lock is free.
         drop(references.exclusive());
         let limit = self.limit(name);
         let directory = self.store.repository(name);
-        let looked = || self.store.disk.looked(&directory);
-        looked();
+        let observed = || self.store.disk.observed(&directory);
+        observed();
         let graph = self.store.graph(name)?;
-        looked();
+        observed();
         if graph.incomplete {
-            tracing::warn!(repository = %name, "nothing is collected of a repository with a damaged manifest");
-            self.report.damaged.push(name.clone());
+            tracing::warn!(repository = %name, "a repository with a corrupted manifest is skipped by garbage collection");
+            self.report.corrupted.push(name.clone());
             return Ok(());
         }
         let pinned = self.store.pinned(name)?;
@@ -138,7 +139,7 @@ impl Run<'_> {
                     roots.push(Key::of(digest));
                 }
             }
-            looked();
+            observed();
             graph.kept(roots)
         } else {
             graph.digests().map(Key::of).collect()
@@ -146,9 +147,9 @@ impl Run<'_> {
         let unreached: Vec<Digest> =
             graph.digests().filter(|digest| !kept.contains(&Key::of(digest))).cloned().collect();
         self.remove(name, MANIFESTS, &unreached, limit)?;
-        self.store.disk.looked(&directory);
+        self.store.disk.observed(&directory);
 
-        // What was not removed after all still reaches what it reaches.
+        // A manifest that was not removed after all keeps what it refers to.
         let left: Vec<Key> = if self.options.dry_run {
             kept.into_iter().collect()
         } else {
@@ -161,7 +162,7 @@ impl Run<'_> {
             left
         };
         let reached = graph.below(left);
-        self.store.disk.looked(&directory);
+        self.store.disk.observed(&directory);
         let mut layers = Vec::new();
         for digest in self.store.recorded(name, LAYERS)? {
             let digest = digest?;
@@ -176,7 +177,7 @@ impl Run<'_> {
                 self.remove(name, LAYERS, &std::mem::take(&mut layers), limit)?;
             }
         }
-        self.store.disk.looked(&directory);
+        self.store.disk.observed(&directory);
         self.remove(name, LAYERS, &layers, limit)
     }
 
@@ -190,9 +191,9 @@ impl Run<'_> {
     ) -> Result<(), Error> {
         let Some(references) = self.store.references(name) else { return Ok(()) };
         let mut removed = 0;
-        for handful in digests.chunks(RECORDS_PER_LOCK) {
+        for records in digests.chunks(RECORDS_PER_LOCK) {
             let _exclusive = references.exclusive();
-            for digest in handful {
+            for digest in records {
                 let record = match kind {
                     LAYERS => self.store.layer_record(name, digest),
                     _ => self.store.manifest_record(name, digest),
@@ -212,7 +213,7 @@ impl Run<'_> {
                     self.store.touches.forget(&record);
                     self.store.uncount(name, digest);
                     if let Some(was) = was {
-                        self.store.forget_referrer(name, digest, &was.media_type);
+                        self.store.remove_referrer(name, digest, &was.media_type);
                     }
                 }
                 removed += 1;
@@ -224,7 +225,7 @@ impl Run<'_> {
         }
         if removed > 0 && !self.options.dry_run {
             self.store.changed(name);
-            // Before any content goes: a record must not come back and find nothing.
+            // Before any content is removed: a record must not come back without its content.
             for algorithm in Algorithm::ALL {
                 let directory = self.store.repository(name).join(kind).join(algorithm.as_str());
                 self.store.disk.sync_directory(&directory)?;
@@ -247,7 +248,7 @@ impl Run<'_> {
                 }
             }
         }
-        self.store.disk.looked(&self.store.pool());
+        self.store.disk.observed(&self.store.pool());
         let limit = self.grace_ends();
         for algorithm in Algorithm::ALL {
             for file in disk::names(&self.store.pool().join(algorithm.as_str()))? {
@@ -260,23 +261,23 @@ impl Run<'_> {
                 }
             }
         }
-        self.reinsert(slice, &referred)
+        self.restore_from_trash(slice, &referred)
     }
 
-    /// Renames one content into the trash, unless somebody came to refer to it.
+    /// Renames one content into the trash, unless it was referred to in the meantime.
     fn discard(&mut self, digest: &Digest, limit: SystemTime) -> Result<(), Error> {
         let content = self.store.content(digest);
         let _transition = self.store.locks.transition(digest);
         if self.collecting.kept(digest) {
             return Ok(());
         }
-        let Some(metadata) = look(&content)? else { return Ok(()) };
+        let Some(metadata) = metadata(&content)? else { return Ok(()) };
         if !older(&metadata, limit) {
             return Ok(());
         }
         if !self.options.dry_run {
             match self.store.disk.rename(&content, &self.store.trash().join(trash_name(digest))) {
-                // Where a rename finds no space, the last resort is the one thing that needs none.
+                // If the rename finds no space, unlinking is the one operation that needs none.
                 Err(Error::NoSpace) => {
                     self.store.disk.remove(&content)?;
                 }
@@ -288,8 +289,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts back what an interrupted run left in the trash and a repository refers to.
-    fn reinsert(&self, slice: u8, referred: &HashSet<Key>) -> Result<(), Error> {
+    /// Restores content that an interrupted run left in the trash and a repository refers to.
+    fn restore_from_trash(&self, slice: u8, referred: &HashSet<Key>) -> Result<(), Error> {
         for file in disk::names(&self.store.trash())? {
             let file = file?;
             let Some(digest) = in_trash(&file).filter(|digest| Key::of(digest).nibble() == slice) else {
@@ -321,13 +322,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What is younger than this stays, in every repository.
+    /// The time after which records are kept in every repository.
     fn grace_ends(&self) -> SystemTime {
         let margin = self.options.grace.saturating_add(self.store.touches.margin());
         self.options.now.checked_sub(margin).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    /// What is younger than this stays in `name`: a push that is under way began by asking what is there.
+    /// The time after which records are kept in `name`: a push under way began by checking what is there.
     fn limit(&self, name: &RepositoryName) -> SystemTime {
         let limit = self.grace_ends();
         let oldest = self.store.oldest_push(name, limit);
@@ -337,17 +338,17 @@ impl Run<'_> {
     }
 
     fn old(&self, record: &Path, limit: SystemTime) -> Result<bool, Error> {
-        let old = look(record)?.is_some_and(|metadata| older(&metadata, limit));
+        let old = metadata(record)?.is_some_and(|metadata| older(&metadata, limit));
         Ok(old && !self.store.touches.younger(record, limit))
     }
 }
 
-/// The metadata of a file; `None` when it is gone.
-fn look(path: &Path) -> Result<Option<Metadata>, Error> {
+/// The metadata of a file; `None` when it does not exist.
+fn metadata(path: &Path) -> Result<Option<Metadata>, Error> {
     match path.metadata() {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("look at", path)(error)),
+        Err(error) => Err(Error::io("read the metadata of", path)(error)),
     }
 }
 

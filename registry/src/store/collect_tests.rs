@@ -1,4 +1,4 @@
-//! What garbage collection takes and what it leaves, one rule at a time.
+//! What garbage collection removes and what it keeps, one rule at a time.
 
 use std::fs::File;
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Fixture {
         digest
     }
 
-    /// Pushes an image with one layer named like itself.
+    /// Pushes an image with one layer whose content is `note`.
     fn image(&self, note: &str, tags: &[&str]) -> (Digest, Digest) {
         self.push(b"{}");
         let layer = self.push(note.as_bytes());
@@ -74,7 +74,7 @@ fn parsed(tags: &[&str]) -> Vec<Tag> {
 }
 
 #[test]
-fn what_no_manifest_reaches_goes_and_its_bytes_come_back() {
+fn unreachable_content_is_removed_and_its_space_is_freed() {
     let fixture = Fixture::new();
     let (manifest, layer) = fixture.image("kept", &[]);
     let garbage = fixture.push(b"garbage");
@@ -82,34 +82,34 @@ fn what_no_manifest_reaches_goes_and_its_bytes_come_back() {
         fixture.collect(|options| options.dry_run = true),
         GcReport { layers: 1, blobs: 1, bytes: 7, ..GcReport::default() }
     );
-    assert!(fixture.has(&garbage), "a dry run takes nothing");
+    assert!(fixture.has(&garbage), "a dry run removes nothing");
     let report = fixture.collect(|_| ());
     assert_eq!(report, GcReport { layers: 1, blobs: 1, bytes: 7, ..GcReport::default() });
     assert!(!fixture.has(&garbage) && fixture.has(&layer) && fixture.has_manifest(&manifest));
     assert!(!fixture.store.content(&garbage).exists());
     assert_eq!(fixture.root.path().join("trash").read_dir().unwrap().count(), 0);
-    assert_eq!(fixture.collect(|_| ()), GcReport::default(), "nothing is left to take");
+    assert_eq!(fixture.collect(|_| ()), GcReport::default(), "nothing is left to remove");
 }
 
 #[test]
-fn what_another_repository_has_stays_in_the_pool() {
+fn content_of_another_repository_stays_in_the_pool() {
     let fixture = Fixture::new();
     let shared = fixture.push(b"shared");
     let other: RepositoryName = "b".parse().unwrap();
     fixture.store.mount(&fixture.name, &other, &shared).unwrap();
     put(&fixture.store, &other, &[], &index(&[]), INDEX).unwrap();
-    fixture.store.pin(&other, &shared, &"somebody".parse().unwrap(), SystemTime::now()).unwrap();
+    fixture.store.pin(&other, &shared, &"an owner".parse().unwrap(), SystemTime::now()).unwrap();
     fixture.collect(|_| ());
     assert!(!fixture.has(&shared) && fixture.store.blob_in(&other, &shared).is_ok());
 }
 
 #[test]
-fn who_was_told_that_a_blob_is_there_finds_it_there_for_the_grace_period() {
+fn a_blob_that_a_client_saw_is_kept_for_the_grace_period() {
     let fixture = Fixture::new();
     let [asked, unasked] = [fixture.push(b"asked"), fixture.push(b"not asked")];
     fixture.age(&asked);
     fixture.age(&unasked);
-    assert!(fixture.has(&asked), "HEAD answers 200 and the client skips the upload");
+    assert!(fixture.has(&asked), "HEAD returns 200 and the client skips the upload");
     fixture.collect(|options| options.now = SystemTime::now());
     let document = image(b"asked", &[b"asked"], "");
     put(&fixture.store, &fixture.name, &[], &document, IMAGE).unwrap();
@@ -117,7 +117,7 @@ fn who_was_told_that_a_blob_is_there_finds_it_there_for_the_grace_period() {
 }
 
 #[test]
-fn asking_protects_on_a_disk_that_takes_no_note_of_it() {
+fn reading_protects_a_blob_on_a_disk_that_cannot_record_it() {
     let root = directory();
     let recorder = Arc::new(Recorder::new(root.path(), None, None));
     let store = open(root.path(), Some(Arc::clone(&recorder))).unwrap();
@@ -132,7 +132,7 @@ fn asking_protects_on_a_disk_that_takes_no_note_of_it() {
 }
 
 #[test]
-fn a_push_under_way_keeps_what_it_found_when_it_began() {
+fn a_push_under_way_keeps_the_content_found_at_its_start() {
     let fixture = Fixture::new();
     let found = fixture.push(b"found by the client");
     let session = fixture.store.begin_upload(&fixture.name, Algorithm::Sha256).unwrap();
@@ -141,7 +141,7 @@ fn a_push_under_way_keeps_what_it_found_when_it_began() {
     File::options().write(true).open(session_path(&fixture)).unwrap().set_modified(hours(2)).unwrap();
     fixture.collect(|options| options.now = hours(2));
     assert!(fixture.has(&found));
-    fixture.store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap().cancel();
+    fixture.store.sink(Arc::clone(&session), session.try_lock().unwrap()).unwrap().cancel();
     fixture.collect(|options| options.now = hours(2));
     assert!(!fixture.has(&found));
 }
@@ -151,7 +151,7 @@ fn session_path(fixture: &Fixture) -> std::path::PathBuf {
 }
 
 #[test]
-fn untagged_manifests_go_only_when_asked_for_and_take_their_layers_along() {
+fn untagged_manifests_are_removed_only_on_request_together_with_their_layers() {
     let fixture = Fixture::new();
     let (moved, moved_layer) = fixture.image("first", &["v1"]);
     let (tagged, tagged_layer) = fixture.image("second", &["v1"]);
@@ -164,7 +164,7 @@ fn untagged_manifests_go_only_when_asked_for_and_take_their_layers_along() {
     assert_eq!((report.manifests, report.layers, report.blobs), (1, 1, 2));
     assert!(!fixture.has_manifest(&moved) && !fixture.has(&moved_layer));
     assert!(fixture.has_manifest(&tagged) && fixture.has(&tagged_layer));
-    assert!(fixture.has_manifest(&child.0) && fixture.has(&child.1), "an index leads to it");
+    assert!(fixture.has_manifest(&child.0) && fixture.has(&child.1), "an index lists it");
     // Young ones stay, tagged or not.
     let (young, _) = fixture.image("young", &[]);
     fixture.collect(|options| (options.untagged, options.now) = (true, SystemTime::now()));
@@ -172,7 +172,7 @@ fn untagged_manifests_go_only_when_asked_for_and_take_their_layers_along() {
 }
 
 #[test]
-fn what_is_about_a_manifest_stays_and_goes_with_it() {
+fn referrers_stay_and_are_removed_with_their_subject() {
     let fixture = Fixture::new();
     let (subject, _) = fixture.image("signed", &["v1"]);
     let mut signature: serde_json::Value =
@@ -191,7 +191,7 @@ fn what_is_about_a_manifest_stays_and_goes_with_it() {
 }
 
 #[test]
-fn a_pin_holds_everything_below_it_against_deleting_and_collecting() {
+fn a_pin_protects_everything_below_it_from_delete_and_collection() {
     let fixture = Fixture::new();
     let owner: PinOwner = "job 7".parse().unwrap();
     let (child, layer) = fixture.image("pinned", &[]);
@@ -215,7 +215,7 @@ fn a_pin_holds_everything_below_it_against_deleting_and_collecting() {
     fixture.collect(|options| options.untagged = true);
     assert!(fixture.has_manifest(&listing) && fixture.has_manifest(&child) && fixture.has(&layer));
 
-    // As well after a restart.
+    // Also after a restart.
     let again = open(fixture.root.path(), None).unwrap();
     assert_eq!(again.pins(), fixture.store.pins());
     refusals(&again);
@@ -226,21 +226,21 @@ fn a_pin_holds_everything_below_it_against_deleting_and_collecting() {
 }
 
 #[test]
-fn nothing_is_taken_of_a_repository_with_a_damaged_manifest() {
+fn a_repository_with_a_corrupted_manifest_is_not_collected() {
     let fixture = Fixture::new();
-    let (manifest, layer) = fixture.image("damaged", &["v1"]);
+    let (manifest, layer) = fixture.image("corrupted", &["v1"]);
     let garbage = fixture.push(b"garbage");
     let content = fixture.store.content(&manifest);
     let whole = std::fs::read(&content).unwrap();
     std::fs::remove_file(&content).unwrap();
     std::fs::write(&content, &whole[..whole.len() - 1]).unwrap();
     let report = fixture.collect(|_| ());
-    assert_eq!((report.damaged.as_slice(), report.layers), ([fixture.name.clone()].as_slice(), 0));
+    assert_eq!((report.corrupted.as_slice(), report.layers), ([fixture.name.clone()].as_slice(), 0));
     assert!(fixture.has(&layer) && fixture.has(&garbage));
 }
 
 #[test]
-fn what_an_interrupted_run_left_in_the_trash_is_put_back_or_removed() {
+fn trash_of_an_interrupted_run_is_restored_or_removed() {
     let fixture = Fixture::new();
     let (_, layer) = fixture.image("wanted", &["v1"]);
     let trash = fixture.root.path().join("trash");
@@ -253,10 +253,10 @@ fn what_an_interrupted_run_left_in_the_trash_is_put_back_or_removed() {
 }
 
 #[test]
-fn what_is_referred_to_while_garbage_is_looked_for_stays() {
+fn content_referred_to_during_a_collection_is_kept() {
     let fixture = Fixture::new();
     let blob = fixture.push(b"late");
-    // As the collection sees it: looked at, found unreached and old, and then somebody refers to it.
+    // As the collection sees it: read, found unreachable and old, and then referred to by a client.
     let collecting = fixture.store.locks.collecting();
     assert!(!collecting.kept(&blob));
     put(&fixture.store, &fixture.name, &[], &image(b"late", &[b"late"], ""), IMAGE).unwrap();

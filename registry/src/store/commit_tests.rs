@@ -1,43 +1,43 @@
-//! What a commit costs, and whom it holds up: counted in changes of the disk, not in time.
+//! The cost of a commit and the commits it delays: counted in disk operations, not in time.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::Store;
-use super::disk::{Disk, Step, Verdict, Watch};
+use super::disk::{Disk, DiskHook, DiskOp, HookAction};
 use super::faults::script::{IMAGE, image, push, put};
 use super::faults::{config, directory};
 use super::locks::lock;
 use crate::digest::{Algorithm, Digest};
 use crate::name::{RepositoryName, Tag};
 
-/// Counts, and holds up the first fsync of a file once it is told to.
+/// Counts disk operations, and on request delays the first fsync of a file.
 #[derive(Default)]
 struct Counter {
     steps: Mutex<usize>,
     hold: Mutex<Option<(Sender<()>, Receiver<()>)>>,
 }
 
-impl Watch for Counter {
-    fn before(&self, step: Step<'_>) -> Verdict {
+impl DiskHook for Counter {
+    fn before(&self, op: DiskOp<'_>) -> HookAction {
         *lock(&self.steps) += 1;
-        if matches!(step, Step::SyncFile(_)) {
+        if matches!(op, DiskOp::SyncFile(_)) {
             let held = lock(&self.hold).take();
             if let Some((reached, released)) = held {
                 reached.send(()).unwrap();
                 let _ = released.recv();
             }
         }
-        Verdict::Go
+        HookAction::Go
     }
 
-    fn after(&self, _: Step<'_>) {}
+    fn after(&self, _: DiskOp<'_>) {}
 }
 
 fn counted() -> (tempfile::TempDir, Arc<Store>, Arc<Counter>) {
     let (root, counter) = (directory(), Arc::new(Counter::default()));
-    let disk = Disk { watch: Some(Arc::clone(&counter) as _) };
+    let disk = Disk { hook: Some(Arc::clone(&counter) as _) };
     let store = Arc::new(Store::open_on(disk, config(root.path())).unwrap());
     (root, store, counter)
 }
@@ -47,7 +47,7 @@ fn sha256(content: &[u8]) -> Digest {
 }
 
 #[test]
-fn moving_a_tag_changes_as_much_of_the_disk_however_many_tags_there_are() {
+fn moving_a_tag_costs_the_same_for_any_number_of_tags() {
     let (_root, store, counter) = counted();
     let name: RepositoryName = "a".parse().unwrap();
     push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
@@ -65,7 +65,7 @@ fn moving_a_tag_changes_as_much_of_the_disk_however_many_tags_there_are() {
 }
 
 #[test]
-fn a_commit_that_waits_for_the_disk_holds_up_no_other() {
+fn a_commit_that_waits_for_the_disk_delays_no_other() {
     let (_root, store, counter) = counted();
     let name: RepositoryName = "a".parse().unwrap();
     push(&store, &name, &sha256(b"{}"), &[b"{}"]).unwrap();
@@ -76,7 +76,7 @@ fn a_commit_that_waits_for_the_disk_holds_up_no_other() {
         move || push(&store, &name, &sha256(b"slow"), &[b"slow"])
     });
     waits.recv().unwrap();
-    // The same repository, the same content, and a manifest: each is done while the other waits.
+    // The same repository, the same content, and a manifest: each completes while the other waits.
     for content in [b"quick".as_slice(), b"slow"] {
         push(&store, &name, &sha256(content), &[content]).unwrap();
     }

@@ -1,16 +1,16 @@
-//! The few file operations durability is made of, and the one place where the store changes the disk.
+//! The file operations durability depends on; the store changes the disk only through them.
 //!
 //! ```text
 //!  bytes -> temporary file -> fsync(file) -> rename -> fsync(directory) -> acknowledge
 //! ```
 //!
-//! A rename makes content visible at once and whole; the directory fsync makes it stay. Callers that rename
-//! several things may fsync the directories together afterwards: with a journalling file system the first of
-//! these carries the others along.
+//! A rename makes content visible at once and whole; the fsync of the directory makes it durable. Callers that rename
+//! several files may fsync the directories together afterwards: with a journalling file system the first of these makes
+//! the others durable as well.
 //!
-//! Every change is announced as a [`Step`] before it is made. In tests somebody may listen: record the order, let
-//! the n-th step fail, or forget everything that was not made durable (see `store::faults`). Outside of tests
-//! nobody can, and a step costs nothing.
+//! Every change is passed to a hook as a [`DiskOp`] before it is made. In tests the hook may record the order, make the
+//! n-th operation fail, or forget everything that was not made durable (see `store::faults`). Outside of tests there is
+//! no hook and no cost.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -22,10 +22,10 @@ use uuid::Uuid;
 
 use crate::error::Error;
 
-/// One change of the disk.
+/// One operation on the disk.
 #[derive(Clone, Copy, Debug)]
 #[allow(dead_code, reason = "read by the listeners of tests")]
-pub(in crate::store) enum Step<'a> {
+pub(in crate::store) enum DiskOp<'a> {
     CreateFile(&'a Path),
     Write(&'a Path),
     Resize(&'a Path),
@@ -37,98 +37,102 @@ pub(in crate::store) enum Step<'a> {
     Link(&'a Path),
     CreateDirectory(&'a Path),
     SyncDirectory(&'a Path),
-    /// No change: something was read that a change is going to be decided by.
-    Look(&'a Path),
+    /// No change: something was read that decides a change.
+    Observe(&'a Path),
 }
 
-/// What a listener of a test wants to happen to a step.
+/// What a hook does with an operation.
 #[cfg(test)]
-pub(in crate::store) enum Verdict {
+pub(in crate::store) enum HookAction {
     Go,
-    /// Pretend it was done.
+    /// Skip the operation and report success.
     Skip,
-    /// Do not do it, but it counts as done: fsyncs which only the listener has to believe in.
+    /// Skip the operation, which counts as done: an fsync that only the hook has to know of.
     Believe,
     /// Fail; a write that fails with `WriteZero` leaves half of its bytes behind.
     Fail(ErrorKind),
 }
 
-/// A listener of a test.
+/// A hook of a test.
 #[cfg(test)]
-pub(in crate::store) trait Watch: Send + Sync {
-    fn before(&self, step: Step<'_>) -> Verdict;
-    fn after(&self, step: Step<'_>);
+pub(in crate::store) trait DiskHook: Send + Sync {
+    fn before(&self, op: DiskOp<'_>) -> HookAction;
+    fn after(&self, op: DiskOp<'_>);
 }
 
-/// The way to the disk.
+/// The access to the disk.
 #[derive(Default)]
 pub(in crate::store) struct Disk {
     #[cfg(test)]
-    pub(super) watch: Option<std::sync::Arc<dyn Watch>>,
+    pub(super) hook: Option<std::sync::Arc<dyn DiskHook>>,
 }
 
 impl Disk {
     #[cfg(not(test))]
-    fn perform<T>(&self, _step: Step<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    fn perform<T>(&self, _op: DiskOp<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         act()
     }
 
     #[cfg(test)]
-    fn perform<T: Pretended>(&self, step: Step<'_>, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let Some(watch) = &self.watch else { return act() };
-        match watch.before(step) {
-            Verdict::Fail(kind) => return Err(kind.into()),
-            Verdict::Skip => {
-                if let Some(pretended) = T::pretended() {
-                    return Ok(pretended);
+    fn perform<T: SkippedResult>(
+        &self,
+        op: DiskOp<'_>,
+        act: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some(hook) = &self.hook else { return act() };
+        match hook.before(op) {
+            HookAction::Fail(kind) => return Err(kind.into()),
+            HookAction::Skip => {
+                if let Some(skipped) = T::skipped() {
+                    return Ok(skipped);
                 }
             }
-            Verdict::Believe => {
-                if let Some(pretended) = T::pretended() {
-                    watch.after(step);
-                    return Ok(pretended);
+            HookAction::Believe => {
+                if let Some(skipped) = T::skipped() {
+                    hook.after(op);
+                    return Ok(skipped);
                 }
             }
-            Verdict::Go => {}
+            HookAction::Go => {}
         }
         let done = act()?;
-        watch.after(step);
+        hook.after(op);
         Ok(done)
     }
 
-    /// Says that `path` was read and is going to be acted on, without a lock that would keep it as it is.
-    pub(super) fn looked(&self, path: &Path) {
-        // Whatever a listener says: there is nothing to do.
-        let _ = self.perform(Step::Look(path), || Ok(()));
+    /// Reports that `path` was read and is acted on, without a lock that would keep it unchanged.
+    pub(super) fn observed(&self, path: &Path) {
+        // The result is ignored: nothing is done.
+        let _ = self.perform(DiskOp::Observe(path), || Ok(()));
     }
 
     /// Makes the entries of `directory` durable.
     pub(super) fn sync_directory(&self, directory: &Path) -> Result<(), Error> {
-        self.perform(Step::SyncDirectory(directory), || File::open(directory)?.sync_all())
+        self.perform(DiskOp::SyncDirectory(directory), || File::open(directory)?.sync_all())
             .map_err(Error::io("make durable the entries of directory", directory))
     }
 
-    /// Makes durable the directory a file was just put into or removed from.
+    /// Makes durable the directory of a file that was just created or removed.
     pub(super) fn sync_parent(&self, file: &Path) -> Result<(), Error> {
         file.parent().map_or(Ok(()), |parent| self.sync_directory(parent))
     }
 
     /// Creates `directory` when missing and makes its entry in its parent durable. Its parent must exist.
     pub(super) fn create_directory(&self, directory: &Path) -> Result<(), Error> {
-        // Looked at first: a full disk may refuse before it sees that there is nothing to do.
+        // Checked first: a full disk may refuse before it notices that nothing is to be done.
         if !directory.is_dir() {
-            match self.perform(Step::CreateDirectory(directory), || fs::create_dir(directory)) {
+            match self.perform(DiskOp::CreateDirectory(directory), || fs::create_dir(directory)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(Error::io("create directory", directory)(error)),
             }
         }
-        // Also when it was there: whoever made it may not have come to the fsync.
+        // Also when it existed: its creator may not have called fsync yet.
         self.sync_parent(directory)
     }
 
-    /// Creates `directory` and what is missing above it. An existing one is left as it is: the directory above it may
-    /// be none of our business, and unreadable.
+    /// Creates `directory` and its missing parents. An existing one is not changed: its parent may belong to another
+    /// program, and be unreadable.
     pub(super) fn create_directories(&self, directory: &Path) -> Result<(), Error> {
         if directory.is_dir() {
             return Ok(());
@@ -139,15 +143,15 @@ impl Disk {
         self.create_directory(directory)
     }
 
-    /// Creates an empty file that was not there, open for reading and writing.
+    /// Creates an empty file that did not exist, open for reading and writing.
     pub(super) fn create_file(&self, path: &Path) -> Result<File, Error> {
         let open = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        self.perform(Step::CreateFile(path), open).map_err(Error::io("create", path))
+        self.perform(DiskOp::CreateFile(path), open).map_err(Error::io("create", path))
     }
 
-    /// Writes all of `bytes` where `file` stands.
+    /// Writes all of `bytes` at the position of `file`.
     pub(super) fn write(&self, file: &mut File, path: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let written = self.perform(Step::Write(path), || file.write_all(bytes));
+        let written = self.perform(DiskOp::Write(path), || file.write_all(bytes));
         #[cfg(test)]
         if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::WriteZero) {
             file.write_all(&bytes[..bytes.len() / 2]).map_err(Error::io("write to", path))?;
@@ -155,81 +159,81 @@ impl Disk {
         written.map_err(Error::io("write to", path))
     }
 
-    /// Cuts `file` to `length`.
+    /// Truncates `file` to `length`.
     pub(super) fn resize(&self, file: &File, path: &Path, length: u64) -> Result<(), Error> {
-        self.perform(Step::Resize(path), || file.set_len(length)).map_err(Error::io("shorten", path))
+        self.perform(DiskOp::Resize(path), || file.set_len(length)).map_err(Error::io("shorten", path))
     }
 
     /// Makes the bytes of `file` durable.
     pub(super) fn sync_file(&self, file: &File, path: &Path) -> Result<(), Error> {
-        self.perform(Step::SyncFile(path), || file.sync_data()).map_err(Error::io("make durable", path))
+        self.perform(DiskOp::SyncFile(path), || file.sync_data()).map_err(Error::io("make durable", path))
     }
 
     /// Makes a file read-only.
     pub(super) fn protect(&self, path: &Path) -> Result<(), Error> {
-        self.perform(Step::Protect(path), || fs::set_permissions(path, Permissions::from_mode(0o444)))
+        self.perform(DiskOp::Protect(path), || fs::set_permissions(path, Permissions::from_mode(0o444)))
             .map_err(Error::io("protect", path))
     }
 
-    /// Gives a file another name, replacing what had it.
+    /// Renames a file, replacing an existing one.
     pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        self.perform(Step::Rename(from, to), || fs::rename(from, to))
+        self.perform(DiskOp::Rename(from, to), || fs::rename(from, to))
             .map_err(Error::io("rename into place", to))
     }
 
-    /// Gives a file another name which nothing has; `false` when something has it, and the file stays.
+    /// Renames a file if the new name is free; `false` when it is not, and the file stays.
     pub(super) fn rename_new(&self, from: &Path, to: &Path) -> Result<bool, Error> {
         let rename = || Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?);
-        match self.perform(Step::Rename(from, to), rename) {
+        match self.perform(DiskOp::Rename(from, to), rename) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
             Err(error) => Err(Error::io("rename into place", to)(error)),
         }
     }
 
-    /// Writes `bytes` into a new file of `directory` and makes them durable. To be renamed or discarded.
-    pub(super) fn draft(&self, directory: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
-        let draft = directory.join(Uuid::new_v4().to_string());
-        let written = self.create_file(&draft).and_then(|mut file| {
-            self.write(&mut file, &draft, bytes)?;
-            self.sync_file(&file, &draft)
+    /// Writes `bytes` to a new temporary file in `directory` and makes them durable. To be renamed or discarded.
+    pub(super) fn write_temp(&self, directory: &Path, bytes: &[u8]) -> Result<PathBuf, Error> {
+        let temp = directory.join(Uuid::new_v4().to_string());
+        let written = self.create_file(&temp).and_then(|mut file| {
+            self.write(&mut file, &temp, bytes)?;
+            self.sync_file(&file, &temp)
         });
         match written {
-            Ok(()) => Ok(draft),
+            Ok(()) => Ok(temp),
             Err(error) => {
-                self.discard(&draft);
+                self.discard(&temp);
                 Err(error)
             }
         }
     }
 
-    /// Renames a draft into place, or removes it.
-    pub(super) fn place(&self, draft: &Path, target: &Path) -> Result<(), Error> {
-        self.rename(draft, target).inspect_err(|_| self.discard(draft))
+    /// Renames a temporary file to `target`, or removes it.
+    pub(super) fn commit_temp(&self, temp: &Path, target: &Path) -> Result<(), Error> {
+        self.rename(temp, target).inspect_err(|_| self.discard(temp))
     }
 
-    /// Puts `bytes` at `target`, whole or not at all, replacing what was there. Durable once the caller has called
-    /// [`Disk::sync_directory`] on the directory of `target`. `temporary` is a directory of the same file system.
+    /// Replaces `target` by `bytes`, whole or not at all. Durable once the caller has called [`Disk::sync_directory`]
+    /// on the directory of `target`. `temporary` is a directory of the same file system.
     pub(super) fn put(&self, temporary: &Path, target: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let draft = self.draft(temporary, bytes)?;
-        self.place(&draft, target)
+        let temp = self.write_temp(temporary, bytes)?;
+        self.commit_temp(&temp, target)
     }
 
-    /// As [`Disk::put`], without making anything durable: whole or not there for as long as the system runs.
+    /// Replaces `target` like [`Disk::put`], without making anything durable: whole or not at all while the system
+    /// runs.
     pub(super) fn put_volatile(&self, temporary: &Path, target: &Path, bytes: &[u8]) -> Result<(), Error> {
-        let draft = temporary.join(Uuid::new_v4().to_string());
-        let mut file = self.create_file(&draft)?;
-        let written = self.write(&mut file, &draft, bytes);
-        written.inspect_err(|_| self.discard(&draft)).and_then(|()| self.place(&draft, target))
+        let temp = temporary.join(Uuid::new_v4().to_string());
+        let mut file = self.create_file(&temp)?;
+        let written = self.write(&mut file, &temp, bytes);
+        written.inspect_err(|_| self.discard(&temp)).and_then(|()| self.commit_temp(&temp, target))
     }
 
-    /// Creates an empty file; one that exists is made as young as a new one. Durable after
-    /// [`Disk::sync_directory`].
+    /// Creates an empty file; an existing one gets the current time. Durable after [`Disk::sync_directory`].
     pub(super) fn record(&self, path: &Path) -> Result<(), Error> {
         let open = || OpenOptions::new().write(true).create_new(true).open(path);
-        match self.perform(Step::CreateFile(path), open) {
+        match self.perform(DiskOp::CreateFile(path), open) {
             Ok(_) => Ok(()),
-            // Age is a hint for garbage collection, which knows of this record by other means as well.
+            // The age is a hint for garbage collection, which knows of this record by other means as well.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let _ = self.touch(path);
                 Ok(())
@@ -238,36 +242,36 @@ impl Disk {
         }
     }
 
-    /// Makes a file as young as a new one.
+    /// Sets the time of a file to now.
     pub(super) fn touch(&self, path: &Path) -> io::Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
-        self.perform(Step::Touch(path), || {
+        self.perform(DiskOp::Touch(path), || {
             rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()).map_err(io::Error::from)
         })
     }
 
-    /// Makes `link` a symbolic link to `target`, unless it is there.
+    /// Makes `link` a symbolic link to `target`, unless it exists.
     pub(super) fn link(&self, target: &Path, link: &Path) -> Result<(), Error> {
         if link.is_symlink() {
             return Ok(());
         }
-        match self.perform(Step::Link(link), || std::os::unix::fs::symlink(target, link)) {
+        match self.perform(DiskOp::Link(link), || std::os::unix::fs::symlink(target, link)) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(Error::io("create", link)(error)),
             _ => Ok(()),
         }
     }
 
-    /// Removes a file; whether it was there.
+    /// Removes a file; returns whether it existed.
     pub(super) fn remove(&self, path: &Path) -> Result<bool, Error> {
-        match self.perform(Step::Remove(path), || fs::remove_file(path)) {
+        match self.perform(DiskOp::Remove(path), || fs::remove_file(path)) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
             Err(error) => Err(Error::io("remove", path)(error)),
         }
     }
 
-    /// Removes a file nothing refers to. A failure costs space until the next start and is not worth failing for.
+    /// Removes an unreferenced file. A failure costs space until the next start, so it is only logged.
     pub(super) fn discard(&self, path: &Path) {
         if let Err(error) = self.remove(path) {
             tracing::warn!(error = %error, "a temporary file of the registry was left behind");
@@ -275,38 +279,38 @@ impl Disk {
     }
 }
 
-/// What a skipped step answers; a step without one cannot be skipped.
+/// The result of a skipped operation; an operation without one cannot be skipped.
 #[cfg(test)]
-trait Pretended: Sized {
-    fn pretended() -> Option<Self>;
+trait SkippedResult: Sized {
+    fn skipped() -> Option<Self>;
 }
 
 #[cfg(test)]
-impl Pretended for () {
-    fn pretended() -> Option<Self> {
+impl SkippedResult for () {
+    fn skipped() -> Option<Self> {
         Some(())
     }
 }
 
 #[cfg(test)]
-impl Pretended for File {
-    fn pretended() -> Option<Self> {
+impl SkippedResult for File {
+    fn skipped() -> Option<Self> {
         None
     }
 }
 
-/// Opens a file if the kernel can say without the disk where it is.
+/// Opens a file if the kernel can do so from its caches.
 pub(super) fn open_cached(path: &Path, flags: OFlags) -> Option<File> {
     let opened = rustix::fs::openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::CACHED);
     opened.ok().map(File::from)
 }
 
-/// Whether there is a file.
+/// Whether the file exists.
 pub(super) fn exists(path: &Path) -> Result<bool, Error> {
-    path.try_exists().map_err(Error::io("look for", path))
+    path.try_exists().map_err(Error::io("check the existence of", path))
 }
 
-/// The names in a directory which are text; none when the directory is missing.
+/// The names in a directory that are valid text; none when the directory is missing.
 pub(super) fn names(directory: &Path) -> Result<impl Iterator<Item = Result<String, Error>> + use<>, Error> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => Some(entries),
@@ -320,10 +324,10 @@ pub(super) fn names(directory: &Path) -> Result<impl Iterator<Item = Result<Stri
     }))
 }
 
-/// The size of a file system, in bytes an ordinary process can use.
+/// The space of a file system in bytes, as far as an ordinary process can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Space {
-    /// Still to be written.
+    /// The free space.
     pub(super) free: u64,
     pub(super) total: u64,
 }
@@ -331,7 +335,7 @@ pub(super) struct Space {
 /// The space of the file system of `path`.
 pub(super) fn space(path: &Path) -> Result<Space, Error> {
     let figures =
-        rustix::fs::statvfs(path).map_err(|errno| Error::io("ask for free space at", path)(errno.into()))?;
+        rustix::fs::statvfs(path).map_err(|errno| Error::io("read the free space at", path)(errno.into()))?;
     Ok(Space {
         free: figures.f_bavail.saturating_mul(figures.f_frsize),
         total: figures.f_blocks.saturating_mul(figures.f_frsize),

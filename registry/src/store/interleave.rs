@@ -1,15 +1,15 @@
-//! Garbage collection against each client, with every place where one may come between two steps of the other.
+//! Garbage collection against each kind of client, with every interleaving of their steps.
 //!
 //! ```text
 //!  collection  ──look──remove──look──rename──sync──unlink──>        client  ──create──write──rename──record──sync──>
 //!                 ^             ^                                                      ^
 //!        first half of     second half of                                       a whole collection
-//!        what a client does, at every pair of steps                             at every step
+//!        a client's work, at every pair of steps                                at every step
 //! ```
 //!
-//! A half that needs a lock the other side holds waits for it, as it would in life, and the other side goes on: that is
-//! one more place. What a client was promised must hold at its second half and at the end: told that a blob is there, or
-//! mounted, pushed or pinned it, it may refer to it. The mutant, a collector whose clock is ahead, has to be noticed.
+//! A half that needs a lock of the other side waits for it, as in production, and the other side continues: that is one
+//! more interleaving. The client's guarantees must hold at its second half and at the end: content that it saw,
+//! mounted, pushed or pinned may be referred to. The mutant, a collector whose clock is ahead, must be detected.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, SystemTime};
 
-use super::disk::{Disk, Step, Verdict, Watch};
+use super::disk::{Disk, DiskHook, DiskOp, HookAction};
 use super::faults::script::{IMAGE, image, push, put};
 use super::faults::{config, directory, expected};
 use super::locks::lock;
@@ -27,28 +27,28 @@ use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::{Reference, RepositoryName, Tag};
 
-/// Every so manieth place is tried, of both halves; one is all of them, and takes minutes.
+/// Every n-th interleaving is tested, of both halves; 1 tests all of them, and takes minutes.
 const STRIDE: &str = "REGISTRY_INTERLEAVE_STRIDE";
-/// How long one side waits for the other before it takes it for blocked.
+/// How long one side waits for the other before it counts as blocked.
 const PATIENCE: Duration = Duration::from_millis(4);
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Garbage, unless somebody comes to refer to it.
-const LOOSE: &[u8] = b"nobody refers to this";
+/// Garbage, unless a client refers to it.
+const LOOSE: &[u8] = b"not referenced";
 /// A layer of an image without a tag.
 const UNTAGGED: &[u8] = b"a layer of an image without a tag";
 const KEPT: &[u8] = b"a layer of an image with a tag";
 const CONFIG: &[u8] = b"{}";
 
-/// What a client does, in two halves.
+/// The work of a client, in two halves.
 #[derive(Clone, Copy, Debug)]
 enum Client {
-    /// Asks for a blob, uploads it only if it is not there, refers to it.
+    /// Checks for a blob, uploads it only if it is missing, refers to it.
     AsksAndSkips,
     Mounts,
     Pushes,
-    /// Reads a manifest that has no tag and gives it one.
+    /// Reads a manifest that has no tag and tags it.
     TagsWhatItRead,
-    /// The same without reading it: asks for its layer.
+    /// Tags a manifest without reading it, after a check for its layer.
     TagsWhatItAskedFor,
     /// Moves a tag away and back again.
     MovesAndReturns,
@@ -69,18 +69,18 @@ const CLIENTS: [Client; 9] = [
     Client::Pins,
 ];
 
-/// The first half and what it was told; then the second, which relies on it.
-struct Acting {
+/// The client's first half with its result, and the second half, which relies on it.
+struct ClientRun {
     client: Client,
     store: Arc<Store>,
-    told: bool,
+    promised: bool,
 }
 
-/// The manifest in the end, its repository and the blobs it needs.
-type Promise = (RepositoryName, Vec<u8>, Vec<&'static [u8]>);
+/// The manifest at the end, its repository and the blobs it needs.
+type Guarantee = (RepositoryName, Vec<u8>, Vec<&'static [u8]>);
 
-impl Acting {
-    fn promise(&self) -> Promise {
+impl ClientRun {
+    fn guarantee(&self) -> Guarantee {
         let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
         match self.client {
             Client::Mounts => (b, image(LOOSE, &[LOOSE], "new"), vec![LOOSE]),
@@ -93,9 +93,9 @@ impl Acting {
     }
 
     fn first(&mut self) -> Result<(), Error> {
-        let (name, document, _) = self.promise();
+        let (name, document, _) = self.guarantee();
         let by_digest = Reference::Digest(sha256(&document));
-        self.told = match self.client {
+        self.promised = match self.client {
             Client::AsksAndSkips => there(self.store.blob_in(&name, &sha256(LOOSE)))?,
             Client::TagsWhatItAskedFor => there(self.store.blob_in(&name, &sha256(UNTAGGED)))?,
             Client::Mounts => self.store.mount(&"a".parse().unwrap(), &name, &sha256(LOOSE))?,
@@ -116,8 +116,8 @@ impl Acting {
     }
 
     fn second(&mut self) -> Result<(), Error> {
-        let (name, document, blobs) = self.promise();
-        if !self.told {
+        let (name, document, blobs) = self.guarantee();
+        if !self.promised {
             for blob in blobs {
                 if !there(self.store.blob_in(&name, &sha256(blob)))? {
                     push(&self.store, &name, &sha256(blob), &[blob])?;
@@ -125,14 +125,14 @@ impl Acting {
             }
         }
         match self.client {
-            Client::Pins if self.told => Ok(()),
+            Client::Pins if self.promised => Ok(()),
             _ => put(&self.store, &name, &[tag("v1")], &document, IMAGE),
         }
     }
 
-    /// What is there once everything is over.
+    /// Checks the state at the end.
     fn hold(&self) -> Result<(), String> {
-        let (name, document, blobs) = self.promise();
+        let (name, document, blobs) = self.guarantee();
         let other = kept();
         let manifests = [(name.clone(), document), ("b".parse().unwrap(), other)];
         for (name, document) in manifests {
@@ -180,7 +180,7 @@ fn there<T>(found: Result<T, Error>) -> Result<bool, Error> {
     }
 }
 
-/// Listens to the disk: lets the other side go at chosen steps of one thread.
+/// A disk hook that lets the other side run at chosen steps of one thread.
 #[derive(Default)]
 struct Interleaver {
     chosen: Mutex<Option<Chosen>>,
@@ -194,43 +194,43 @@ struct Chosen {
     done: Receiver<()>,
 }
 
-impl Watch for Interleaver {
-    fn before(&self, step: Step<'_>) -> Verdict {
+impl DiskHook for Interleaver {
+    fn before(&self, op: DiskOp<'_>) -> HookAction {
         let mut chosen = lock(&self.chosen);
         if let Some(chosen) = chosen.as_mut().filter(|chosen| chosen.thread == thread::current().id()) {
             let number = self.steps.fetch_add(1, Ordering::Relaxed);
             for _ in chosen.at.iter().filter(|at| **at == number) {
-                // Whoever is over has nothing more to say.
+                // The other side has ended and sends nothing more.
                 let _ = chosen.go.send(());
                 let _ = chosen.done.recv_timeout(PATIENCE);
             }
         }
-        match step {
-            Step::SyncFile(_) | Step::SyncDirectory(_) => Verdict::Believe,
-            _ => Verdict::Go,
+        match op {
+            DiskOp::SyncFile(_) | DiskOp::SyncDirectory(_) => HookAction::Believe,
+            _ => HookAction::Go,
         }
     }
 
-    fn after(&self, _: Step<'_>) {}
+    fn after(&self, _: DiskOp<'_>) {}
 }
 
 impl Interleaver {
-    /// Listens to the calling thread from here on.
+    /// Observes the calling thread until [`Interleaver::stop`].
     fn listen(&self, at: Vec<usize>, go: Sender<()>, done: Receiver<()>) {
         *lock(&self.chosen) = Some(Chosen { thread: thread::current().id(), at, go, done });
     }
 
-    /// Ends that; whoever waits goes.
-    fn over(&self) -> usize {
+    /// Ends the observation and releases the other side.
+    fn stop(&self) -> usize {
         *lock(&self.chosen) = None;
         self.steps.load(Ordering::Relaxed)
     }
 }
 
-/// A store with a bit of everything, all of it two hours old.
+/// A store with content of every kind, all of it two hours old.
 fn store(root: &Path) -> (Arc<Store>, Arc<Interleaver>) {
     let interleaver = Arc::new(Interleaver::default());
-    let disk = Disk { watch: Some(Arc::clone(&interleaver) as _) };
+    let disk = Disk { hook: Some(Arc::clone(&interleaver) as _) };
     let store = Arc::new(Store::open_on(disk, config(root)).unwrap());
     let [a, b] = ["a", "b"].map(|name| name.parse::<RepositoryName>().unwrap());
     for (name, blob) in [(&a, LOOSE), (&a, UNTAGGED), (&a, KEPT), (&a, CONFIG), (&b, KEPT), (&b, CONFIG)] {
@@ -254,38 +254,38 @@ fn options(ahead: Duration) -> GcOptions {
     GcOptions { untagged: true, ..GcOptions::at(SystemTime::now() + ahead) }
 }
 
-/// A collection with the halves of `client` at these two of its steps; how many steps it has.
+/// Runs a collection with the halves of `client` at these two of its steps; returns how many steps it has.
 fn into_collection(client: Client, at: [usize; 2], ahead: Duration) -> Result<usize, String> {
     let root = directory();
     let (store, interleaver) = store(root.path());
     let ((go, gone), (done, ready)) = (channel(), channel());
-    let acting = thread::spawn({
+    let run = thread::spawn({
         let store = Arc::clone(&store);
-        move || -> Result<Acting, String> {
-            let mut acting = Acting { client, store, told: false };
-            // An error: the collection is over, and nobody comes between any more.
+        move || -> Result<ClientRun, String> {
+            let mut run = ClientRun { client, store, promised: false };
+            // An error means: the collection has ended, and there are no further interleavings.
             let _ = gone.recv();
-            acting.first().map_err(|error| format!("first half: {error:?}"))?;
+            run.first().map_err(|error| format!("first half: {error:?}"))?;
             let _ = done.send(());
             let _ = gone.recv();
-            acting.second().map_err(|error| format!("second half: {error:?}"))?;
+            run.second().map_err(|error| format!("second half: {error:?}"))?;
             let _ = done.send(());
-            Ok(acting)
+            Ok(run)
         }
     });
     interleaver.listen(at.to_vec(), go, ready);
     let collected = store.collect(&options(ahead));
-    let steps = interleaver.over();
-    let acting = acting.join().unwrap()?;
+    let steps = interleaver.stop();
+    let run = run.join().unwrap()?;
     collected.map_err(|error| format!("the collection: {error:?}"))?;
-    acting.hold()?;
-    // Another one, right after: whoever was told something a moment ago still relies on it.
+    run.hold()?;
+    // A second collection directly afterwards: the client still relies on what it saw a moment ago.
     store.collect(&options(Duration::ZERO)).map_err(|error| format!("the next collection: {error:?}"))?;
-    acting.hold()?;
+    run.hold()?;
     Ok(steps)
 }
 
-/// A client with a whole collection at this step of its work; how many steps it has.
+/// Runs a client with a whole collection at this step of its work; returns how many steps the client has.
 fn into_client(client: Client, at: usize) -> Result<usize, String> {
     let root = directory();
     let (store, interleaver) = store(root.path());
@@ -299,23 +299,23 @@ fn into_client(client: Client, at: usize) -> Result<usize, String> {
             collected
         }
     });
-    let mut acting = Acting { client, store, told: false };
+    let mut run = ClientRun { client, store, promised: false };
     interleaver.listen(vec![at], go, ready);
-    let acted = acting.first().and_then(|()| acting.second());
-    let steps = interleaver.over();
+    let result = run.first().and_then(|()| run.second());
+    let steps = interleaver.stop();
     let collected = collecting.join().unwrap();
-    acted.map_err(|error| format!("{error:?}"))?;
+    result.map_err(|error| format!("{error:?}"))?;
     collected.map_err(|error| format!("the collection: {error:?}"))?;
-    acting.hold()?;
+    run.hold()?;
     Ok(steps)
 }
 
-/// Every client at every pair of steps of a collection; the first thing that went wrong.
+/// Runs every client at every pair of steps of a collection; returns the first violation.
 fn everywhere(ahead: Duration, stride: usize) -> Result<usize, String> {
     let mut tried = 0;
     for client in CLIENTS {
         let steps = into_collection(client, [usize::MAX; 2], Duration::ZERO)?;
-        assert!(steps > 30, "a collection has {steps} steps: fewer places than there were");
+        assert!(steps > 30, "a collection has only {steps} steps");
         for first in (0..steps).step_by(stride) {
             for second in (first..=steps).step_by(stride) {
                 let outcome = into_collection(client, [first, second], ahead);
@@ -328,15 +328,15 @@ fn everywhere(ahead: Duration, stride: usize) -> Result<usize, String> {
 }
 
 #[test]
-fn whatever_a_client_was_told_in_the_middle_of_a_collection_holds() {
+fn what_a_client_saw_during_a_collection_holds() {
     let stride = std::env::var(STRIDE).map_or(4, |text| text.parse().unwrap());
     let tried = everywhere(Duration::ZERO, stride).unwrap();
     println!("{tried} interleavings");
-    assert!(tried * stride * stride > 3000, "{tried} interleavings: fewer than there were");
+    assert!(tried * stride * stride > 3000, "only {tried} interleavings");
 }
 
 #[test]
-fn a_collection_in_the_middle_of_what_a_client_does_takes_nothing_it_needs() {
+fn a_collection_during_a_client_s_work_removes_nothing_it_needs() {
     for client in CLIENTS {
         let mut at = 0;
         loop {
@@ -350,7 +350,7 @@ fn a_collection_in_the_middle_of_what_a_client_does_takes_nothing_it_needs() {
 }
 
 #[test]
-fn a_collector_whose_clock_is_ahead_is_noticed() {
+fn a_collector_whose_clock_is_ahead_is_detected() {
     let noticed = everywhere(DAY, 4).unwrap_err();
     assert!(noticed.contains("AsksAndSkips"), "{noticed}");
 }

@@ -8,12 +8,13 @@
 //!                             …tags in byte order, then manifests without a tag in the order of digests… ]}
 //! ```
 //!
-//! All of it is derived from the records; the registry itself never reads it. The same records give the same bytes.
-//! A push only notes that its repository changed; some time later one write covers everything that happened since, so
-//! that moving a tag costs the same however many there are. Where it cannot be written (a full disk) it stays noted.
-//! After a start every index is made anew and compared, so a crash leaves none behind.
+//! The layout is derived from the records; the registry itself never reads it. Equal records give equal bytes. A push
+//! only marks its repository as changed; some time later one write covers all changes since, so that moving a tag costs
+//! the same for any number of tags. If the layout cannot be written (a full disk), the mark stays. After a start every
+//! index is derived again and compared, so a crash leaves no outdated one.
 //!
-//! The pool is shared: a reader of the directory sees blobs of other repositories. Who may read the disk may read all of it.
+//! The pool is shared: a reader of the directory sees blobs of other repositories. Read access to the disk is read
+//! access to all content.
 //!
 //! Specification: image-spec `image-layout.md`.
 
@@ -30,7 +31,7 @@ use super::manifests::{Record, read_record};
 use super::{MANIFESTS, Store};
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::understand;
+use crate::manifest::parse_manifest;
 use crate::name::{RepositoryName, Tag};
 
 pub(super) const LAYOUT: &[u8] = b"{\"imageLayoutVersion\":\"1.0.0\"}\n";
@@ -39,15 +40,15 @@ const HEAD: &[u8] =
 const TAIL: &[u8] = b"\n]}\n";
 const PIECE: usize = 64 << 10;
 
-/// What [`Registry::rebuild`](crate::Registry::rebuild) looked at.
+/// The result of [`Registry::rebuild`](crate::Registry::rebuild).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Repositories whose layout was made anew.
+    /// Repositories whose layout was written again.
     pub repositories: u64,
     /// Manifests that were read.
     pub manifests: u64,
-    /// Manifests that could not be read; they are listed all the same.
-    pub damaged: u64,
+    /// Manifests that could not be read; the layout lists them nevertheless.
+    pub corrupted: u64,
 }
 
 #[derive(Serialize)]
@@ -67,7 +68,7 @@ struct Annotations<'a> {
 }
 
 /// An index being written.
-struct Draft<'a> {
+struct IndexWriter<'a> {
     store: &'a Store,
     path: &'a Path,
     file: File,
@@ -76,13 +77,14 @@ struct Draft<'a> {
 }
 
 impl Store {
-    /// Notes that the tags or manifests of a repository changed.
+    /// Marks a repository whose tags or manifests changed.
     pub(super) fn changed(&self, name: &RepositoryName) {
         lock(&self.layouts_behind).insert(name.clone());
         self.layouts_changed.notify_one();
     }
 
-    /// Brings every layout up to date. What cannot be written stays noted; the first reason is returned.
+    /// Brings every layout up to date. A repository whose layout cannot be written stays marked; the first error is
+    /// returned.
     pub(crate) fn flush_layouts(&self) -> Result<(), Error> {
         let _one_at_a_time = lock(&self.layouts_writing);
         let behind = std::mem::take(&mut *lock(&self.layouts_behind));
@@ -96,7 +98,7 @@ impl Store {
         result
     }
 
-    /// Makes anew whatever is derived: layouts, and who refers to what.
+    /// Derives again everything that is derived: layouts, and records of referrers.
     pub(crate) fn rebuild(&self) -> Result<Rebuilt, Error> {
         let mut rebuilt = Rebuilt::default();
         for name in self.repositories() {
@@ -106,15 +108,15 @@ impl Store {
                 let _shared = references.shared();
                 let Some(record) = read_record(&self.manifest_record(&name, &digest))? else { continue };
                 rebuilt.manifests += 1;
-                let understood = match self.document(&digest, record.size) {
-                    Ok(Some(document)) => understand(Some(&record.media_type), &document).ok(),
-                    Ok(None) | Err(Error::Damaged(_)) => None,
+                let parsed = match self.document(&digest, record.size) {
+                    Ok(Some(document)) => parse_manifest(Some(&record.media_type), &document).ok(),
+                    Ok(None) | Err(Error::Corrupted(_)) => None,
                     Err(error) => return Err(error),
                 };
-                match understood {
-                    None => rebuilt.damaged += 1,
-                    Some(understood) => {
-                        if let Some(referral) = &understood.referral {
+                match parsed {
+                    None => rebuilt.corrupted += 1,
+                    Some(parsed) => {
+                        if let Some(referral) = &parsed.referral {
                             self.put_referrer(&name, referral, &record.descriptor())?;
                         }
                     }
@@ -136,8 +138,8 @@ impl Store {
         }
         self.disk.link(Path::new("../../blobs"), &blobs)?;
         let path = self.temporary().join(uuid::Uuid::new_v4().to_string());
-        let drafted = self.draft_index(name, &path).and_then(|file| {
-            if same(&path, &index)? {
+        let drafted = self.write_index(name, &path).and_then(|file| {
+            if equal_files(&path, &index)? {
                 self.disk.discard(&path);
                 return Ok(());
             }
@@ -150,9 +152,9 @@ impl Store {
         drafted.and_then(|()| self.disk.sync_directory(&repository))
     }
 
-    fn draft_index(&self, name: &RepositoryName, path: &Path) -> Result<File, Error> {
+    fn write_index(&self, name: &RepositoryName, path: &Path) -> Result<File, Error> {
         let file = self.disk.create_file(path)?;
-        let mut draft = Draft { store: self, path, file, pending: HEAD.to_vec(), first: true };
+        let mut writer = IndexWriter { store: self, path, file, pending: HEAD.to_vec(), first: true };
         let mut tags: BTreeSet<Tag> = BTreeSet::new();
         for file in disk::names(&self.tags_directory(name))? {
             tags.extend(file?.parse::<Tag>());
@@ -163,7 +165,7 @@ impl Store {
                 && exists(&self.manifest_record(name, &record.digest))?
             {
                 tagged.insert(Key::of(&record.digest));
-                draft.add(&record, Some(tag.as_str()))?;
+                writer.add(&record, Some(tag.as_str()))?;
             }
         }
         let mut untagged: BTreeSet<Digest> = BTreeSet::new();
@@ -175,14 +177,14 @@ impl Store {
         }
         for digest in &untagged {
             if let Some(record) = read_record(&self.manifest_record(name, digest))? {
-                draft.add(&record, None)?;
+                writer.add(&record, None)?;
             }
         }
-        draft.finish()
+        writer.finish()
     }
 }
 
-/// The index of a few entries.
+/// An index with a few entries.
 pub(super) fn index_document(entries: &[(Record, Option<&str>)]) -> Result<Vec<u8>, Error> {
     let mut document = HEAD.to_vec();
     for (number, (record, tag)) in entries.iter().enumerate() {
@@ -209,7 +211,7 @@ fn write_entry(
     serde_json::to_writer(document, &entry)
 }
 
-impl Draft<'_> {
+impl IndexWriter<'_> {
     fn add(&mut self, record: &Record, tag: Option<&str>) -> Result<(), Error> {
         write_entry(&mut self.pending, self.first, record, tag)
             .map_err(|error| Error::io("encode the index", self.path)(error.into()))?;
@@ -230,8 +232,8 @@ impl Draft<'_> {
     }
 }
 
-/// Whether both files are there and have the same bytes.
-fn same(one: &Path, other: &Path) -> Result<bool, Error> {
+/// Whether both files exist and have equal bytes.
+fn equal_files(one: &Path, other: &Path) -> Result<bool, Error> {
     let (Ok(mut one_file), Ok(mut other_file)) = (File::open(one), File::open(other)) else {
         return Ok(false);
     };

@@ -1,18 +1,18 @@
-//! Who may change what at the same time.
+//! The locks of the store.
 //!
 //! ```text
-//!  references (one per repository)   shared:    put a manifest, from the check of what it refers to until it is durable
-//!                                    exclusive: delete, and garbage collection of a handful of records
-//!  transition (one of 256, by digest)           content and its records appear, disappear or become young again;
+//!  references (one per repository)   shared:    put a manifest, from the check of its references until it is durable
+//!                                    exclusive: delete, and garbage collection of a few records
+//!  transition (one of 256, by digest)           content and its records appear, disappear or get a new time;
 //!                                               held for a few system calls, never for an fsync
-//!  barrier                                      while garbage is collected: everything that was referred to since
+//!  barrier                                      during a garbage collection: everything that was referred to since
 //! ```
 //!
-//! Taken in this order, one of each kind at a time. Reading content takes none of them, but for the transition lock when
-//! its record is touched, once a minute.
+//! Taken in this order, one of each kind at a time. Reading content takes none of them, except for the transition lock
+//! when the time of its record is updated, once a minute.
 //!
-//! The barrier is what makes collecting exact whatever the clock says: garbage is found by walking directories without
-//! any lock, and whatever is pushed, mounted or referred to meanwhile is in the barrier and stays.
+//! The barrier makes collection exact independently of clocks: garbage is found by walking directories without any
+//! lock, and content that is pushed, mounted or referred to meanwhile is in the barrier and stays.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,10 +22,10 @@ use super::cache::Changes;
 use crate::digest::Digest;
 
 const TRANSITIONS: usize = 256;
-/// Digests a barrier remembers one by one; from there on it keeps everything.
+/// The limit of digests in a barrier; beyond it the barrier keeps everything.
 const BARRIER_MAX: usize = 1 << 20;
 
-/// The first half of a digest: enough to tell contents apart where a mistake only keeps something longer.
+/// The first half of a digest: enough to distinguish contents where a collision only keeps something longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key(u128);
 
@@ -35,7 +35,7 @@ impl Key {
         Key(u128::from_str_radix(digest.hex().get(..32).unwrap_or_default(), 16).unwrap_or_default())
     }
 
-    /// Its first four bits.
+    /// The first four bits of the digest.
     pub(super) fn nibble(self) -> u8 {
         (self.0 >> 124) as u8
     }
@@ -45,17 +45,17 @@ impl Key {
 #[derive(Debug, Default)]
 pub(super) struct References {
     lock: RwLock<()>,
-    /// Of its manifests and tags; tells who reads without any lock.
+    /// Changes of its manifests and tags, for readers that take no lock.
     pub(super) changes: Changes,
 }
 
 impl References {
-    /// Nothing that is referred to goes away meanwhile.
+    /// While held, referenced content is not removed.
     pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody comes to refer to anything meanwhile.
+    /// While held, no new reference is made.
     pub(super) fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
         self.lock.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +74,7 @@ enum Barrier {
     Everything,
 }
 
-/// A running collection; what is referred to while it lives is kept.
+/// A running collection; digests referred to during its lifetime are kept.
 pub(super) struct Collecting<'a> {
     locks: &'a Locks,
     _only: MutexGuard<'a, ()>,
@@ -89,14 +89,14 @@ impl Locks {
         }
     }
 
-    /// The right to let content under `digest` appear or disappear.
+    /// The lock for content under `digest` to appear or disappear.
     pub(super) fn transition(&self, digest: &Digest) -> MutexGuard<'_, ()> {
         let mut hasher = DefaultHasher::new();
         Key::of(digest).hash(&mut hasher);
         lock(&self.transitions[hasher.finish() as usize % TRANSITIONS])
     }
 
-    /// Says that `digest` is referred to from now on, before it can be seen on disk.
+    /// Records a reference to `digest`, before it can be seen on disk.
     pub(super) fn keep(&self, digest: &Digest) {
         self.keep_key(Key::of(digest));
     }
@@ -111,8 +111,8 @@ impl Locks {
         }
     }
 
-    /// Begins a collection, after any other. From here on what is kept is known; what began before and does not know
-    /// of the barrier yet has to be waited for, through the locks it holds.
+    /// Begins a collection, after any other. References made after this call are recorded. An operation that began
+    /// before may not know of the barrier; the collection has to wait for it, through the locks it holds.
     pub(super) fn collecting(&self) -> Collecting<'_> {
         let only = lock(&self.collecting);
         *lock(&self.barrier) = Some(Barrier::These(HashSet::new()));
@@ -137,7 +137,8 @@ impl Drop for Collecting<'_> {
     }
 }
 
-/// What these locks protect is on disk and whole between any two system calls, so a panic elsewhere spoils nothing.
+/// Locks a mutex. The protected state is on disk and whole between any two system calls, so a panic elsewhere spoils
+/// nothing.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,13 @@
 //! Manifests and tags: small files that name content of the pool.
 //!
 //! ```text
-//!  put     share references: what it refers to is there? -> content, record -> fsync -> tags -> fsync -> 201
-//!  delete  references alone: tags that name it -> fsync -> record -> fsync -> 202
+//!  put     shared references lock: its references exist? -> content, record -> fsync -> tags -> fsync -> 201
+//!  delete  exclusive references lock: tags that name it -> fsync -> record -> fsync -> 202
 //!  resolve tag record -> manifest record -> content, hashed before it is served
 //! ```
 //!
-//! A delete removes tags before the record, a put writes the record before the tag: a crash in between
-//! leaves nothing that names a manifest which is not there.
+//! A delete removes tags before the record, a put writes the record before the tag: after a crash in between no tag
+//! names a manifest that does not exist.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -21,18 +21,18 @@ use super::disk::{self, exists};
 use super::{LAYERS, MANIFESTS, Store};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
-use crate::manifest::{Requires, Understood};
+use crate::manifest::{ParsedManifest, RequiredContent};
 use crate::name::{Reference, RepositoryName, Tag};
 
-/// A record is a descriptor of three fields; anything longer was not written by this crate.
+/// A record is a descriptor with three fields; a longer one was not written by this crate.
 const RECORD_MAX: u64 = 4096;
-/// Missing references named in one refusal.
+/// The limit of missing references in one error.
 const MISSING_NAMED: usize = 32;
 
-/// A stored manifest: exactly the bytes that were pushed, under the media type they were pushed with.
+/// A stored manifest: the bytes that were pushed, and their media type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// What the bytes hash to; a tag remembers the algorithm it was pushed with.
+    /// The digest of the bytes; a tag keeps the algorithm it was pushed with.
     pub digest: Digest,
     /// The media type it was pushed with, without parameters.
     pub media_type: String,
@@ -48,7 +48,7 @@ pub(crate) struct TagPage {
 }
 
 impl Store {
-    /// The manifest `reference` names. The bytes are hashed before they are returned.
+    /// Returns the manifest that `reference` names. The bytes are hashed before they are returned.
     pub(crate) fn resolve(&self, name: &RepositoryName, reference: &Reference) -> Result<Manifest, Error> {
         let generation = self.generation(name);
         let digest = match reference {
@@ -68,13 +68,13 @@ impl Store {
         Ok(manifest)
     }
 
-    /// The bytes of a manifest in the pool, hashed; `None` when they are not there.
+    /// The bytes of a manifest in the pool, hashed; `None` when they are missing.
     pub(super) fn document(&self, digest: &Digest, size: usize) -> Result<Option<Vec<u8>>, Error> {
         let limit = self.config.max_manifest_size.max(size) as u64;
         let Some(bytes) = read_bounded(&self.content(digest), limit)? else { return Ok(None) };
         if Digest::of(digest.algorithm(), &bytes) != *digest {
-            tracing::error!(digest = %digest, "a stored manifest no longer hashes to its name");
-            return Err(Error::Damaged(digest.clone()));
+            tracing::error!(digest = %digest, "a stored manifest is corrupted: it does not have the digest of its name");
+            return Err(Error::Corrupted(digest.clone()));
         }
         Ok(Some(bytes))
     }
@@ -85,19 +85,19 @@ impl Store {
         name: &RepositoryName,
         tags: &[Tag],
         digest: &Digest,
-        understood: &Understood,
+        parsed: &ParsedManifest,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        self.put_manifest_keeping(name, tags, digest, understood, bytes, &|_| false)
+        self.put_manifest_keeping(name, tags, digest, parsed, bytes, &|_| false)
     }
 
-    /// The same, but of the tags that exist those that are `kept` do not move.
+    /// Stores a manifest under its digest and its tags; an existing tag that `kept` names must not change.
     pub(crate) fn put_manifest_keeping(
         &self,
         name: &RepositoryName,
         tags: &[Tag],
         digest: &Digest,
-        understood: &Understood,
+        parsed: &ParsedManifest,
         bytes: &[u8],
         kept: &dyn Fn(&Tag) -> bool,
     ) -> Result<(), Error> {
@@ -105,11 +105,11 @@ impl Store {
         let references = self.ensure_repository(name)?;
         let _shared = references.shared();
         tags.iter().filter(|tag| kept(tag)).try_for_each(|tag| self.expect_tag_stays(name, tag, digest))?;
-        // Before looking for them: from here on a running collection keeps them.
+        // Before checking them: a running collection then keeps them.
         self.locks.keep(digest);
-        let required = addressed(&understood.requires);
+        let required = addressed(&parsed.requires);
         required.iter().for_each(|digest| self.locks.keep(digest));
-        self.expect_references(name, &understood.requires)?;
+        self.expect_references(name, &parsed.requires)?;
 
         let length = bytes.len() as u64;
         let mut reserved = self.quotas.reservation(name);
@@ -117,30 +117,32 @@ impl Store {
             reserved.grow(length)?;
         }
         let descriptor =
-            Descriptor::new(MediaType::from(understood.media_type.as_str()), bytes.len() as u64, digest);
+            Descriptor::new(MediaType::from(parsed.media_type.as_str()), bytes.len() as u64, digest);
         let content_path = self.content(digest);
         let record_path = self.manifest_record(name, digest);
         let record = serde_json::to_vec(&descriptor)
             .map_err(|error| Error::io("encode the record", &record_path)(error.into()))?;
-        if let Some(referral) = &understood.referral {
-            // Before the record: a manifest that can be seen is among the referrers of its subject.
+        if let Some(referral) = &parsed.referral {
+            // Before the record: a visible manifest must be among the referrers of its subject.
             self.put_referrer(name, referral, &descriptor)?;
         }
-        let content_draft = self.disk.draft(&self.temporary(), bytes)?;
-        let record_draft =
-            self.disk.draft(&self.temporary(), &record).inspect_err(|_| self.disk.discard(&content_draft))?;
+        let content_temp = self.disk.write_temp(&self.temporary(), bytes)?;
+        let record_temp = self
+            .disk
+            .write_temp(&self.temporary(), &record)
+            .inspect_err(|_| self.disk.discard(&content_temp))?;
         {
             let _transition = self.locks.transition(digest);
             let _changing = references.changes.begin();
             self.disk
-                .place(&content_draft, &content_path)
-                .inspect_err(|_| self.disk.discard(&record_draft))?;
+                .commit_temp(&content_temp, &content_path)
+                .inspect_err(|_| self.disk.discard(&record_temp))?;
             let new = !exists(&record_path)?;
-            self.disk.place(&record_draft, &record_path)?;
+            self.disk.commit_temp(&record_temp, &record_path)?;
             reserved.settle(length, new);
         }
         self.changed(name);
-        self.sync_references(name, &understood.requires, &required)?;
+        self.sync_references(name, &parsed.requires, &required)?;
         self.disk.sync_parent(&content_path)?;
         self.disk.sync_parent(&record_path)?;
         // Only now: a durable tag must find a durable record.
@@ -149,18 +151,18 @@ impl Store {
         moved
     }
 
-    /// Makes durable that what a manifest refers to is there. Another push may have made it visible a moment ago and
-    /// not have come to its own fsync; where it has, these cost next to nothing.
+    /// Makes durable the content a manifest refers to. Another push may have made it visible a moment ago without
+    /// having called fsync yet; if it has, this costs next to nothing.
     fn sync_references(
         &self,
         name: &RepositoryName,
-        requires: &Requires,
+        requires: &RequiredContent,
         required: &BTreeSet<Digest>,
     ) -> Result<(), Error> {
         let algorithms: BTreeSet<Algorithm> = required.iter().map(Digest::algorithm).collect();
         let kinds: &[&str] = match requires {
-            Requires::Blobs(_) => &[LAYERS],
-            Requires::Children(_) => &[LAYERS, MANIFESTS],
+            RequiredContent::Blobs(_) => &[LAYERS],
+            RequiredContent::Children(_) => &[LAYERS, MANIFESTS],
         };
         for algorithm in algorithms {
             self.disk.sync_directory(&self.pool().join(algorithm.as_str()))?;
@@ -171,11 +173,11 @@ impl Store {
         Ok(())
     }
 
-    /// Checks that what the manifest refers to is there, unless the repository takes sparse ones.
-    fn expect_references(&self, name: &RepositoryName, requires: &Requires) -> Result<(), Error> {
+    /// Checks that the content the manifest refers to exists, unless the repository accepts sparse manifests.
+    fn expect_references(&self, name: &RepositoryName, requires: &RequiredContent) -> Result<(), Error> {
         let (descriptors, sparse) = match requires {
-            Requires::Blobs(blobs) => (blobs, &self.config.sparse_images),
-            Requires::Children(children) => (children, &self.config.sparse_indexes),
+            RequiredContent::Blobs(blobs) => (blobs, &self.config.sparse_images),
+            RequiredContent::Children(children) => (children, &self.config.sparse_indexes),
         };
         if sparse.iter().any(|pattern| pattern.matches(name)) {
             return Ok(());
@@ -184,11 +186,11 @@ impl Store {
             descriptors.iter().map(|descriptor| descriptor.digest().as_ref()).collect();
         let mut missing = Vec::new();
         for text in texts {
-            // A digest we cannot address content by is one no repository here has.
+            // A digest with an unsupported algorithm is in no repository.
             let present = match (text.parse::<Digest>(), requires) {
                 (Err(_), _) => false,
-                (Ok(digest), Requires::Blobs(_)) => self.has_blob(name, &digest)?,
-                (Ok(digest), Requires::Children(_)) => {
+                (Ok(digest), RequiredContent::Blobs(_)) => self.has_blob(name, &digest)?,
+                (Ok(digest), RequiredContent::Children(_)) => {
                     self.has_manifest(name, &digest)? || self.has_blob(name, &digest)?
                 }
             };
@@ -202,7 +204,7 @@ impl Store {
         if missing.is_empty() { Ok(()) } else { Err(Error::ReferencesUnknown(missing)) }
     }
 
-    /// Whether the repository lists the manifest among its own and the bytes are there.
+    /// Whether the repository lists the manifest and the content is there.
     pub(super) fn has_manifest(&self, name: &RepositoryName, digest: &Digest) -> Result<bool, Error> {
         Ok(exists(&self.manifest_record(name, digest))? && exists(&self.content(digest))?)
     }
@@ -213,7 +215,7 @@ impl Store {
         self.delete_manifest_keeping(name, reference, &|_| false)
     }
 
-    /// Deletes a tag, or a manifest with every tag that names it, unless one of these tags is `kept`.
+    /// Deletes a tag, or a manifest with every tag that names it, unless `kept` names one of these tags.
     pub(crate) fn delete_manifest_keeping(
         &self,
         name: &RepositoryName,
@@ -258,7 +260,7 @@ impl Store {
         self.uncount(name, digest);
         self.changed(name);
         self.disk.sync_parent(&path)?;
-        self.forget_referrer(name, digest, &record.media_type);
+        self.remove_referrer(name, digest, &record.media_type);
         Ok(())
     }
 
@@ -273,8 +275,7 @@ impl Store {
         Ok(tags)
     }
 
-    /// Up to `limit` tags in byte order, from the first after `last` on. Memory is bounded by `limit`, however
-    /// many tags there are.
+    /// Up to `limit` tags in byte order, beginning after `last`. Memory is bounded by `limit`, for any number of tags.
     pub(crate) fn tags(
         &self,
         name: &RepositoryName,
@@ -298,7 +299,7 @@ impl Store {
     }
 }
 
-/// What a manifest or tag record says.
+/// The content of a manifest or tag record.
 pub(super) struct Record {
     pub(super) digest: Digest,
     pub(super) media_type: String,
@@ -311,25 +312,25 @@ impl Record {
     }
 }
 
-/// What a manifest refers to, as far as this registry can address it.
-fn addressed(requires: &Requires) -> BTreeSet<Digest> {
-    let (Requires::Blobs(descriptors) | Requires::Children(descriptors)) = requires;
+/// The digests a manifest refers to, as far as their algorithms are supported.
+fn addressed(requires: &RequiredContent) -> BTreeSet<Digest> {
+    let (RequiredContent::Blobs(descriptors) | RequiredContent::Children(descriptors)) = requires;
     descriptors.iter().filter_map(|descriptor| Digest::try_from(descriptor.digest()).ok()).collect()
 }
 
-/// Reads a manifest or tag record; `None` when there is none.
+/// Reads a manifest or tag record; `None` when it does not exist.
 pub(super) fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     let Some(bytes) = read_bounded(path, RECORD_MAX)? else { return Ok(None) };
-    let spoiled = |_| Error::io("understand", path)(ErrorKind::InvalidData.into());
+    let spoiled = |_| Error::io("parse", path)(ErrorKind::InvalidData.into());
     let descriptor: Descriptor = serde_json::from_slice(&bytes).map_err(spoiled)?;
     let digest = Digest::try_from(descriptor.digest())
-        .map_err(|_| Error::io("understand", path)(ErrorKind::InvalidData.into()))?;
+        .map_err(|_| Error::io("parse", path)(ErrorKind::InvalidData.into()))?;
     let size = usize::try_from(descriptor.size())
-        .map_err(|_| Error::io("understand", path)(ErrorKind::InvalidData.into()))?;
+        .map_err(|_| Error::io("parse", path)(ErrorKind::InvalidData.into()))?;
     Ok(Some(Record { digest, media_type: descriptor.media_type().to_string(), size }))
 }
 
-/// Reads at most `limit` bytes of a file; `None` when there is none.
+/// Reads at most `limit` bytes of a file; `None` when it does not exist.
 pub(super) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,

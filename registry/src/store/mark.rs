@@ -1,14 +1,14 @@
-//! What can be reached from where: the manifests of one repository as a graph.
+//! Reachability: the manifests of one repository as a graph.
 //!
 //! ```text
 //!  tag, pin --> index --manifests--> image --config, layers--> blobs
 //!                 ^                    ^
-//!                 +------subject-------+----  signatures and the like stay while what they are about stays
+//!                 +------subject-------+----  signatures and other referrers stay while their subject stays
 //! ```
 //!
-//! Only the names of the fields matter here, not the kind of document: whatever is under `config`, `layers`, `blobs` or
-//! `manifests` is kept. A manifest which cannot be read, or no longer hashes to its name, could refer to anything:
-//! of its repository nothing is collected until it was pushed again or deleted.
+//! Only the names of the fields matter here, not the kind of document: everything under `config`, `layers`, `blobs` or
+//! `manifests` is kept. A manifest that cannot be read, or is corrupted, could refer to anything: its repository is not
+//! collected until the manifest is pushed again or deleted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,18 +21,18 @@ use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::RepositoryName;
 
-/// What one manifest refers to.
+/// The references of one manifest.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// Configuration, layers, and whatever an index lists: manifests and blobs are told apart by what is there.
+    /// Configuration, layers, and the entries of an index: the records distinguish manifests from blobs.
     pub(super) content: Vec<Digest>,
     pub(super) subject: Option<Digest>,
 }
 
-/// The manifests of a repository and what they refer to.
+/// The manifests of a repository and their references.
 pub(super) struct Graph {
     manifests: BTreeMap<Key, Node>,
-    /// Whether one of them could not be read.
+    /// Whether a manifest could not be read.
     pub(super) incomplete: bool,
 }
 
@@ -69,7 +69,7 @@ impl Links {
 }
 
 impl Graph {
-    /// Every manifest that stays when `roots` stay: what they list, and what is about any of these.
+    /// All manifests that stay when `roots` stay: the roots, what they list, and the referrers of any of these.
     pub(super) fn kept(&self, roots: impl IntoIterator<Item = Key>) -> HashSet<Key> {
         let mut about: HashMap<Key, Vec<Key>> = HashMap::new();
         for (key, node) in &self.manifests {
@@ -80,7 +80,7 @@ impl Graph {
         self.walk(roots, |key| about.get(&key).into_iter().flatten().copied())
     }
 
-    /// Everything `roots` lead to, and they themselves; also blobs.
+    /// All content below `roots`, including the roots and blobs.
     pub(super) fn below(&self, roots: impl IntoIterator<Item = Key>) -> HashSet<Key> {
         let mut reached = self.walk(roots, |_| std::iter::empty());
         let manifests: Vec<&Node> = reached.iter().filter_map(|key| self.manifests.get(key)).collect();
@@ -118,7 +118,7 @@ impl Store {
                 Ok(Some(links)) => links,
                 // Deleted since it was listed.
                 Ok(None) => continue,
-                Err(Error::Damaged(_) | Error::ManifestUnknown) => {
+                Err(Error::Corrupted(_) | Error::ManifestUnknown) => {
                     graph.incomplete = true;
                     Links::default()
                 }
@@ -134,14 +134,14 @@ impl Store {
         Ok(graph)
     }
 
-    /// What a manifest of the repository refers to; `None` when the repository does not have it.
+    /// The references of a manifest of the repository; `None` when the repository does not have it.
     pub(super) fn links(&self, name: &RepositoryName, digest: &Digest) -> Result<Option<Links>, Error> {
         let Some(record) = read_record(&self.manifest_record(name, digest))? else { return Ok(None) };
         let document = self.document(digest, record.size)?.ok_or(Error::ManifestUnknown)?;
-        Links::read(&document).map(Some).map_err(|_| Error::Damaged(digest.clone()))
+        Links::read(&document).map(Some).map_err(|_| Error::Corrupted(digest.clone()))
     }
 
-    /// The digests of which a repository has a record of `kind`, in no order.
+    /// The digests of a repository's records of `kind`, in no order.
     pub(super) fn recorded(
         &self,
         name: &RepositoryName,
@@ -158,7 +158,7 @@ impl Store {
         }))
     }
 
-    /// What the tags of a repository name.
+    /// The manifests that the tags of a repository name.
     pub(super) fn tagged(&self, name: &RepositoryName) -> Result<HashSet<Key>, Error> {
         let directory = self.tags_directory(name);
         let mut tagged = HashSet::new();

@@ -5,50 +5,50 @@
 //!   blobs/sha256/<hex>                  one pool of content, manifests included, one copy of each
 //!   blobs/sha512/<hex>
 //!   repos/<name, "/" as "=">/
-//!     _layers/<algorithm>/<hex>         empty: the repository has this blob; mtime: when it was last asked for
+//!     _layers/<algorithm>/<hex>         empty: the repository has this blob; mtime: its last use
 //!     _manifests/<algorithm>/<hex>      the descriptor (JSON) of a manifest the repository has
 //!     _tags/<tag>                       the descriptor (JSON) of the manifest the tag names
 //!     _referrers/<algorithm>/<hex>/     by subject: one descriptor (JSON) for each manifest that names it
-//!     _pins/<hash of digest and owner>  who keeps what (JSON)
+//!     _pins/<hash of digest and owner>  the pins: content and owner (JSON)
 //!     oci-layout, index.json, blobs     derived: the repository as an OCI image layout
 //!   uploads/<uuid>=<name, "/" as "=">   the bytes received so far of one upload session
 //!   states/<uuid>                       the running hash of a session
-//!   trash/<algorithm>-<hex>             content nobody refers to, on its way out
-//!   quarantine/                         content that no longer hashes to its name
-//!   scrub.json                          how far looking for such is
-//!   tmp/                                drafts of small files, emptied at start
+//!   trash/<algorithm>-<hex>             unreferenced content about to be removed
+//!   quarantine/                         corrupted content
+//!   scrub.json                          the progress of the scrub
+//!   tmp/                                temporary files, removed at start
 //! ```
 //!
-//! References are files, so there is nothing that could disagree with the disk: what a repository has is what is in
-//! its directories, and a restart or a restored backup needs no repair.
+//! References are files, so no index can disagree with the disk: a repository has what is in its directories, and a
+//! restart or a restored backup needs no repair.
 //!
-//! What each change does, in this order; "sync" is an fsync, and the answer leaves after the last one:
+//! The steps of each change, in this order; "sync" is an fsync, and the response is sent after the last one:
 //!
 //! ```text
 //!  push blob      write, sync file -> [rename into pool, create layer record] -> sync pool -> sync records
 //!  mount          [source still has it? create layer record] -> sync records
-//!  put manifest   references there? -> write + sync drafts -> [rename into pool, rename record] -> sync both
+//!  put manifest   references exist? -> write + sync temps -> [rename into pool, rename record] -> sync both
 //!                 -> rename tag record -> sync tags
 //!  delete         remove tags -> sync tags -> remove record -> sync records
 //!  pin, unpin     write, sync, rename, sync; remove, sync
-//!  collect        remove records nobody reaches -> sync records -> [rename content into trash] -> sync pool -> unlink
+//!  collect        remove unreachable records -> sync records -> [rename content into trash] -> sync pool -> unlink
 //! ```
 //!
-//! `[ ]` is done under the transition lock of the digest (see `locks`): to everybody else it happens at once.
+//! `[ ]` is done under the transition lock of the digest (see `locks`): to all other operations it is atomic.
 //!
 //! Invariants:
-//! - A file in the pool was fsynced and hashed to its name before it was renamed there. A torn write is a
-//!   file in `uploads/` or `tmp/` and never becomes content.
-//! - Content is visible in a repository only through `_layers` or `_manifests`; the pool alone shows nothing, so
-//!   no repository can be asked what another one holds. A record without its content shows nothing either.
+//! - A file in the pool was fsynced and had the digest of its name before it was renamed there. A torn write is a file
+//!   in `uploads/` or `tmp/` and never becomes content.
+//! - Content is visible in a repository only through `_layers` or `_manifests`, never through the pool alone, so a
+//!   client cannot find out what another repository contains. A record without its content shows nothing either.
 //! - A tag that names a manifest the repository does not have is treated as absent.
-//! - Blob commits share no lock but the transition lock of their digest, for two system calls. Putting manifests to
-//!   one repository shares a lock which only deletes and collections of the same repository take exclusively:
-//!   what a manifest refers to cannot vanish between check and commit.
+//! - Blob commits share no lock but the transition lock of their digest, for two system calls. Putting manifests to one
+//!   repository shares a lock that only deletes and collections of that repository take exclusively: a reference of a
+//!   manifest cannot vanish between check and commit.
 //! - Reading, deleting and collecting need no free space.
-//! - Manifests are also answered from memory. Whatever renames or removes a record of `_manifests` or `_tags` does so
-//!   within [`cache::Changes::begin`] of its repository, whatever takes content away that records lead to within that of
-//!   the pool (see `cache`).
+//! - Manifests are also served from memory. A rename or removal of a record of `_manifests` or `_tags` is made within
+//!   [`cache::Changes::begin`] of its repository, a removal of content that records lead to within that of the pool
+//!   (see `cache`).
 
 mod archive;
 mod blobs;
@@ -95,11 +95,11 @@ pub use self::layout::Rebuilt;
 pub use self::manifests::Manifest;
 pub use self::pins::{InvalidPinOwner, Pin, PinOwner};
 pub use self::quota::{Quota, QuotaUsage};
-pub use self::retention::{Expired, InvalidTagPattern, RetentionRule, TagPattern};
+pub use self::retention::{ExpiredTag, InvalidTagPattern, RetentionRule, TagPattern};
 pub use self::scrub::Scrubbed;
-pub(crate) use self::scrub::{Checked, PARTS, Scrubs};
+pub(crate) use self::scrub::{CheckProgress, PARTS, Scrubs};
 pub use self::uploads::Swept;
-pub(crate) use self::uploads::{Session, Sink, Turn};
+pub(crate) use self::uploads::{Session, Sink, UploadLock};
 
 use self::cache::Cache;
 use self::disk::Disk;
@@ -124,12 +124,12 @@ pub(crate) struct Store {
     pinning: Mutex<()>,
     quotas: Arc<Quotas>,
     scrubs: Mutex<Scrubs>,
-    /// Why nothing is written, while that is so.
+    /// The reason of the read-only mode, while it is set.
     read_only: RwLock<Option<String>>,
     /// Repositories that changed since their layout was written.
     layouts_behind: Mutex<BTreeSet<RepositoryName>>,
     layouts_writing: Mutex<()>,
-    /// Tells whoever writes layouts that there is one to write, or that the store is gone.
+    /// Notifies the task that writes layouts of a change, or of the end of the store.
     pub(crate) layouts_changed: Arc<Notify>,
     /// Repositories whose directories are known to be durable, each with the lock of its references.
     repositories: RwLock<HashMap<RepositoryName, Arc<References>>>,
@@ -137,7 +137,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store under `config.root`, creating what is missing and picking up unfinished uploads.
+    /// Opens the store under `config.root`, creates what is missing and finds unfinished uploads.
     pub(crate) fn open(config: Config) -> Result<Self, Error> {
         Self::open_on(Disk::default(), config)
     }
@@ -171,13 +171,13 @@ impl Store {
         for algorithm in Algorithm::ALL {
             store.disk.create_directory(&store.pool().join(algorithm.as_str()))?;
         }
-        for draft in disk::names(&store.temporary())? {
-            store.disk.discard(&store.temporary().join(draft?));
+        for temp in disk::names(&store.temporary())? {
+            store.disk.discard(&store.temporary().join(temp?));
         }
         store.find_repositories()?;
         store.count_usage()?;
         store.find_sessions()?;
-        store.tidy_states()?;
+        store.remove_orphaned_states()?;
         store.find_pins()?;
         store.find_scrubs()?;
         store.repositories().iter().for_each(|name| store.changed(name));
@@ -203,12 +203,12 @@ impl Store {
         if space.free < needed { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    /// Refuses every change from clients and of collections, with the reason given, or ends that.
+    /// Refuses every change by clients and collections, with this reason, or ends that.
     pub(crate) fn set_read_only(&self, reason: Option<String>) {
         *self.read_only.write().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// The reason given, while there is one.
+    /// The reason of the read-only mode, while it is set.
     pub(crate) fn read_only(&self) -> Option<String> {
         self.read_only.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! Random operations against a model that fits on a page.
+//! Random operations on the store and on a model of one page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ enum Operation {
         repository: usize,
         document: usize,
     },
-    /// Everything is old, or everything is young.
+    /// Makes all records old, or all young.
     Collect {
         untagged: bool,
         later: bool,
@@ -88,7 +88,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What one repository has.
+/// The content of one repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     blobs: BTreeSet<usize>,
@@ -107,7 +107,7 @@ fn children_of(document: usize) -> Vec<usize> {
 }
 
 impl Model {
-    /// `documents`, and what they list if it is there.
+    /// `documents`, and their children as far as they are there.
     fn with_children(&self, documents: impl IntoIterator<Item = usize>) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
         for document in documents {
@@ -159,12 +159,12 @@ fn name(number: usize) -> RepositoryName {
     REPOSITORIES[number].parse().unwrap()
 }
 
-/// What the store shows of a repository.
+/// The content of a repository as the store shows it.
 fn shown(store: &Store, repository: usize) -> Model {
     let name = name(repository);
     let digests: Vec<Digest> = (0..DOCUMENTS).map(|number| sha256(&document(number).0)).collect();
     let number_of = |digest: &Digest| digests.iter().position(|known| known == digest).unwrap();
-    // As the server does it.
+    // Like the server.
     let resolve = |reference| {
         let remembered = store.resolve_from_memory(&name, &reference);
         remembered.map_or_else(|| store.resolve(&name, &reference), Ok)
@@ -195,7 +195,7 @@ fn run(operations: Vec<Operation>, ahead: bool) -> Result<(), TestCaseError> {
     let root = directory();
     let mut store = open(root.path(), None).unwrap();
     let mut models = [Model::default(), Model::default()];
-    let owner: PinOwner = "somebody".parse().unwrap();
+    let owner: PinOwner = "an owner".parse().unwrap();
     for operation in operations {
         apply(&mut store, root.path(), &mut models, &owner, &operation, ahead)?;
         for (repository, model) in models.iter().enumerate() {
@@ -280,7 +280,7 @@ fn apply(
             let options = GcOptions { untagged, ..GcOptions::at(now) };
             let expected = store.collect(&GcOptions { dry_run: true, ..options.clone() }).unwrap();
             let report = store.collect(&options).unwrap();
-            prop_assert_eq!(report, expected, "a dry run says what a run does");
+            prop_assert_eq!(report, expected, "a dry run reports what a run does");
             if later {
                 models.iter_mut().for_each(|model| model.collect(untagged));
             }
@@ -294,13 +294,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_does_what_the_model_says(operations in proptest::collection::vec(operation(), 1..40)) {
+    fn the_store_agrees_with_the_model(operations in proptest::collection::vec(operation(), 1..40)) {
         run(operations, false)?;
     }
 }
 
 #[test]
-fn a_store_whose_collector_takes_what_is_young_differs_from_the_model() {
+fn a_collector_that_removes_young_content_is_detected() {
     let config = ProptestConfig {
         cases: 200,
         max_shrink_iters: 0,

@@ -1,14 +1,14 @@
-//! Pins: content somebody outside relies on, by name.
+//! Pins: content that a named owner outside of the registry needs.
 //!
 //! ```text
 //!  repos/<name>/_pins/<first half of sha256 of digest and owner>     {"digest":"sha256:…","owner":"job 42","since":…}
 //! ```
 //!
-//! A pin of a manifest holds everything below it in the same repository: what an index lists, its configurations and
-//! layers. While it is there, deleting any of that is refused, and neither garbage collection nor retention takes it.
-//! Tags are names, not content: they may move and go.
+//! A pin of a manifest protects everything below it in the repository: the entries of an index, configurations and
+//! layers. While it exists, deleting any of that is refused, and neither garbage collection nor retention removes it.
+//! Tags are names, not content: they may move and be deleted.
 //!
-//! The same owner may pin the same content again, which changes nothing; each owner's pin is a file of its own.
+//! Pinning the same content again by the same owner changes nothing; each owner's pin has its own file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -28,41 +28,41 @@ use crate::name::RepositoryName;
 const OWNER_MAX: usize = 256;
 const RECORD_MAX: u64 = 4096;
 
-/// Who pins: any printable text, such as `job 0192…`.
+/// The owner of a pin: any printable text, such as `job 0192…`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PinOwner(String);
 
-/// The text cannot name the owner of a pin.
+/// The text cannot be the owner of a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the owner of a pin is named by 1 to {OWNER_MAX} bytes of printable text")]
+#[error("the owner of a pin is 1 to {OWNER_MAX} bytes of printable text")]
 pub struct InvalidPinOwner;
 
-/// Content somebody relies on.
+/// Pinned content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
-    /// Where.
+    /// The repository.
     pub repository: RepositoryName,
     /// A manifest with everything below it, or a blob.
     pub digest: Digest,
-    /// Who.
+    /// The owner.
     pub owner: PinOwner,
-    /// Since when.
+    /// The time of the pin.
     pub since: SystemTime,
 }
 
-/// Every pin, as it is on disk.
+/// A pin on disk.
 pub(super) type Pins = BTreeMap<RepositoryName, BTreeMap<(Digest, PinOwner), SystemTime>>;
 
 #[derive(Serialize, Deserialize)]
 struct Record {
     digest: String,
     owner: String,
-    /// Unix time in seconds.
+    /// Seconds since 1970.
     since: u64,
 }
 
 impl Store {
-    /// Keeps `digest` and everything below it in the repository until [`Store::unpin`]. Durable when this returns.
+    /// Protects `digest` and everything below it in the repository until [`Store::unpin`]. Durable when this returns.
     pub(crate) fn pin(
         &self,
         name: &RepositoryName,
@@ -81,7 +81,7 @@ impl Store {
         {
             return Ok(());
         }
-        // What is below is found before the record is made; what cannot be read cannot be promised.
+        // The content below is found before the record is made; unreadable content cannot be protected.
         for key in self.below(name, [digest.clone()])? {
             self.locks.keep_key(key);
         }
@@ -97,7 +97,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a pin; whether there was one.
+    /// Ends a pin; returns whether it existed.
     pub(crate) fn unpin(
         &self,
         name: &RepositoryName,
@@ -131,19 +131,19 @@ impl Store {
         all.iter().flat_map(of).collect()
     }
 
-    /// Refuses when `digest` is pinned, or below something that is. The caller has the references to itself.
+    /// Fails when `digest` is pinned, or below pinned content. The caller holds the exclusive lock of the references.
     pub(super) fn expect_not_pinned(&self, name: &RepositoryName, digest: &Digest) -> Result<(), Error> {
         if self.pinned(name)?.contains(&Key::of(digest)) {
             let pins = lock(&self.pins);
             let direct = pins.get(name).and_then(|pins| pins.keys().find(|(pinned, _)| pinned == digest));
-            let owner =
-                direct.map_or_else(|| "what it belongs to".to_owned(), |(_, owner)| owner.to_string());
+            let owner = direct
+                .map_or_else(|| "the manifest it belongs to".to_owned(), |(_, owner)| owner.to_string());
             return Err(Error::Pinned { digest: digest.clone(), owner });
         }
         Ok(())
     }
 
-    /// Everything pins of the repository hold.
+    /// All content that pins of the repository protect.
     pub(super) fn pinned(&self, name: &RepositoryName) -> Result<HashSet<Key>, Error> {
         let roots: Vec<Digest> = match lock(&self.pins).get(name) {
             Some(pins) => pins.keys().map(|(digest, _)| digest.clone()).collect(),
@@ -152,7 +152,7 @@ impl Store {
         self.below(name, roots)
     }
 
-    /// `roots` and what they lead to in the repository.
+    /// `roots` and all content below them in the repository.
     fn below(
         &self,
         name: &RepositoryName,
@@ -168,14 +168,14 @@ impl Store {
         Ok(seen)
     }
 
-    /// Reads the pins an earlier process left.
+    /// Reads the pins of an earlier process.
     pub(super) fn find_pins(&self) -> Result<(), Error> {
         for name in self.repositories() {
             let directory = self.repository(&name).join(PINS);
             for file in disk::names(&directory)? {
                 let path = directory.join(file?);
                 let Some(bytes) = read_bounded(&path, RECORD_MAX)? else { continue };
-                let spoiled = || Error::io("understand", &path)(std::io::ErrorKind::InvalidData.into());
+                let spoiled = || Error::io("parse", &path)(std::io::ErrorKind::InvalidData.into());
                 let record: Record = serde_json::from_slice(&bytes).map_err(|_| spoiled())?;
                 let digest = record.digest.parse().map_err(|_| spoiled())?;
                 let owner = record.owner.parse().map_err(|_| spoiled())?;

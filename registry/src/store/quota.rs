@@ -1,15 +1,15 @@
-//! How much the repositories that fit a pattern may hold.
+//! Limits of the bytes in the repositories of a pattern.
 //!
 //! ```text
-//!  used       bytes of all that their records name: a blob in two repositories counts twice
-//!  reserved   bytes of uploads under way, as announced or as received, whichever is more
+//!  used       bytes of all content in their records: a blob in two repositories counts twice
+//!  reserved   bytes of uploads under way, announced or received, whichever is more
 //!
 //!  push: reserve ──refused when used + reserved would exceed the limit──> write ──> settle: reserved becomes used
 //! ```
 //!
-//! Reserving and settling are one step each under one lock, so that however many push at the same time the limit is never
-//! exceeded; pushes of the same blob at the same time each reserve it and count it once. Nothing of this is stored: at
-//! the start it is counted from the records. Uploads found at the start count whatever the limit says.
+//! Reserving and settling are one step each under one lock, so that concurrent pushes never exceed the limit;
+//! concurrent pushes of one blob each reserve it and count it once. The counts are not stored: at the start they are
+//! computed from the records. Uploads found at the start are counted even beyond the limit.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,21 +20,21 @@ use crate::error::Error;
 use crate::name::RepositoryName;
 use crate::pattern::RepositoryPattern;
 
-/// A limit.
+/// A limit of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The repositories which share it.
+    /// The repositories that share it.
     pub repositories: RepositoryPattern,
-    /// The bytes they may hold together.
+    /// The limit of their bytes together.
     pub bytes: u64,
 }
 
-/// A limit and how much of it is taken.
+/// A quota and its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaUsage {
-    /// The limit.
+    /// The quota.
     pub quota: Quota,
-    /// Bytes of what is stored.
+    /// Bytes of stored content.
     pub used: u64,
     /// Bytes of uploads under way.
     pub reserved: u64,
@@ -46,18 +46,18 @@ struct Taken {
     reserved: u64,
 }
 
-/// Every limit and what is taken of it.
+/// All quotas and their use.
 #[derive(Debug)]
 pub(super) struct Quotas {
     limits: Vec<Quota>,
     taken: Mutex<Vec<Taken>>,
 }
 
-/// Bytes held for one push; given back when dropped.
+/// Bytes reserved for one push; released when dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
     quotas: Arc<Quotas>,
-    /// Which limits it counts against.
+    /// The indexes of the quotas it counts against.
     of: Vec<usize>,
     bytes: u64,
 }
@@ -68,12 +68,12 @@ impl Quotas {
         Arc::new(Quotas { limits, taken })
     }
 
-    /// Nothing yet, for a push to `name`.
+    /// An empty reservation for a push to `name`.
     pub(super) fn reservation(self: &Arc<Self>, name: &RepositoryName) -> Reservation {
         Reservation { quotas: Arc::clone(self), of: self.of(name), bytes: 0 }
     }
 
-    /// Counts what a repository has on disk, or no longer has.
+    /// Applies a change of a repository's bytes to its quotas.
     fn count(&self, name: &RepositoryName, change: impl Fn(&mut u64)) {
         let mut taken = lock(&self.taken);
         self.of(name).into_iter().for_each(|index| change(&mut taken[index].used));
@@ -86,7 +86,7 @@ impl Quotas {
 }
 
 impl Reservation {
-    /// Holds `total` bytes in all, or as many as before.
+    /// Reserves `total` bytes in all; on failure the reservation is unchanged.
     pub(super) fn grow(&mut self, total: u64) -> Result<(), Error> {
         let more = total.saturating_sub(self.bytes);
         if self.of.is_empty() || more == 0 {
@@ -108,14 +108,14 @@ impl Reservation {
         Ok(())
     }
 
-    /// Holds `total` bytes whatever the limit says.
+    /// Reserves `total` bytes even beyond the limit.
     pub(super) fn force(&mut self, total: u64) {
         let mut taken = lock(&self.quotas.taken);
         self.of.iter().for_each(|index| taken[*index].reserved += total.saturating_sub(self.bytes));
         self.bytes = self.bytes.max(total);
     }
 
-    /// Ends it: its first `length` bytes are stored from now on, if `stored`.
+    /// Ends the reservation: its first `length` bytes count as stored, if `stored`.
     pub(super) fn settle(&mut self, length: u64, stored: bool) {
         let mut taken = lock(&self.quotas.taken);
         for index in &self.of {
@@ -136,14 +136,14 @@ impl Drop for Reservation {
 }
 
 impl Store {
-    /// Every quota and what is taken of it.
+    /// All quotas and their use.
     pub(crate) fn quotas(&self) -> Vec<QuotaUsage> {
         let taken = lock(&self.quotas.taken).clone();
         let pairs = self.quotas.limits.iter().cloned().zip(taken);
         pairs.map(|(quota, Taken { used, reserved })| QuotaUsage { quota, used, reserved }).collect()
     }
 
-    /// Counts off a record that was just removed. Content that is in quarantine counts until the next start.
+    /// Subtracts a record that was just removed. Content in quarantine counts until the next start.
     pub(super) fn uncount(&self, name: &RepositoryName, digest: &Digest) {
         if !self.quotas.limits.is_empty() {
             let length = self.content(digest).metadata().map_or(0, |metadata| metadata.len());
@@ -151,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Counts what is there.
+    /// Counts the stored content.
     pub(super) fn count_usage(&self) -> Result<(), Error> {
         for name in self.repositories() {
             if self.quotas.of(&name).is_empty() {

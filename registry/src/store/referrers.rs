@@ -1,4 +1,4 @@
-//! Who refers to a manifest: one small record per referrer, found by its subject.
+//! The referrers of a manifest: one small record per referrer, found by its subject.
 //!
 //! ```text
 //!  repos/<name>/_referrers/<algorithm>/<hex of the subject>/<algorithm>-<hex of the referrer>    descriptor (JSON)
@@ -8,11 +8,11 @@
 //!  list    records + entries of the tag <algorithm>-<hex of the subject>, in the order of digests, in pages
 //! ```
 //!
-//! A record counts only while the repository has the manifest: whatever a crash leaves behind is either complete
-//! or not seen. The subject need not exist, not even the repository.
+//! A record counts only while the repository has the manifest: what a crash leaves behind is either complete or not
+//! visible. The subject need not exist, not even the repository.
 //!
-//! Clients of registries without this list kept it themselves, as an index under a tag made of the subject's digest.
-//! What such a tag names is listed as well, if it is there.
+//! Clients of registries without this API maintained the list themselves, as an index under a tag made of the subject's
+//! digest. The entries of such an index are listed as well, if they exist.
 //!
 //! Specification: distribution-spec "Listing Referrers" (end-12), "Enabling the Referrers API".
 
@@ -27,17 +27,17 @@ use super::manifests::read_bounded;
 use super::{REFERRERS, Store, content_path, disk};
 use crate::digest::Digest;
 use crate::error::Error;
-use crate::manifest::{SubjectReference, understand};
+use crate::manifest::{SubjectReference, parse_manifest};
 use crate::name::{Reference, RepositoryName};
 
-/// Records looked at for one page.
+/// Records read for one page.
 const PAGE: usize = 1000;
-/// A page ends with the descriptor that takes it over this: as much as clients must take of a manifest.
+/// A page ends with the descriptor that exceeds this size, which is the size of a manifest that clients must accept.
 const PAGE_BYTES: usize = 4 << 20;
 /// The encoded part of a digest in the tag of an older client.
 const TAG_ENCODED_MAX: usize = 64;
 
-/// A manifest that names a subject, as the list shows it.
+/// A manifest with a subject, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Referrer {
@@ -54,18 +54,18 @@ pub(crate) struct Referrer {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReferrersPage {
     pub(crate) referrers: Vec<Referrer>,
-    /// The digest after which the next page begins, if one follows. It may turn out to be empty.
+    /// The digest after which the next page begins, if there is one. The next page may be empty.
     pub(crate) next: Option<String>,
 }
 
-/// What an index kept by a client lists.
+/// An index of referrers that a client maintained.
 #[derive(Deserialize)]
-struct Kept {
+struct ClientIndex {
     manifests: Vec<Referrer>,
 }
 
 impl Store {
-    /// Up to `limit` referrers of `subject` in the order of their digests, from the first after `after` on.
+    /// Up to `limit` referrers of `subject` in the order of their digests, beginning after `after`.
     pub(crate) fn referrers(
         &self,
         name: &RepositoryName,
@@ -97,8 +97,8 @@ impl Store {
         Ok(page)
     }
 
-    /// The first digests after `after`, one more than `limit` if there are so many. With each the descriptor an
-    /// older client kept; where there is a record of our own, that one is better.
+    /// The first digests after `after`, at most `limit + 1`. Each comes with the descriptor of an older client's index;
+    /// a record of this registry takes precedence.
     fn candidates(
         &self,
         name: &RepositoryName,
@@ -115,7 +115,7 @@ impl Store {
                 }
             }
         };
-        for kept in self.kept_by_clients(name, subject)? {
+        for kept in self.client_index(name, subject)? {
             add(kept.digest.clone(), Some(kept));
         }
         for file in disk::names(&self.referrers_directory(name, subject))? {
@@ -141,27 +141,25 @@ impl Store {
         let path = self.referrer_record(name, subject, &digest);
         let limit = self.config.max_manifest_size.saturating_mul(2) as u64;
         let Some(bytes) = read_bounded(&path, limit)? else { return Ok(None) };
-        let spoiled = |error: serde_json::Error| Error::io("understand", &path)(error.into());
+        let spoiled = |error: serde_json::Error| Error::io("parse", &path)(error.into());
         serde_json::from_slice(&bytes).map(Some).map_err(spoiled)
     }
 
-    fn kept_by_clients(&self, name: &RepositoryName, subject: &Digest) -> Result<Vec<Referrer>, Error> {
+    fn client_index(&self, name: &RepositoryName, subject: &Digest) -> Result<Vec<Referrer>, Error> {
         let encoded = &subject.hex()[..subject.hex().len().min(TAG_ENCODED_MAX)];
         let Ok(tag) = format!("{}-{encoded}", subject.algorithm().as_str()).parse() else {
             return Ok(Vec::new());
         };
         match self.resolve(name, &Reference::Tag(tag)) {
-            Ok(index) => {
-                Ok(serde_json::from_slice(&index.bytes)
-                    .map_or_else(|_| Vec::new(), |kept: Kept| kept.manifests))
-            }
-            // The list is best effort here: it must not become unreadable for what a client once kept.
-            Err(Error::ManifestUnknown | Error::Damaged(_)) => Ok(Vec::new()),
+            Ok(index) => Ok(serde_json::from_slice(&index.bytes)
+                .map_or_else(|_| Vec::new(), |kept: ClientIndex| kept.manifests)),
+            // The list is best effort here: an index of a client must not make it unreadable.
+            Err(Error::ManifestUnknown | Error::Corrupted(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
     }
 
-    /// Records that the manifest `descriptor` names `referral.subject`. Durable when this returns.
+    /// Records that the manifest `descriptor` has the subject `referral.subject`. Durable when this returns.
     pub(super) fn put_referrer(
         &self,
         name: &RepositoryName,
@@ -184,13 +182,13 @@ impl Store {
         self.disk.sync_directory(&directory)
     }
 
-    /// Removes what [`Store::put_referrer`] recorded of a manifest that was just deleted. What stays behind in spite
-    /// of it is not listed, so nothing here can fail the delete.
-    pub(super) fn forget_referrer(&self, name: &RepositoryName, digest: &Digest, media_type: &str) {
+    /// Removes the record that [`Store::put_referrer`] made of a manifest that was just deleted. A record that stays
+    /// behind is not listed, so a failure here does not fail the delete.
+    pub(super) fn remove_referrer(&self, name: &RepositoryName, digest: &Digest, media_type: &str) {
         let limit = self.config.max_manifest_size as u64;
         let Ok(Some(document)) = read_bounded(&self.content(digest), limit) else { return };
-        let Ok(understood) = understand(Some(media_type), &document) else { return };
-        if let Some(referral) = understood.referral {
+        let Ok(parsed) = parse_manifest(Some(media_type), &document) else { return };
+        if let Some(referral) = parsed.referral {
             self.disk.discard(&self.referrer_record(name, &referral.subject, digest));
         }
     }
@@ -205,7 +203,7 @@ impl Store {
 }
 
 impl Referrer {
-    /// About as many bytes as it takes in an answer.
+    /// The approximate size in a response.
     fn weight(&self) -> usize {
         let annotations: usize =
             self.annotations.iter().map(|(key, value)| key.len() + value.len() + 6).sum();
@@ -213,7 +211,7 @@ impl Referrer {
     }
 }
 
-/// `:` stays out of file names.
+/// File names contain no `:`.
 fn file_name(digest: &str) -> String {
     digest.replacen(':', "-", 1)
 }

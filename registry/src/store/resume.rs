@@ -1,15 +1,15 @@
-//! The running hash of an upload, kept over a restart of the process.
+//! The running hash of an upload, saved for a restart of the process.
 //!
 //! ```text
 //!  states/<uuid>     {"offset":…,"algorithm":"sha256","state":hex of 104 bytes,"boot":id of this boot of the system}
 //! ```
 //!
-//! The state is written beside the bytes when a request ends, and now and then within a long one, without any fsync: as
-//! long as the system has not been started again, what a killed process wrote is there. After a power cut the bytes may be
-//! missing while the state is not, so a state of another boot counts for nothing and the file is read again. What the
-//! file has beyond the state is read and hashed; a few megabytes are not worth a state at all.
+//! The state is written beside the bytes when a request ends, and at intervals within a long one, without any fsync:
+//! while the system has not been rebooted, what a killed process wrote is there. After a power cut the bytes may be
+//! missing although the state is there, so a state of another boot is ignored and the file is read again. The bytes of
+//! the file beyond the state are read and hashed; for a few megabytes no state is saved.
 //!
-//! Bytes a state stands for are never written again: before they are taken back the state is removed.
+//! Bytes that a state covers are never written again: before they are truncated the state is removed.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use super::{Store, disk};
 use crate::digest::{Algorithm, Hasher};
 use crate::error::Error;
 
-/// Less than this is hashed again in less time than clients notice.
+/// A shorter upload is hashed again faster than clients notice.
 pub(super) const WORTH_KEEPING: u64 = 4 << 20;
-/// How often within one request.
+/// The interval within one request.
 pub(super) const KEEP_EVERY: u64 = 64 << 20;
 const RECORD_MAX: u64 = 4096;
 
@@ -37,8 +37,8 @@ struct Record {
 }
 
 impl Store {
-    /// Keeps the hash of the first `offset` bytes of a session. A failure costs time after a restart, nothing else.
-    pub(super) fn keep_state(&self, id: Uuid, offset: u64, hasher: &Hasher) {
+    /// Saves the hash of the first `offset` bytes of a session. A failure costs time after a restart, nothing else.
+    pub(super) fn save_state(&self, id: Uuid, offset: u64, hasher: &Hasher) {
         let Some(boot) = boot_id() else { return };
         let algorithm = hasher.algorithm().as_str().to_owned();
         let record = Record { offset, algorithm, state: hex::encode(hasher.state()), boot };
@@ -47,12 +47,12 @@ impl Store {
             .map_err(|error| Error::io("encode", &path)(error.into()))
             .and_then(|record| self.disk.put_volatile(&self.temporary(), &path, &record));
         if let Err(error) = kept {
-            tracing::debug!(error = %error, "the state of an upload was not kept");
+            tracing::debug!(error = %error, "the hash state of an upload was not saved");
         }
     }
 
-    /// The hash of the first bytes of a session and how many these are, at most `length`.
-    pub(super) fn kept_state(&self, id: Uuid, length: u64) -> Option<(Hasher, u64)> {
+    /// The hash of the first bytes of a session and their number, at most `length`.
+    pub(super) fn saved_state(&self, id: Uuid, length: u64) -> Option<(Hasher, u64)> {
         let bytes = read_bounded(&self.state(id), RECORD_MAX).ok()??;
         let record: Record = serde_json::from_slice(&bytes).ok()?;
         let algorithm: Algorithm = record.algorithm.parse().ok()?;
@@ -61,13 +61,13 @@ impl Store {
         valid.then_some((hasher, record.offset))
     }
 
-    /// Forgets the state of a session whose bytes are about to change or go.
-    pub(super) fn forget_state(&self, id: Uuid) -> Result<(), Error> {
+    /// Removes the state of a session whose bytes are about to change or be removed.
+    pub(super) fn remove_state(&self, id: Uuid) -> Result<(), Error> {
         self.disk.remove(&self.state(id)).map(|_| ())
     }
 
     /// Removes states without a session.
-    pub(super) fn tidy_states(&self) -> Result<(), Error> {
+    pub(super) fn remove_orphaned_states(&self) -> Result<(), Error> {
         for file in disk::names(&self.states())? {
             let file = file?;
             let known = file.parse::<Uuid>().is_ok_and(|id| self.sessions().contains_key(&id));
@@ -83,7 +83,7 @@ impl Store {
     }
 }
 
-/// What tells this boot of the system from others; `None` where the system does not say.
+/// The id of this boot of the system; `None` where the system has none.
 fn boot_id() -> Option<String> {
     let mut text = String::new();
     let file = File::open("/proc/sys/kernel/random/boot_id").ok()?;
@@ -105,46 +105,50 @@ mod tests {
 
     const LENGTH: usize = 5 << 20;
 
-    /// Uploads [`LENGTH`] bytes, starts a new process, changes the first byte on disk and closes the upload with the
-    /// digest of what was sent: that succeeds only if the byte is not read again.
-    fn close_after_restart(algorithm: Algorithm, park: bool, meddle: impl FnOnce(&std::path::Path)) -> bool {
+    /// Uploads [`LENGTH`] bytes, starts a new process, changes the first byte on disk and finishes the upload with the
+    /// digest of the sent content: that succeeds only if the byte is not read again.
+    fn close_after_restart(
+        algorithm: Algorithm,
+        suspend: bool,
+        modify: impl FnOnce(&std::path::Path),
+    ) -> bool {
         let root = directory();
         let name: RepositoryName = "a".parse().unwrap();
         let content = Bytes::from(vec![7; LENGTH]);
         let store = open(root.path(), None).unwrap();
         let session = store.begin_upload(&name, algorithm).unwrap();
         let id = session.id;
-        let sink = store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap();
+        let sink = store.sink(Arc::clone(&session), session.try_lock().unwrap()).unwrap();
         let mut sink = sink.append(&content).unwrap();
-        if park {
-            sink.park();
-            // More arrived after the state was kept: these bytes alone are read.
+        if suspend {
+            sink.suspend();
+            // More arrived after the state was saved: only these bytes are read.
             sink = sink.append(&content).unwrap();
         }
         drop(sink);
         drop(store);
-        meddle(&root.path().join("states").join(id.to_string()));
+        modify(&root.path().join("states").join(id.to_string()));
 
         let store = open(root.path(), None).unwrap();
         let session = store.upload(&name, id).unwrap();
-        let sent = content.repeat(if park { 2 } else { 1 });
+        let sent = content.repeat(if suspend { 2 } else { 1 });
         assert_eq!(session.received(), sent.len() as u64);
         let file = File::options().write(true).open(session.path()).unwrap();
         file.write_at(b"x", 0).unwrap();
-        let sink = store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap();
+        let sink = store.sink(Arc::clone(&session), session.try_lock().unwrap()).unwrap();
         let finished = sink.finish(&Digest::of(algorithm, &sent)).is_ok();
         assert_eq!(root.path().join("states").read_dir().unwrap().count(), 0);
         finished
     }
 
     #[test]
-    fn a_resumed_upload_is_closed_without_reading_it_again() {
+    fn a_resumed_upload_is_finished_without_reading_it_again() {
         assert!(close_after_restart(Algorithm::Sha256, true, |_| ()));
         assert!(close_after_restart(Algorithm::Sha512, true, |_| ()));
     }
 
     #[test]
-    fn without_a_state_or_with_one_that_proves_nothing_it_is_read_again() {
+    fn without_a_valid_state_the_upload_is_read_again() {
         assert!(!close_after_restart(Algorithm::Sha256, false, |_| ()));
         let other_boot = |path: &std::path::Path| {
             let record = std::fs::read_to_string(path).unwrap();
@@ -155,15 +159,15 @@ mod tests {
     }
 
     #[test]
-    fn a_state_never_outlives_the_bytes_it_stands_for() {
+    fn a_state_never_outlives_the_bytes_it_covers() {
         let root = directory();
         let store = open(root.path(), None).unwrap();
         let session = store.begin_upload(&"a".parse().unwrap(), Algorithm::Sha256).unwrap();
-        let sink = store.sink(Arc::clone(&session), session.try_turn().unwrap()).unwrap();
+        let sink = store.sink(Arc::clone(&session), session.try_lock().unwrap()).unwrap();
         let mut sink = sink.append(&Bytes::from(vec![1; LENGTH])).unwrap();
-        sink.park();
-        assert!(store.kept_state(session.id, u64::MAX).is_some());
+        sink.suspend();
+        assert!(store.saved_state(session.id, u64::MAX).is_some());
         sink.roll_back(10).unwrap();
-        assert!(store.kept_state(session.id, u64::MAX).is_none());
+        assert!(store.saved_state(session.id, u64::MAX).is_none());
     }
 }

@@ -1,16 +1,16 @@
-//! Retention: which tags stay.
+//! Retention: the tags that stay.
 //!
 //! ```text
-//!  tag ─> the first rule whose patterns fit ─> none: stays
-//!                                              among its `newest`: stays
-//!                                              pushed within `younger_than`: stays
-//!                                              names something pinned: stays
-//!                                              otherwise: the tag goes; garbage collection takes what it named
+//!  tag ─> the first rule whose patterns match ─> none: stays
+//!                                               among its `newest`: stays
+//!                                               pushed within `younger_than`: stays
+//!                                               names pinned content: stays
+//!                                               otherwise: the tag is removed; garbage collection removes its content
 //! ```
 //!
-//! Only names go here: a tag that is pushed again meanwhile stays, and what loses its last tag is untagged, which garbage
-//! collection takes after the grace period when it is asked to. Tags in which older clients keep signatures and the like
-//! (`sha256-<hex>`) go when what they belong to has gone, never before.
+//! Only tags are removed: a tag that is pushed again meanwhile stays, and a manifest that loses its last tag is
+//! untagged, which garbage collection removes after the grace period if requested. Tags in which older clients keep
+//! signatures and the like (`sha256-<hex>`) are removed when their subject is gone, never before.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,37 +27,37 @@ use crate::pattern::RepositoryPattern;
 
 const PATTERN_MAX: usize = 256;
 
-/// A pattern over tags, in which `*` stands for any characters.
+/// A pattern of tags, in which `*` stands for any characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagPattern(String);
 
-/// The text is not a pattern over tags.
+/// The text is not a pattern of tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a tag pattern is a tag in which '*' stands for any characters, {PATTERN_MAX} bytes at most")]
 pub struct InvalidTagPattern;
 
-/// Which tags of which repositories stay. What one rule does not keep goes; of several rules the first that fits a tag
-/// decides.
+/// A rule about the tags of some repositories. The tags it does not keep are removed; of several rules the first that
+/// matches a tag decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetentionRule {
-    /// Where it holds.
+    /// The repositories.
     pub repositories: RepositoryPattern,
-    /// Which tags it decides on.
+    /// The tags the rule decides on.
     pub tags: TagPattern,
-    /// Of these, so many that were pushed last stay in each repository.
+    /// The number of these tags, pushed last, that stay in each repository.
     pub newest: usize,
-    /// These stay as well.
+    /// Tags pushed within this time stay as well.
     pub younger_than: Duration,
 }
 
-/// A tag that went, or would go.
+/// A tag that was removed, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Expired {
-    /// Where.
+pub struct ExpiredTag {
+    /// The repository.
     pub repository: RepositoryName,
-    /// Its name.
+    /// The tag.
     pub tag: Tag,
-    /// What it named.
+    /// The manifest it named.
     pub digest: Digest,
 }
 
@@ -68,13 +68,13 @@ struct Candidate {
 }
 
 impl Store {
-    /// Removes the tags `rules` do not keep at the time `now`.
+    /// Removes the tags that `rules` do not keep at the time `now`.
     pub(crate) fn retain(
         &self,
         rules: &[RetentionRule],
         now: SystemTime,
         dry_run: bool,
-    ) -> Result<Vec<Expired>, Error> {
+    ) -> Result<Vec<ExpiredTag>, Error> {
         self.expect_writable()?;
         let mut expired = Vec::new();
         for name in self.repositories() {
@@ -87,7 +87,7 @@ impl Store {
             if !dry_run {
                 gone = self.remove_expired(&name, gone)?;
             }
-            expired.extend(gone.into_iter().map(|candidate| Expired {
+            expired.extend(gone.into_iter().map(|candidate| ExpiredTag {
                 repository: name.clone(),
                 tag: candidate.tag,
                 digest: candidate.digest,
@@ -106,7 +106,7 @@ impl Store {
         let mut by_rule: HashMap<usize, Vec<Candidate>> = HashMap::new();
         for file in disk::names(&self.tags_directory(name))? {
             let Ok(tag) = file?.parse::<Tag>() else { continue };
-            if self.belongs_to_something(name, &tag)? {
+            if self.has_subject(name, &tag)? {
                 continue;
             }
             if let Some(rule) = rules.iter().position(|rule| rule.tags.matches(&tag))
@@ -163,8 +163,8 @@ impl Store {
         Ok(Some(Candidate { tag, digest: record.digest, pushed }))
     }
 
-    /// Whether a tag is made of the digest of a manifest that is there.
-    fn belongs_to_something(&self, name: &RepositoryName, tag: &Tag) -> Result<bool, Error> {
+    /// Whether a tag is made of the digest of a manifest that exists.
+    fn has_subject(&self, name: &RepositoryName, tag: &Tag) -> Result<bool, Error> {
         let parts = tag.as_str().split_once('-');
         let Some((algorithm, rest)) = parts else { return Ok(false) };
         // Signatures are kept under `sha256-<hex>.sig` and the like.
@@ -177,7 +177,7 @@ impl Store {
 }
 
 impl TagPattern {
-    /// Whether the whole tag fits.
+    /// Whether the whole tag matches.
     pub fn matches(&self, tag: &Tag) -> bool {
         let mut parts = self.0.split('*');
         let Some(mut rest) = tag.as_str().strip_prefix(parts.next().unwrap_or_default()) else {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides_and_what_fits_none_stays() {
+    fn the_first_matching_rule_decides_and_unmatched_tags_stay() {
         let root = directory();
         let store = open(root.path(), None).unwrap();
         let name: RepositoryName = "a".parse().unwrap();
@@ -268,7 +268,7 @@ mod tests {
         let rules =
             [rule("*-keep", 10, 0), rule("nightly-*", 1, 2), rule("t*t", 0, 0), rule("sha256-*", 0, 0)];
         let expected = ["nightly-2", "nightly-3", "test"];
-        let dry: Vec<Expired> = store.retain(&rules, now, true).unwrap();
+        let dry: Vec<ExpiredTag> = store.retain(&rules, now, true).unwrap();
         assert_eq!(dry.iter().map(|expired| expired.tag.as_str()).collect::<Vec<_>>(), expected);
         assert_eq!(store.retain(&rules, now, false).unwrap(), dry);
         let left = store.tags(&name, None, 100).unwrap().tags;

@@ -1,13 +1,13 @@
-//! Looking for rot: every content is read again, at leisure, and hashed.
+//! Scrub: all content is read again, at a limited rate, and hashed.
 //!
 //! ```text
-//!  pool --read, hash, wait--> as named?  yes: next
-//!                                        no:  still the same file? -> [rename] -> quarantine/<algorithm>-<hex>.<inode>
-//!  scrub.json   when the last complete pass ended, and how far the present one is: 1 of 32 parts after the other
+//!  pool --read, hash, wait--> digest correct?  yes: next
+//!                                              no:  still the same file? -> [rename] -> quarantine/<algorithm>-<hex>.<inode>
+//!  scrub.json   the end of the last complete pass, and the progress of the present one: 32 parts, one after the other
 //! ```
 //!
-//! What is in quarantine is gone for everybody: a client that asks is told 404 and pushes it again, which heals. The bytes
-//! are kept for whoever wants to look. A file that cannot be read at all is taken for rotten.
+//! Content in quarantine does not exist for clients: they receive 404 and push it again, which repairs it. The bytes
+//! are kept for inspection. A file that cannot be read at all counts as corrupted.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,30 +23,30 @@ use super::{Store, disk};
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
 
-/// Read and hashed between two waits.
+/// Bytes read and hashed between two waits.
 pub(crate) const PIECE: usize = 1 << 20;
-/// The pool by algorithm and first four bits.
+/// The parts of the pool: by algorithm and first four bits.
 pub(crate) const PARTS: u8 = 32;
-/// Damaged contents named in a record; the log has all.
-const DAMAGED_NAMED: usize = 64;
+/// The limit of corrupted contents listed in a record; the log has all.
+const CORRUPTED_NAMED: usize = 64;
 const RECORD_MAX: u64 = 64 << 10;
 
-/// What a pass over the pool found.
+/// The result of a pass over the pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// When it began.
+    /// The beginning of the pass.
     pub started: Option<SystemTime>,
-    /// When it ended: everything that is older and still there was whole at some time since `started`.
+    /// The end of the pass: all older content that still exists was correct at some time since `started`.
     pub completed: Option<SystemTime>,
-    /// Contents read.
+    /// The number of contents read.
     pub blobs: u64,
-    /// Their bytes.
+    /// The bytes of the contents read.
     pub bytes: u64,
-    /// What was put into quarantine, the first of them by name.
-    pub damaged: Vec<Digest>,
+    /// The contents moved to quarantine; only the first ones are listed.
+    pub corrupted: Vec<Digest>,
 }
 
-/// The last complete pass, and the one that is under way.
+/// The last complete pass, and the present one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scrubs {
     pub(crate) last: Option<Scrubbed>,
@@ -67,27 +67,27 @@ struct Pass {
     completed: Option<u64>,
     blobs: u64,
     bytes: u64,
-    damaged: Vec<String>,
+    corrupted: Vec<String>,
 }
 
-/// One content being read.
-pub(crate) struct Check {
+/// The state of reading one content.
+pub(crate) struct BlobCheck {
     digest: Digest,
     file: File,
     hasher: Hasher,
     read: u64,
 }
 
-/// How far a [`Check`] is.
-pub(crate) enum Checked {
-    /// More is to be read; so many bytes were.
-    More(Box<Check>, usize),
+/// The progress of a [`BlobCheck`].
+pub(crate) enum CheckProgress {
+    /// More is to be read; this many bytes were.
+    More(Box<BlobCheck>, usize),
     Whole(u64),
-    Damaged(Digest),
+    Corrupted(Digest),
 }
 
 impl Store {
-    /// Content to be read in one part of the pool.
+    /// The content in one part of the pool.
     pub(crate) fn scrub_part(&self, part: u8) -> Result<Vec<Digest>, Error> {
         let algorithm = Algorithm::ALL[usize::from(part / 16)];
         let mut digests = Vec::new();
@@ -98,13 +98,13 @@ impl Store {
         Ok(digests)
     }
 
-    /// Begins to read a content; `None` when it is gone.
-    pub(crate) fn check(&self, digest: &Digest) -> Result<Option<Box<Check>>, Error> {
+    /// Begins reading a content; `None` when it no longer exists.
+    pub(crate) fn check(&self, digest: &Digest) -> Result<Option<Box<BlobCheck>>, Error> {
         match self.blob(digest) {
             Ok(blob) => {
                 let file = blob.file().try_clone().map_err(Error::io("open", &self.content(digest)))?;
                 let hasher = Hasher::new(digest.algorithm());
-                Ok(Some(Box::new(Check { digest: digest.clone(), file, hasher, read: 0 })))
+                Ok(Some(Box::new(BlobCheck { digest: digest.clone(), file, hasher, read: 0 })))
             }
             Err(Error::BlobUnknown) => Ok(None),
             Err(error) => Err(error),
@@ -112,36 +112,38 @@ impl Store {
     }
 
     /// Reads and hashes the next piece.
-    pub(crate) fn check_piece(&self, mut check: Box<Check>) -> Result<Checked, Error> {
+    pub(crate) fn check_piece(&self, mut check: Box<BlobCheck>) -> Result<CheckProgress, Error> {
         let mut piece = vec![0; PIECE];
         match check.file.read(&mut piece) {
             Ok(0) => {
-                let Check { digest, file, hasher, read } = *check;
+                let BlobCheck { digest, file, hasher, read } = *check;
                 if hasher.finish() == digest {
-                    return Ok(Checked::Whole(read));
+                    return Ok(CheckProgress::Whole(read));
                 }
                 self.quarantine(&digest, &file)?;
-                Ok(Checked::Damaged(digest))
+                Ok(CheckProgress::Corrupted(digest))
             }
             Ok(got) => {
                 check.hasher.update(&piece[..got]);
                 check.read += got as u64;
-                Ok(Checked::More(check, got))
+                Ok(CheckProgress::More(check, got))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(Checked::More(check, 0)),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                Ok(CheckProgress::More(check, 0))
+            }
             Err(error) => {
-                tracing::error!(digest = %check.digest, error = %error, "a stored content cannot be read");
+                tracing::error!(digest = %check.digest, error = %error, "stored content cannot be read");
                 self.quarantine(&check.digest, &check.file)?;
-                Ok(Checked::Damaged(check.digest))
+                Ok(CheckProgress::Corrupted(check.digest))
             }
         }
     }
 
-    /// Takes the file out of the pool, unless a push has replaced it in the meantime.
+    /// Moves the file out of the pool, unless a push has replaced it in the meantime.
     fn quarantine(&self, digest: &Digest, file: &File) -> Result<(), Error> {
         let content = self.content(digest);
         let inode = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-        let read = file.metadata().map(inode).map_err(Error::io("look at", &content))?;
+        let read = file.metadata().map(inode).map_err(Error::io("read the metadata of", &content))?;
         let name = format!("{}-{}.{}", digest.algorithm().as_str(), digest.hex(), read.1);
         {
             let _transition = self.locks.transition(digest);
@@ -149,15 +151,15 @@ impl Store {
                 return Ok(());
             }
             self.expect_writable()?;
-            // Whoever has it remembered would not push it again.
+            // A client that still saw it in the cache would not push it again.
             let _changing = self.cache.pool.begin();
             self.disk.rename(&content, &self.quarantined().join(name))?;
         }
-        tracing::error!(digest = %digest, "a stored content has rotted and was put into quarantine");
+        tracing::error!(digest = %digest, "stored content is corrupted and was moved to quarantine");
         self.disk.sync_parent(&content)
     }
 
-    /// Writes down how far scrubbing is. Where that is not possible it starts over after a restart.
+    /// Saves the progress of the scrub. If that fails, the scrub starts over after a restart.
     pub(crate) fn note_scrubs(&self, scrubs: Scrubs) {
         let record = Record {
             last: scrubs.last.as_ref().map(Pass::of),
@@ -171,7 +173,7 @@ impl Store {
             .and_then(|record| self.disk.put(&self.temporary(), &path, &record))
             .and_then(|()| self.disk.sync_parent(&path));
         if let Err(error) = written {
-            tracing::warn!(error = %error, "how far scrubbing is could not be written down");
+            tracing::warn!(error = %error, "the progress of the scrub could not be saved");
         }
     }
 
@@ -179,7 +181,7 @@ impl Store {
         lock(&self.scrubs).clone()
     }
 
-    /// Reads how far an earlier process was; a record that is none counts for nothing.
+    /// Reads the progress of an earlier process; an invalid record is ignored.
     pub(super) fn find_scrubs(&self) -> Result<(), Error> {
         let Some(bytes) = read_bounded(&self.scrub_record(), RECORD_MAX)? else { return Ok(()) };
         if let Ok(record) = serde_json::from_slice::<Record>(&bytes) {
@@ -205,7 +207,7 @@ impl Pass {
             completed: scrubbed.completed.as_ref().map(seconds),
             blobs: scrubbed.blobs,
             bytes: scrubbed.bytes,
-            damaged: scrubbed.damaged.iter().map(ToString::to_string).collect(),
+            corrupted: scrubbed.corrupted.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -216,15 +218,15 @@ impl Pass {
             completed: self.completed.and_then(time),
             blobs: self.blobs,
             bytes: self.bytes,
-            damaged: self.damaged.iter().filter_map(|text| text.parse().ok()).collect(),
+            corrupted: self.corrupted.iter().filter_map(|text| text.parse().ok()).collect(),
         }
     }
 }
 
 impl Scrubbed {
-    pub(crate) fn add_damaged(&mut self, digest: Digest) {
-        if self.damaged.len() < DAMAGED_NAMED {
-            self.damaged.push(digest);
+    pub(crate) fn add_corrupted(&mut self, digest: Digest) {
+        if self.corrupted.len() < CORRUPTED_NAMED {
+            self.corrupted.push(digest);
         }
     }
 }

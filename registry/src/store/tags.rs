@@ -1,14 +1,14 @@
-//! Moving tags: several at once, as a push by digest may ask for.
+//! Setting tags: several at once, as a push by digest may request.
 //!
 //! ```text
-//!  one draft per tag, each fsynced -> rename each into _tags/ -> fsync _tags/ once -> 201
+//!  one temporary file per tag, each fsynced -> rename each into _tags/ -> fsync _tags/ once -> 201
 //! ```
 //!
-//! A tag that is kept does not move: it is made when nothing has its name, which the rename itself finds out, and
-//! otherwise the push fails unless it is the same again.
+//! A `kept` tag does not move: it is created when it does not exist, which the rename itself detects; otherwise the
+//! push fails unless the tag already names this manifest.
 //!
-//! Whatever needs space happens before the first tag moves. A rename that fails half-way leaves each tag either
-//! where it was or where it should be, and the push is answered with the failure: pushing again completes it.
+//! All operations that need space happen before the first tag moves. A rename that fails half-way leaves each tag
+//! either unchanged or moved, and the push fails: a retry completes it.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::name::{RepositoryName, Tag};
 
 impl Store {
-    /// Points every tag at what `record` describes, unless it is `kept` and points elsewhere. Durable when this returns.
+    /// Sets every tag to `record`, unless it is `kept` and names another manifest. Durable when this returns.
     pub(super) fn move_tags(
         &self,
         name: &RepositoryName,
@@ -33,33 +33,33 @@ impl Store {
         if tags.is_empty() {
             return Ok(());
         }
-        let mut drafts = Vec::with_capacity(tags.len());
-        let move_one = |tag: &Tag, draft: &Path| {
+        let mut temps = Vec::with_capacity(tags.len());
+        let move_one = |tag: &Tag, temp: &Path| {
             let target = self.tag_record(name, tag);
             if !kept(tag) {
-                return self.disk.rename(draft, &target);
+                return self.disk.rename(temp, &target);
             }
-            if self.disk.rename_new(draft, &target)? {
+            if self.disk.rename_new(temp, &target)? {
                 return Ok(());
             }
-            self.disk.discard(draft);
+            self.disk.discard(temp);
             self.expect_tag_stays(name, tag, digest)
         };
         let moved = tags
             .iter()
-            .try_for_each(|_| self.disk.draft(&self.temporary(), record).map(|draft| drafts.push(draft)))
+            .try_for_each(|_| self.disk.write_temp(&self.temporary(), record).map(|temp| temps.push(temp)))
             .and_then(|()| {
                 let _changing = references.changes.begin();
-                tags.iter().zip(&drafts).try_for_each(|(tag, draft)| move_one(tag, draft))
+                tags.iter().zip(&temps).try_for_each(|(tag, temp)| move_one(tag, temp))
             });
         if moved.is_err() {
-            // Those already renamed are not there any more, which is no failure.
-            drafts.iter().for_each(|draft| self.disk.discard(draft));
+            // The renamed ones no longer exist, which is no failure.
+            temps.iter().for_each(|temp| self.disk.discard(temp));
         }
         moved.and(self.disk.sync_directory(&self.tags_directory(name)))
     }
 
-    /// Fails when the tag exists and names something else than `digest`.
+    /// Fails when the tag exists and names another digest than `digest`.
     pub(super) fn expect_tag_stays(
         &self,
         name: &RepositoryName,

@@ -1,18 +1,18 @@
-//! When a repository's content was last asked for.
+//! The time at which a repository's content was last used.
 //!
 //! ```text
-//!  HEAD or GET answered  ->  asked for a moment ago?  yes: nothing
-//!                                                               no:  mtime of the record := now, under its transition lock
+//!  HEAD or GET served  ->  used a moment ago?  yes: nothing
+//!                                              no:  mtime of the record := now, under its transition lock
 //! ```
 //!
-//! The age of content is the age of its record on disk, so it survives a restart and needs no table of its own. What
-//! is kept in memory only saves system calls: a fixed number of slots, each with the record it last stood for. A
-//! record that lost its slot is simply touched again. So a record on disk is never more than [`Touches::margin`]
-//! older than what it stands for, which garbage collection allows for.
+//! The age of content is the age of its record on disk, so it survives a restart and needs no table. The memory here
+//! only saves system calls: a fixed number of slots, each with the last record that used it. A record that lost its
+//! slot is touched again. So a record on disk is never more than [`Touches::margin`] older than the last use, which
+//! garbage collection allows for.
 //!
-//! Where a record cannot be touched (a full or a read-only disk) the answer goes out all the same and the touch is
-//! remembered in memory. Should there be too many of these, everything counts as asked for at that moment: that
-//! costs garbage collection a grace period, and nobody an error.
+//! If a record cannot be touched (a full or a read-only disk), the response is sent nevertheless and the touch is kept
+//! in memory. If there are too many of these, all content counts as used at that moment: that delays garbage collection
+//! by a grace period and causes no error.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -23,28 +23,28 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::locks::lock;
 
-/// File times are as fine as the kernel's clock.
+/// File times are as precise as the kernel's clock.
 const TICK: Duration = Duration::from_millis(20);
 const SLOTS: usize = 1 << 14;
 const UNSAVED_MAX: usize = 1 << 14;
 
-/// The records touched lately.
+/// The records touched recently.
 pub(super) struct Touches {
-    /// How long a touch is good for.
+    /// The interval in which a record is touched once.
     interval: Duration,
     since: Instant,
     opened: SystemTime,
     keys: RandomState,
-    /// Upper half: which record; lower half: the second of its last touch.
+    /// Upper half: the record; lower half: the second of its last touch.
     slots: Box<[AtomicU64]>,
     unsaved: Mutex<Unsaved>,
 }
 
-/// Touches the disk would not take.
+/// Touches that could not be written to disk.
 struct Unsaved {
     /// By the hash of the record.
     touched: HashMap<u64, SystemTime>,
-    /// Up to when everything counts as touched.
+    /// The time up to which all content counts as touched.
     everything: SystemTime,
 }
 
@@ -62,25 +62,25 @@ impl Touches {
 
     /// Whether `record` was touched within the interval.
     pub(super) fn fresh(&self, record: &Path) -> bool {
-        let (slot, tag) = self.place(record);
+        let (slot, tag) = self.slot(record);
         let value = slot.load(Ordering::Relaxed);
         value != 0
             && value >> 32 == tag
             && self.second() - (value & u64::from(u32::MAX)) < self.interval.as_secs()
     }
 
-    /// Notes that `record` was touched just now.
+    /// Records that `record` was just touched.
     pub(super) fn note(&self, record: &Path) {
-        let (slot, tag) = self.place(record);
+        let (slot, tag) = self.slot(record);
         slot.store(tag << 32 | self.second(), Ordering::Relaxed);
     }
 
-    /// Notes that `record` is gone: one of the same name may come again, and has an age of its own.
+    /// Records that `record` was removed: a later one of the same name is touched again.
     pub(super) fn forget(&self, record: &Path) {
-        self.place(record).0.store(0, Ordering::Relaxed);
+        self.slot(record).0.store(0, Ordering::Relaxed);
     }
 
-    /// Notes that `record` was touched just now and the disk does not know.
+    /// Records that `record` was just touched, in memory only.
     pub(super) fn unsaved(&self, record: &Path) {
         let mut unsaved = lock(&self.unsaved);
         let now = SystemTime::now();
@@ -91,14 +91,14 @@ impl Touches {
         unsaved.touched.insert(self.keys.hash_one(record), now);
     }
 
-    /// Whether `record` was touched after `limit` and the disk does not know.
+    /// Whether `record` was touched after `limit` in memory only.
     pub(super) fn younger(&self, record: &Path, limit: SystemTime) -> bool {
         let unsaved = lock(&self.unsaved);
         let touched = unsaved.touched.get(&self.keys.hash_one(record));
         unsaved.everything > limit || touched.is_some_and(|touched| *touched > limit)
     }
 
-    /// How much older a record can be than what it stands for: the interval, the clock's tick, and as much as the
+    /// The most by which a record can be older than the last use: the interval, the clock's tick, and as much as the
     /// wall clock was set forward since the store was opened.
     pub(super) fn margin(&self) -> Duration {
         self.interval + TICK + self.clock_jump()
@@ -108,12 +108,12 @@ impl Touches {
         SystemTime::now().duration_since(self.opened).unwrap_or_default().saturating_sub(self.since.elapsed())
     }
 
-    /// Starts at one, so that no slot in use is zero.
+    /// Starts at 1, so that no slot in use is zero.
     fn second(&self) -> u64 {
         (self.since.elapsed().as_secs() + 1).min(u64::from(u32::MAX))
     }
 
-    fn place(&self, record: &Path) -> (&AtomicU64, u64) {
+    fn slot(&self, record: &Path) -> (&AtomicU64, u64) {
         let hash = self.keys.hash_one(record);
         (&self.slots[hash as usize % SLOTS], hash >> 32)
     }

@@ -1,4 +1,4 @@
-//! Upload sessions: bytes on their way to becoming a blob.
+//! Upload sessions: the bytes of a blob before it is complete.
 //!
 //! ```text
 //!            begin          append*                      finish(digest)
@@ -8,14 +8,13 @@
 //!                      +---------------> gone <-------------+
 //! ```
 //!
-//! One file per session, named after its id and its repository, so that a session survives a restart without
-//! any other state: its offset is the length of the file. The hash runs while the bytes arrive and is kept over a
-//! restart (see `resume`). It is lost by a power cut, by a rolled back chunk, or when the client closes with another
-//! algorithm than expected; only then is the file read once more at the end. Either way nothing becomes content that was
-//! not hashed.
+//! One file per session, named after its id and its repository, so that a session survives a restart without other
+//! state: its offset is the length of the file. The hash runs while the bytes arrive and is saved for a restart (see
+//! `resume`). It is lost by a power cut, by a rolled back chunk, or when the client finishes with another algorithm
+//! than expected; only then the file is read once more at the end. No bytes become content without being hashed.
 //!
-//! One request at a time writes to a session: it owns the session's [`Sink`] from its first byte to its last,
-//! also on the worker thread, so a request that is dropped half-way leaves the session whole.
+//! One request at a time writes to a session: it owns the session's [`Sink`] from its first byte to its last, also on
+//! the blocking thread, so a request that is dropped half-way leaves the session consistent.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -36,15 +35,15 @@ use crate::error::Error;
 use crate::name::RepositoryName;
 
 const REREAD_CHUNK: usize = 1 << 20;
-/// Free space is looked at again whenever an upload has grown by this much: most clients do not announce lengths.
+/// Free space is checked again whenever an upload has grown by this much: most clients do not announce lengths.
 const SPACE_CHECK_EVERY: u64 = 16 << 20;
 
-/// What one call of [`Registry::sweep`](crate::Registry::sweep) did.
+/// The result of [`Registry::sweep`](crate::Registry::sweep).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Abandoned upload sessions removed.
+    /// Removed upload sessions.
     pub sessions: usize,
-    /// The bytes they held.
+    /// The bytes of the removed sessions.
     pub bytes: u64,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Session {
     pub(crate) id: Uuid,
     repository: RepositoryName,
     path: PathBuf,
-    /// When its client came.
+    /// The time at which the session started.
     begun: SystemTime,
     /// A copy of the writer's offset that can be read while it writes.
     received: AtomicU64,
@@ -62,18 +61,18 @@ pub(crate) struct Session {
 
 struct Writer {
     offset: u64,
-    /// What the first byte is hashed with, until the client says otherwise.
+    /// The algorithm of the running hash, until the client names another.
     algorithm: Algorithm,
-    /// The hash of everything up to `offset`; `None` when it has to be taken from the file again.
+    /// The hash of everything up to `offset`; `None` when the file has to be read again.
     hasher: Option<Hasher>,
     reserved: Reservation,
-    /// Up to where the hash is kept on disk.
+    /// The offset of the saved hash.
     parked: u64,
     open: bool,
 }
 
-/// The right to write to a session, which one request has at a time.
-pub(crate) struct Turn(OwnedMutexGuard<Writer>);
+/// The exclusive right of one request to write to a session.
+pub(crate) struct UploadLock(OwnedMutexGuard<Writer>);
 
 /// A session open for writing.
 pub(crate) struct Sink {
@@ -93,8 +92,8 @@ impl Session {
         self.received.load(Ordering::Acquire)
     }
 
-    /// Makes durable what was written so far. Nobody relies on it: a failure shows again when the session is finished, because
-    /// the kernel reports it to each open file by itself.
+    /// Starts writing back what was received so far. A failure is not lost: it appears again when the session is
+    /// finished, because the kernel reports it to each open file.
     pub(crate) fn write_back(&self) {
         let _ = File::open(&self.path).and_then(|file| file.sync_data());
     }
@@ -105,12 +104,12 @@ impl Session {
     }
 
     /// Waits until no other request writes to the session.
-    pub(crate) async fn turn(&self) -> Turn {
-        Turn(Arc::clone(&self.writer).lock_owned().await)
+    pub(crate) async fn lock(&self) -> UploadLock {
+        UploadLock(Arc::clone(&self.writer).lock_owned().await)
     }
 
-    pub(super) fn try_turn(&self) -> Option<Turn> {
-        Arc::clone(&self.writer).try_lock_owned().ok().map(Turn)
+    pub(super) fn try_lock(&self) -> Option<UploadLock> {
+        Arc::clone(&self.writer).try_lock_owned().ok().map(UploadLock)
     }
 
     fn new(
@@ -134,13 +133,13 @@ impl Session {
     }
 }
 
-impl Turn {
-    /// Bytes received so far; `None` when the session is over.
+impl UploadLock {
+    /// Bytes received so far; `None` when the session has ended.
     pub(crate) fn offset(&self) -> Option<u64> {
         self.0.open.then_some(self.0.offset)
     }
 
-    /// Says under which algorithm the content is going to be named. Once bytes are here it is too late to matter.
+    /// Sets the algorithm of the digest. Ignored once bytes were received.
     pub(crate) fn expect(&mut self, algorithm: Algorithm) {
         if self.0.offset == 0 {
             self.0.algorithm = algorithm;
@@ -149,7 +148,7 @@ impl Turn {
 }
 
 impl Store {
-    /// Begins a session whose content will most likely be named under `algorithm`.
+    /// Begins a session whose content will probably have a digest of `algorithm`.
     pub(crate) fn begin_upload(
         &self,
         repository: &RepositoryName,
@@ -178,16 +177,16 @@ impl Store {
         Ok(session)
     }
 
-    /// The session `id`, if it was begun for this repository.
+    /// The session `id`, if it belongs to this repository.
     pub(crate) fn upload(&self, repository: &RepositoryName, id: Uuid) -> Result<Arc<Session>, Error> {
         let found = self.sessions().get(&id).cloned();
         found.filter(|session| session.repository == *repository).ok_or(Error::UploadUnknown(id))
     }
 
-    /// Opens the session's file for the request that holds `turn`.
-    pub(crate) fn sink(self: &Arc<Self>, session: Arc<Session>, turn: Turn) -> Result<Sink, Error> {
+    /// Opens the session's file for the request that holds `lock`.
+    pub(crate) fn sink(self: &Arc<Self>, session: Arc<Session>, lock: UploadLock) -> Result<Sink, Error> {
         self.expect_writable()?;
-        let Turn(mut writer) = turn;
+        let UploadLock(mut writer) = lock;
         if !writer.open {
             return Err(Error::UploadUnknown(session.id));
         }
@@ -197,12 +196,12 @@ impl Store {
         let path = &session.path;
         let mut file =
             OpenOptions::new().read(true).write(true).open(path).map_err(Error::io("open", path))?;
-        // What lies beyond the offset is a chunk that was cut short; it was never acknowledged.
+        // Bytes beyond the offset belong to an incomplete chunk; it was never acknowledged.
         if file.metadata().map_err(Error::io("read the length of", path))?.len() != writer.offset {
             self.disk.resize(&file, path, writer.offset)?;
         }
         if writer.hasher.is_none()
-            && let Some((mut hasher, from)) = self.kept_state(session.id, writer.offset)
+            && let Some((mut hasher, from)) = self.saved_state(session.id, writer.offset)
         {
             hash_part(&mut file, &mut hasher, from, writer.offset, path)?;
             (writer.hasher, writer.parked) = (Some(hasher), from);
@@ -211,23 +210,23 @@ impl Store {
         Ok(Sink { store: Arc::clone(self), session, writer, file })
     }
 
-    /// Removes a session whose writer failed, if it is still there.
+    /// Removes a session whose writer failed, if it still exists.
     pub(super) fn abandon(self: &Arc<Self>, session: &Arc<Session>) {
-        if let Some(turn) = session.try_turn()
-            && let Ok(sink) = self.sink(Arc::clone(session), turn)
+        if let Some(lock) = session.try_lock()
+            && let Ok(sink) = self.sink(Arc::clone(session), lock)
         {
             sink.cancel();
         }
     }
 
-    /// Removes sessions nothing was written to for `upload_session_age` before `now`.
+    /// Removes sessions without a write for `upload_session_age` before `now`.
     pub(crate) fn sweep_uploads(self: &Arc<Self>, now: SystemTime) -> Result<Swept, Error> {
         let all: Vec<Arc<Session>> = self.sessions().values().cloned().collect();
         let mut swept = Swept::default();
         for session in all {
             // Busy or just finished: not abandoned.
-            let Some(turn) = session.try_turn() else { continue };
-            let sink = match self.sink(Arc::clone(&session), turn) {
+            let Some(lock) = session.try_lock() else { continue };
+            let sink = match self.sink(Arc::clone(&session), lock) {
                 Err(Error::UploadUnknown(_)) => continue,
                 other => other?,
             };
@@ -247,7 +246,7 @@ impl Store {
         Ok(swept)
     }
 
-    /// When the oldest push to the repository began that is still under way: something was written since `since`.
+    /// The start of the oldest push to the repository that is still under way: one with a write since `since`.
     pub(super) fn oldest_push(&self, name: &RepositoryName, since: SystemTime) -> Option<SystemTime> {
         let sessions: Vec<Arc<Session>> =
             self.sessions().values().filter(|session| session.repository == *name).cloned().collect();
@@ -258,7 +257,7 @@ impl Store {
         active.map(|session| session.begun).min()
     }
 
-    /// Picks up the sessions an earlier process left; what is not one of ours is left alone.
+    /// Finds the sessions of an earlier process; other files are ignored.
     pub(super) fn find_sessions(&self) -> Result<(), Error> {
         for file in disk::names(&self.uploads())? {
             let file = file?;
@@ -290,9 +289,9 @@ impl Sink {
         self.writer.offset
     }
 
-    /// Says how many more bytes are coming, so that what does not fit is refused before it is sent. A full disk leaves the
-    /// session as it is; a quota, which a client cannot wait out, ends it.
-    pub(crate) fn announce(mut self, bytes: u64) -> Result<Self, Error> {
+    /// Reserves space for this many more bytes, so that a body that does not fit is refused before it is sent. A full
+    /// disk keeps the session; an exceeded quota, which does not change by waiting, ends it.
+    pub(crate) fn reserve(mut self, bytes: u64) -> Result<Self, Error> {
         self.store.expect_space_for(bytes)?;
         let total = self.writer.offset.saturating_add(bytes);
         match self.writer.reserved.grow(total) {
@@ -304,7 +303,7 @@ impl Sink {
         }
     }
 
-    /// Writes and hashes the next bytes. After a failure the session stands where it stood before.
+    /// Writes and hashes the next bytes. After a failure the session is unchanged.
     pub(crate) fn append(mut self, chunk: &Bytes) -> Result<Self, Error> {
         if chunk.is_empty() {
             return Ok(self);
@@ -319,7 +318,7 @@ impl Sink {
         let written = room.and_then(|()| self.store.disk.write(&mut self.file, &self.session.path, chunk));
         if let Err(refused) = written {
             if matches!(refused, Error::NoSpace) {
-                // What fills the disk is given back at once; the client has to begin again anyway.
+                // The space of a full disk is freed at once; the client has to start again anyway.
                 self.cancel();
             }
             return Err(refused);
@@ -330,27 +329,27 @@ impl Sink {
         self.writer.offset = end;
         self.session.received.store(self.writer.offset, Ordering::Release);
         if end - self.writer.parked >= KEEP_EVERY {
-            self.park();
+            self.suspend();
         }
         Ok(self)
     }
 
-    /// Keeps the running hash on disk, if that is worth it: this request ends, and the process may before the next.
-    pub(crate) fn park(&mut self) {
+    /// Saves the running hash, if it covers enough: this request ends, and the process may end before the next one.
+    pub(crate) fn suspend(&mut self) {
         let offset = self.writer.offset;
         if offset - self.writer.parked < WORTH_KEEPING {
             return;
         }
         if let Some(hasher) = &self.writer.hasher {
-            self.store.keep_state(self.session.id, offset, hasher);
+            self.store.save_state(self.session.id, offset, hasher);
             self.writer.parked = offset;
         }
     }
 
-    /// Takes back everything after `offset`.
+    /// Truncates the session to `offset`.
     pub(crate) fn roll_back(&mut self, offset: u64) -> Result<(), Error> {
         if offset < self.writer.offset {
-            self.store.forget_state(self.session.id)?;
+            self.store.remove_state(self.session.id)?;
             self.writer.parked = 0;
             self.writer.hasher = None;
             self.writer.offset = offset;
@@ -360,7 +359,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Ends the session: its bytes become the blob `expected`, or nothing. Durable when this returns.
+    /// Ends the session: its bytes become the blob `expected`, or are removed. Durable when this returns.
     pub(crate) fn finish(mut self, expected: &Digest) -> Result<(), Error> {
         let running = self.writer.hasher.take().filter(|hasher| hasher.algorithm() == expected.algorithm());
         let actual = match running {
@@ -373,10 +372,16 @@ impl Sink {
         }
         let kept = self.store.disk.sync_file(&self.file, &self.session.path).and_then(|()| {
             let Writer { offset, reserved, .. } = &mut *self.writer;
-            self.store.adopt(&self.session.path, &self.session.repository, expected, *offset, reserved)
+            self.store.commit_upload(
+                &self.session.path,
+                &self.session.repository,
+                expected,
+                *offset,
+                reserved,
+            )
         });
         if let Err(error) = kept {
-            // The kernel reports a lost write once: these bytes must not be offered a second time.
+            // The kernel reports a lost write once: these bytes must not be used a second time.
             self.cancel();
             return Err(error);
         }
@@ -393,8 +398,8 @@ impl Sink {
     fn close(&mut self) {
         self.writer.open = false;
         self.writer.reserved.settle(0, false);
-        if let Err(error) = self.store.forget_state(self.session.id) {
-            tracing::warn!(error = %error, "the state of an upload that is over was left behind");
+        if let Err(error) = self.store.remove_state(self.session.id) {
+            tracing::warn!(error = %error, "the hash state of an ended upload was left behind");
         }
         self.store.sessions().remove(&self.session.id);
     }

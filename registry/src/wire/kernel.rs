@@ -1,4 +1,4 @@
-//! What a connection asks of the kernel. Tests put others in its place.
+//! The kernel operations of a connection. Tests replace them.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -7,29 +7,30 @@ use std::os::unix::fs::FileExt;
 
 use tokio::net::TcpStream;
 
-/// How much is read at once into a buffer that nobody looks at.
+/// The size of a read into a buffer whose content is not used.
 const BUFFER: usize = 64 << 10;
 
 pub(super) trait Kernel: Debug + Send + Sync {
-    /// Whether sending these bytes will not wait for the disk, as far as can be told.
-    fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool;
+    /// Whether sending these bytes will not block on the disk, as far as samples show.
+    fn is_cached(&self, file: &File, offset: u64, length: usize) -> bool;
 
-    /// Waits until these bytes are in the page cache. What cannot be read is for [`Kernel::send`] to tell.
+    /// Waits until these bytes are in the page cache. Read errors are left to [`Kernel::send`].
     fn fetch(&self, file: &File, offset: u64, length: usize);
 
-    /// Sends some of these bytes, at most all; none when the file has ended.
+    /// Sends some of these bytes, at most all; none at the end of the file.
     fn send(&self, socket: &TcpStream, file: &File, offset: u64, length: usize) -> io::Result<usize>;
 }
 
-/// The real one.
+/// The kernel of this machine.
 #[derive(Debug)]
 pub(super) struct System;
 
 impl Kernel for System {
-    /// Looks at a few bytes: what was read together is there together, and mostly goes together. Where it does not, the
-    /// thread waits for one read of the disk, for some of this distance. Looking at more costs more than sending.
+    /// Samples a few bytes: pages that were read together are cached together, and are mostly dropped together. Where
+    /// they are not, the thread blocks for one read of the disk, for a part of this distance. More samples cost more
+    /// than sending.
     #[cfg(target_os = "linux")]
-    fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool {
+    fn is_cached(&self, file: &File, offset: u64, length: usize) -> bool {
         use rustix::io::{ReadWriteFlags, preadv2};
         const DISTANCE: usize = 128 << 10;
 
@@ -37,13 +38,13 @@ impl Kernel for System {
         let last = (!length.is_multiple_of(DISTANCE)).then_some(end - 1);
         let mut samples = (offset..end).step_by(DISTANCE).chain(last);
         samples.all(|at| {
-            // At the end of a file that has become shorter there is nothing to wait for either.
+            // At the end of a file that was truncated there is nothing to wait for.
             preadv2(file, &mut [io::IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT).is_ok()
         })
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn at_hand(&self, _file: &File, _offset: u64, _length: usize) -> bool {
+    fn is_cached(&self, _file: &File, _offset: u64, _length: usize) -> bool {
         false
     }
 

@@ -1,30 +1,33 @@
-//! A TCP connection that sends parts of files without copying them, under an HTTP server that knows nothing of it.
+//! A TCP connection that sends ranges of files without copying them, under an HTTP server that does not know about it.
 //!
 //! ```text
-//!  body of an answer            hyper                            Wire                          socket
-//!  placeholder(file, 0, 2 Mi) -> queues the slice, uncopied    ->   the slice is a stand-in:  ->  sendfile(file, 0, 2 Mi)
-//!        |                    counts what was taken         <-   as much as was taken      <-
+//!  response body                hyper                            SendfileStream                socket
+//!  placeholder(file, 0, 2 Mi) -> queues the slice, uncopied    ->   the slice is a placeholder: -> sendfile(file, 0, 2 Mi)
+//!        |                    counts what was written         <-   as much as was sent         <-
 //!        |                                                        ^
-//!        `--- the part itself: file, offset, length --- owed -----'     one queue for each connection
+//!        `--- the range itself: file, offset, length --- pending -'     one queue for each connection
 //! ```
 //!
-//! A body hands over *stand-ins*: slices of one region of memory that is never written and never read. What they stand for
-//! waits in a queue of the connection. The server keeps the slices as they are until it writes them, and then the
-//! connection knows them by their address, and sends what comes next in the queue. Everything else passes untouched.
+//! A body returns *placeholders*: slices of one region of memory that is never written and never read. The file ranges
+//! wait in a queue of the connection. The server keeps the slices until it writes them; the connection then recognises
+//! them by their address and sends the next range of the queue. All other bytes pass unchanged.
 //!
 //! Invariants:
 //!
-//! - No stand-in is ever sent as content. Before every write, what the server offers must hold exactly the stand-ins that
-//!   are owed: each of them, in order, each with what is left of it, and no other. A server that copied one, dropped one,
-//!   cut one short or kept one for another connection offers something else, and the connection breaks before the
-//!   next byte. This needs nothing of the server but that it offers all it holds at once, which is checked with it.
-//! - A file that ends before its promised end breaks the connection. Nothing is filled up, nobody waits.
-//! - The thread of the connection never waits for the disk. A part is sent when the page cache has it, as far as samples
-//!   tell; otherwise a blocking thread reads it first. Asked again whenever the client kept the part waiting.
-//! - Memory and threads: none for what is cached; 64 KiB on one blocking thread for a connection that waits for its disk.
+//! - No placeholder is ever sent as content. Before every write, the slices of the server must hold exactly the
+//!   placeholders of the pending ranges: each of them, in order, each with its remaining length, and no other. If a
+//!   server copied one, dropped one, cut one short or kept one for another connection, the slices differ, and the
+//!   connection breaks before the next byte. The server has to offer all it holds at once, which the same check
+//!   verifies.
+//! - A file that ends before its promised end breaks the connection. Nothing is padded, and no task waits.
+//! - The thread of the connection never blocks on the disk. A range is sent when the page cache has it, as far as
+//!   samples show; otherwise a blocking thread reads it first. The cache is checked again whenever the client kept the
+//!   range waiting.
+//! - Memory and threads: none for what is cached; 64 KiB on one blocking thread for a connection that waits for its
+//!   disk.
 //!
-//! What is on its way is the page of the cache itself: only files that nobody changes in place may be sent like this.
-//! Where there is no `sendfile` as Linux has it, there is no [`FileSender`] either, and answers are read and written.
+//! The kernel sends the pages of the cache themselves: only files that are never changed in place may be sent like
+//! this. On systems without Linux's `sendfile` there is no [`FileSender`], and bodies are read and written.
 
 mod kernel;
 #[cfg(test)]
@@ -45,29 +48,31 @@ use tokio::task::JoinHandle;
 
 use self::kernel::{Kernel, System};
 
-/// The longest stand-in. Each `sendfile` wakes the client at its end: in parts of 256 KiB that cost half as much again as the
-/// sending itself.
+/// The longest placeholder. Each `sendfile` wakes the client at its end: with ranges of 256 KiB that costs half as much
+/// again as the sending itself.
 const LONGEST: usize = 2 << 20;
-/// Stand-ins that may be on their way at once. An HTTP/1 server holds fewer before it writes.
+/// The most pending placeholders. An HTTP/1 server holds fewer before it writes.
 const OPEN: usize = 32;
 const TEXT: [u8; 64] = *b"[this stands for a part of a file and must never have been sent]";
-/// What stand-ins are slices of.
+/// The region that placeholders are slices of.
 static REGION: [[u8; TEXT.len()]; LONGEST / TEXT.len()] = [TEXT; LONGEST / TEXT.len()];
 
 /// Why a connection was broken.
 #[derive(Debug, thiserror::Error)]
 enum WireError {
-    #[error("send a part of a file: the server does not offer what was handed to it; nothing of it was sent")]
+    #[error(
+        "send a file range: the server does not write the placeholders it received; nothing of them was sent"
+    )]
     NotOffered,
-    #[error("send a part of a file: it ends at {at}, {left} bytes before the promised end")]
+    #[error("send a file range: the file ends at {at}, {left} bytes before the promised end")]
     Ended { at: u64, left: usize },
 }
 
-/// A part of a file that was promised and is not sent yet.
+/// A file range that was promised and is not sent yet.
 #[derive(Debug)]
 struct PendingFileRange {
     file: Arc<File>,
-    /// Of the next byte to send.
+    /// The offset of the next byte to send.
     offset: u64,
     /// Bytes already sent.
     sent: usize,
@@ -75,33 +80,35 @@ struct PendingFileRange {
     left: usize,
 }
 
-/// Promises parts of files to one connection. Travels with each of its requests as an extension.
+/// Accepts file ranges for one connection. It is an extension of each of the connection's requests.
 #[derive(Clone, Debug, Default)]
 pub struct FileSender(Arc<Mutex<VecDeque<PendingFileRange>>>);
 
 impl FileSender {
-    /// Stands for the bytes of `file` from `offset` on: `length` of them, or as many as go at once. For the body of the
-    /// answer to the request that this came with, to be handed over as it is and at once. `None` when too many are on
-    /// their way, which is no state a server gets into by itself: read the file then.
+    /// Returns a placeholder for the bytes of `file` that begin at `offset`: `length` of them, or as many as one
+    /// placeholder can hold. It belongs into the body of the response to the request that this sender came with,
+    /// unchanged and at once. Returns `None` when too many are pending, which no server reaches by itself: the caller
+    /// then reads the file.
     pub fn placeholder(&self, file: &Arc<File>, offset: u64, length: u64) -> Option<Bytes> {
         let length = usize::try_from(length).unwrap_or(LONGEST).min(LONGEST);
-        let mut owed = self.lock();
-        if owed.len() == OPEN {
+        let mut pending = self.lock();
+        if pending.len() == OPEN {
             return None;
         }
         if length > 0 {
-            owed.push_back(PendingFileRange { file: Arc::clone(file), offset, sent: 0, left: length });
+            pending.push_back(PendingFileRange { file: Arc::clone(file), offset, sent: 0, left: length });
         }
         Some(Bytes::from_static(&REGION.as_flattened()[..length]))
     }
 
-    /// Whether what a server offers holds the stand-ins that are owed and no other; where the first one is.
+    /// Checks that the slices of the server hold the pending placeholders and no others; returns where the first one
+    /// is.
     fn check(&self, offered: &[IoSlice<'_>]) -> Result<Option<usize>, WireError> {
-        let owed = self.lock();
-        let mut expected = owed.iter();
+        let pending = self.lock();
+        let mut expected = pending.iter();
         let mut first = None;
         for (index, slice) in offered.iter().enumerate() {
-            let Some(place) = place(slice) else { continue };
+            let Some(place) = offset_in_region(slice) else { continue };
             let next = expected.next().ok_or(WireError::NotOffered)?;
             if (place, slice.len()) != (next.sent, next.left) {
                 return Err(WireError::NotOffered);
@@ -119,65 +126,65 @@ impl FileSender {
     }
 }
 
-/// Where in the region a slice begins, if it is of it.
-fn place(slice: &[u8]) -> Option<usize> {
+/// The offset of a slice in the region, if it is part of it.
+fn offset_in_region(slice: &[u8]) -> Option<usize> {
     let region = REGION.as_flattened();
     let place = slice.as_ptr().addr().checked_sub(region.as_ptr().addr())?;
     (place < region.len() && !slice.is_empty()).then_some(place)
 }
 
-/// A TCP connection that sends parts of files by itself.
+/// A TCP connection that sends file ranges itself.
 #[derive(Debug)]
-pub struct Wire {
+pub struct SendfileStream {
     stream: TcpStream,
-    owed: FileSender,
+    pending: FileSender,
     kernel: &'static dyn Kernel,
-    /// Reads what comes next into the page cache.
+    /// The read of the next range into the page cache.
     fetching: Option<JoinHandle<()>>,
-    /// Whether what comes next was found in the page cache, and the client did not keep it waiting since.
-    at_hand: bool,
+    /// Whether the next range was found in the page cache, and the client has not kept it waiting since.
+    is_cached: bool,
 }
 
-impl Wire {
-    /// Takes over a connection.
+impl SendfileStream {
+    /// Wraps a connection.
     pub fn new(stream: TcpStream) -> Self {
         Self::over(stream, &System)
     }
 
     fn over(stream: TcpStream, kernel: &'static dyn Kernel) -> Self {
-        Wire { stream, owed: FileSender::default(), kernel, fetching: None, at_hand: false }
+        SendfileStream { stream, pending: FileSender::default(), kernel, fetching: None, is_cached: false }
     }
 
-    /// What promises parts of files to this connection; `None` where the system cannot send them.
+    /// The sender of this connection; `None` where the system cannot send file ranges.
     pub fn file_sender(&self) -> Option<FileSender> {
-        cfg!(target_os = "linux").then(|| self.owed.clone())
+        cfg!(target_os = "linux").then(|| self.pending.clone())
     }
 
-    /// Sends of the part that comes next what the socket takes.
+    /// Sends as much of the next range as the socket accepts.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         loop {
             if let Some(fetching) = &mut self.fetching {
                 let fetched = ready!(Pin::new(fetching).poll(context));
                 self.fetching = None;
                 fetched.map_err(io::Error::other)?;
-                self.at_hand = true;
+                self.is_cached = true;
             }
             if self.stream.poll_write_ready(context)?.is_pending() {
-                // Until the client takes more, it may leave the cache.
-                self.at_hand = false;
+                // Until the client takes more, the range may leave the cache.
+                self.is_cached = false;
                 return Poll::Pending;
             }
-            let mut owed = self.owed.lock();
-            let Some(next) = owed.front_mut() else {
+            let mut pending = self.pending.lock();
+            let Some(next) = pending.front_mut() else {
                 return Poll::Ready(Err(io::Error::other(WireError::NotOffered)));
             };
             let (offset, left) = (next.offset, next.left);
-            if !self.at_hand && !self.kernel.at_hand(&next.file, offset, left) {
+            if !self.is_cached && !self.kernel.is_cached(&next.file, offset, left) {
                 let (kernel, file) = (self.kernel, Arc::clone(&next.file));
                 self.fetching = Some(tokio::task::spawn_blocking(move || kernel.fetch(&file, offset, left)));
                 continue;
             }
-            self.at_hand = true;
+            self.is_cached = true;
             let sending = || self.kernel.send(&self.stream, &next.file, offset, left);
             match self.stream.try_io(Interest::WRITABLE, sending) {
                 Ok(0) => {
@@ -190,8 +197,8 @@ impl Wire {
                     next.sent += sent;
                     next.left -= sent;
                     if next.left == 0 {
-                        owed.pop_front();
-                        self.at_hand = false;
+                        pending.pop_front();
+                        self.is_cached = false;
                     }
                     return Poll::Ready(Ok(sent));
                 }
@@ -204,7 +211,7 @@ impl Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for SendfileStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
@@ -215,7 +222,7 @@ impl AsyncWrite for Wire {
         offered: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let ordinary = match this.owed.check(offered) {
+        let ordinary = match this.pending.check(offered) {
             Ok(None) => offered,
             Ok(Some(first)) => &offered[..first],
             Err(error) => {
@@ -243,7 +250,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for SendfileStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Parts of files under a real HTTP server, on real sockets, over kernels of all kinds.
+//! File ranges under a real HTTP server, on real sockets, with several kinds of kernels.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ fn file_of(content: &[u8]) -> Arc<File> {
     Arc::new(file)
 }
 
-/// A server whose answer to `/<first>-<count>` is that part of the file.
+/// A server whose response to `/<first>-<count>` is that range of the file.
 struct Server {
     address: SocketAddr,
     /// How each connection ended.
@@ -47,10 +47,10 @@ impl Server {
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let wire = Wire::over(stream, kernel);
+                let wire = SendfileStream::over(stream, kernel);
                 let (file, sender) = (file.clone(), wire.file_sender().unwrap());
                 let service = hyper::service::service_fn(move |request| {
-                    let response = answer(&request, &file, &sender);
+                    let response = respond(&request, &file, &sender);
                     async { Ok::<_, Infallible>(response) }
                 });
                 let connection =
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-fn answer<B>(request: &http::Request<B>, file: &Arc<File>, sender: &FileSender) -> http::Response<Body> {
+fn respond<B>(request: &http::Request<B>, file: &Arc<File>, sender: &FileSender) -> http::Response<Body> {
     let (first, count) = request.uri().path()[1..].split_once('-').unwrap();
     let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
     let (file, sender) = (file.clone(), sender.clone());
@@ -87,7 +87,7 @@ async fn ask(client: &mut TcpStream, method: &str, first: usize, count: usize) {
     client.write_all(request.as_bytes()).await.unwrap();
 }
 
-/// Reads the head of an answer.
+/// Reads the head of a response.
 async fn head(client: &mut TcpStream) -> io::Result<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -96,23 +96,23 @@ async fn head(client: &mut TcpStream) -> io::Result<String> {
     Ok(String::from_utf8(head).unwrap())
 }
 
-/// Reads an answer to its end, or what came of it.
+/// Reads a response body to its end, or up to the break of the connection.
 async fn body(client: &mut TcpStream, count: usize) -> Vec<u8> {
     let mut body = Vec::new();
     if head(client).await.is_ok() {
-        // A connection that was broken is an error or an end; in both cases what came is there.
+        // A broken connection is an error or an end; in both cases the bytes before it are returned.
         let _broken = client.take(count as u64).read_to_end(&mut body).await;
     }
     body
 }
 
-/// Takes at most a seventh of what it is asked to, and seldom the same twice.
+/// Accepts at most a seventh of each request, seldom the same amount twice.
 #[derive(Debug, Default)]
-struct Stingy(AtomicUsize);
+struct PartialWrites(AtomicUsize);
 
-impl Kernel for Stingy {
-    fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool {
-        System.at_hand(file, offset, length)
+impl Kernel for PartialWrites {
+    fn is_cached(&self, file: &File, offset: u64, length: usize) -> bool {
+        System.is_cached(file, offset, length)
     }
 
     fn fetch(&self, file: &File, offset: u64, length: usize) {
@@ -120,18 +120,18 @@ impl Kernel for Stingy {
     }
 
     fn send(&self, socket: &TcpStream, file: &File, offset: u64, length: usize) -> io::Result<usize> {
-        let turn = self.0.fetch_add(1, Ordering::Relaxed);
-        System.send(socket, file, offset, 1 + turn * 7919 % length.div_ceil(7))
+        let count = self.0.fetch_add(1, Ordering::Relaxed);
+        System.send(socket, file, offset, 1 + count * 7919 % length.div_ceil(7))
     }
 }
 
-/// The mutant: after a partial write it goes on where the part began.
+/// A mutant: after a partial write it continues at the beginning of the range.
 #[derive(Debug, Default)]
-struct Forgetful(Stingy);
+struct RestartsRange(PartialWrites);
 
-impl Kernel for Forgetful {
-    fn at_hand(&self, file: &File, offset: u64, length: usize) -> bool {
-        self.0.at_hand(file, offset, length)
+impl Kernel for RestartsRange {
+    fn is_cached(&self, file: &File, offset: u64, length: usize) -> bool {
+        self.0.is_cached(file, offset, length)
     }
 
     fn fetch(&self, file: &File, offset: u64, length: usize) {
@@ -143,8 +143,8 @@ impl Kernel for Forgetful {
     }
 }
 
-/// How many of the answers over this kernel were not the bytes of the file.
-async fn wrong_answers(kernel: &'static dyn Kernel) -> usize {
+/// The number of responses over this kernel that were not the bytes of the file.
+async fn wrong_responses(kernel: &'static dyn Kernel) -> usize {
     let content = content();
     let server = Server::start(file_of(&content), kernel).await;
     let mut client = server.connect().await;
@@ -159,27 +159,27 @@ async fn wrong_answers(kernel: &'static dyn Kernel) -> usize {
 }
 
 #[tokio::test]
-async fn whatever_the_socket_takes_the_answer_is_the_file() {
-    assert_eq!(wrong_answers(&System).await, 0);
-    assert_eq!(wrong_answers(Box::leak(Box::new(Stingy::default()))).await, 0);
+async fn the_response_is_the_file_for_any_partial_writes() {
+    assert_eq!(wrong_responses(&System).await, 0);
+    assert_eq!(wrong_responses(Box::leak(Box::new(PartialWrites::default()))).await, 0);
 }
 
 #[tokio::test]
-async fn a_wrong_offset_after_a_partial_write_would_be_noticed() {
-    assert!(wrong_answers(Box::leak(Box::new(Forgetful::default()))).await > 0);
+async fn a_wrong_offset_after_a_partial_write_is_detected() {
+    assert!(wrong_responses(Box::leak(Box::new(RestartsRange::default()))).await > 0);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn any_parts_on_one_connection_are_those_of_the_file(
+    fn any_ranges_on_one_connection_are_those_of_the_file(
         parts in proptest::collection::vec((0..SIZE, 1..SIZE), 1..6), pipelined in any::<bool>(),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let content = content();
-            let server = Server::start(file_of(&content), Box::leak(Box::new(Stingy::default()))).await;
+            let server = Server::start(file_of(&content), Box::leak(Box::new(PartialWrites::default()))).await;
             let mut client = server.connect().await;
             let parts: Vec<_> = parts.into_iter().map(|(first, count)| (first, count.min(SIZE - first))).collect();
             for (first, count) in &parts {
@@ -197,7 +197,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_head_is_followed_by_no_part() {
+async fn a_head_response_is_followed_by_no_range() {
     let content = content();
     let server = Server::start(file_of(&content), &System).await;
     let mut client = server.connect().await;
@@ -208,7 +208,7 @@ async fn a_head_is_followed_by_no_part() {
 }
 
 #[tokio::test]
-async fn many_clients_read_at_once() {
+async fn many_clients_read_concurrently() {
     let content = Arc::new(content());
     let server = Arc::new(Server::start(file_of(&content), &System).await);
     let mut clients = tokio::task::JoinSet::new();
@@ -243,7 +243,7 @@ async fn a_file_that_ends_early_breaks_the_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_let_go() {
+async fn a_client_that_disconnects_releases_the_file() {
     let file = tempfile::tempfile().unwrap();
     file.set_len(64 << 20).unwrap();
     let file = Arc::new(file);
@@ -253,22 +253,22 @@ async fn a_client_that_leaves_is_let_go() {
     head(&mut client).await.unwrap();
     drop(client);
     assert!(server.ended.recv().await.unwrap().is_err());
-    // The one here and the one of the listener.
+    // The reference here and the one of the listener.
     assert_eq!(Arc::strong_count(&file), 2);
 }
 
-/// Counts how often it was asked for what is at hand.
+/// Counts the checks of the page cache.
 #[derive(Debug, Default)]
 struct Counting(AtomicUsize);
 
 impl Kernel for Counting {
-    fn at_hand(&self, _file: &File, _offset: u64, _length: usize) -> bool {
+    fn is_cached(&self, _file: &File, _offset: u64, _length: usize) -> bool {
         self.0.fetch_add(1, Ordering::Relaxed);
         true
     }
 
     fn fetch(&self, _file: &File, _offset: u64, _length: usize) {
-        unreachable!("everything is at hand");
+        unreachable!("everything is cached");
     }
 
     fn send(&self, socket: &TcpStream, file: &File, offset: u64, length: usize) -> io::Result<usize> {
@@ -277,7 +277,7 @@ impl Kernel for Counting {
 }
 
 #[tokio::test]
-async fn what_a_slow_client_kept_waiting_is_looked_for_again() {
+async fn a_range_kept_waiting_by_a_slow_client_is_checked_again() {
     let content = content();
     let kernel: &'static Counting = Box::leak(Box::default());
     let server = Server::start(file_of(&content), kernel).await;
@@ -298,16 +298,16 @@ async fn what_a_slow_client_kept_waiting_is_looked_for_again() {
     assert!(kernel.0.load(Ordering::Relaxed) > 8 * SIZE.div_ceil(LONGEST));
 }
 
-/// A disk that takes until somebody says so, for everything from an offset on.
+/// A disk that blocks until released, for everything beyond an offset.
 #[derive(Debug)]
-struct Cold {
+struct ColdDisk {
     from: u64,
     waiting: Mutex<mpsc::Sender<()>>,
     go_on: Mutex<mpsc::Receiver<()>>,
 }
 
-impl Kernel for Cold {
-    fn at_hand(&self, _file: &File, offset: u64, _length: usize) -> bool {
+impl Kernel for ColdDisk {
+    fn is_cached(&self, _file: &File, offset: u64, _length: usize) -> bool {
         offset < self.from
     }
 
@@ -322,11 +322,11 @@ impl Kernel for Cold {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_disk_keeps_nobody_else_waiting() {
+async fn a_connection_that_waits_for_the_disk_delays_no_other() {
     let content = content();
     let ((waiting, is_waiting), (let_go, go_on)) = (mpsc::channel(), mpsc::channel());
     let from = LONGEST as u64;
-    let kernel = Cold { from, waiting: Mutex::new(waiting), go_on: Mutex::new(go_on) };
+    let kernel = ColdDisk { from, waiting: Mutex::new(waiting), go_on: Mutex::new(go_on) };
     let server = Server::start(file_of(&content), Box::leak(Box::new(kernel))).await;
     let (mut cold, mut warm) = (server.connect().await, server.connect().await);
     ask(&mut cold, "GET", LONGEST, LONGEST).await;
@@ -342,7 +342,7 @@ async fn who_waits_for_the_disk_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn what_is_not_in_the_cache_is_read_and_sent() {
+async fn a_range_outside_of_the_cache_is_read_and_sent() {
     let content = content();
     let file = file_of(&content);
     file.sync_all().unwrap();
@@ -353,15 +353,15 @@ async fn what_is_not_in_the_cache_is_read_and_sent() {
     assert!(body(&mut client, SIZE - 3).await == content[3..]);
 }
 
-/// The kernel fetches until a read fails or ends; it must not go on forever.
+/// The kernel reads until a read fails or the file ends; it must not continue without end.
 #[test]
-fn fetching_what_is_not_there_ends() {
+fn fetching_beyond_the_end_of_a_file_ends() {
     System.fetch(&file_of(b"short"), 2, LONGEST);
     System.fetch(&file_of(b"short"), 1 << 40, LONGEST);
 }
 
 #[tokio::test]
-async fn a_server_that_copies_stand_ins_sends_nothing_of_them() {
+async fn a_server_that_copies_placeholders_sends_nothing_of_them() {
     let mut server = Server::start_with(file_of(&content()), &System, false).await;
     let mut client = server.connect().await;
     ask(&mut client, "GET", 0, SIZE).await;
@@ -371,9 +371,9 @@ async fn a_server_that_copies_stand_ins_sends_nothing_of_them() {
     assert!(server.ended.recv().await.unwrap().is_err());
 }
 
-/// What a server might do with stand-ins instead of writing them. Each is noticed before a byte is sent.
+/// Misuses of placeholders. Each is detected before a byte is sent.
 #[tokio::test]
-async fn whatever_else_is_done_with_stand_ins_breaks_the_connection() {
+async fn every_other_misuse_of_placeholders_breaks_the_connection() {
     let file = file_of(&content());
     let foreign = FileSender::default().placeholder(&file, 0, 10).unwrap();
     type Misuse = fn(Bytes, Bytes, Bytes) -> Vec<Bytes>;
@@ -391,7 +391,7 @@ async fn whatever_else_is_done_with_stand_ins_breaks_the_connection() {
     for (what, misuse) in misuses {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let mut wire = Wire::new(listener.accept().await.unwrap().0);
+        let mut wire = SendfileStream::new(listener.accept().await.unwrap().0);
         let sender = wire.file_sender().unwrap();
         let (one, two) =
             (sender.placeholder(&file, 0, 10).unwrap(), sender.placeholder(&file, 10, 20).unwrap());
@@ -406,7 +406,7 @@ async fn whatever_else_is_done_with_stand_ins_breaks_the_connection() {
 }
 
 #[test]
-fn promises_have_a_bound() {
+fn the_number_of_pending_ranges_is_bounded() {
     let (sender, file) = (FileSender::default(), file_of(b"file"));
     assert_eq!(sender.placeholder(&file, 0, 0).unwrap(), "");
     for _ in 0..OPEN {

@@ -1,4 +1,4 @@
-//! podman and buildah: pulling, tagging, pushing, building on top, lists of platforms, logging in.
+//! podman and buildah: pulling, tagging, pushing, building, lists of platforms, logging in.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Layout, served, succeed, write_layout};
 use crate::support::{IMAGE, INDEX, Server, sha256};
 
-/// A storage of its own, with a policy that takes unsigned images.
+/// A container storage with a policy that accepts unsigned images.
 pub(super) struct Storage {
     policy: PathBuf,
     config: PathBuf,
@@ -42,7 +42,7 @@ impl Storage {
         command
     }
 
-    /// Takes part in pulls and pushes, which have flags in common.
+    /// A command that accesses a registry: pulls and pushes have flags in common.
     pub(super) fn remote(&self, program: &str, verb: &str, arguments: &[&str]) -> Command {
         let mut command = self.command(program, &[verb, "-q", "--tls-verify=false", "--signature-policy"]);
         command.arg(&self.policy).args(arguments);
@@ -94,7 +94,7 @@ async fn podman_pushes_a_list_of_platforms() {
     let list = format!("docker://{}/os-images/many:v1", server.address);
     succeed(storage.command("podman", &["manifest", "create", "many"])).await;
     succeed(storage.command("podman", &["manifest", "add", "--tls-verify=false", "many", &image])).await;
-    // This verb takes no policy of ours; the one of its package takes unsigned images as well.
+    // This verb takes no policy option; the policy of its package accepts unsigned images as well.
     let push =
         storage.command("podman", &["manifest", "push", "-q", "--all", "--tls-verify=false", "many", &list]);
     succeed(push).await;
@@ -106,7 +106,7 @@ async fn podman_pushes_a_list_of_platforms() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs buildah, run by .ci/run"]
-async fn buildah_builds_on_what_it_pulled_and_pushes_the_result() {
+async fn buildah_builds_on_a_pulled_image_and_pushes_the_result() {
     let scratch = tempfile::tempdir().unwrap();
     let server = served(scratch.path()).await;
     let layout = write_layout(scratch.path().join("in"), "v1");

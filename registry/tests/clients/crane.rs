@@ -34,5 +34,5 @@ async fn crane_copies_validates_and_deletes() {
 
     corrupt(&scratch.path().join("store"), &sha256(&layout.layer));
     let spoiled = run(crane(&["validate", "--remote", &remote])).await;
-    assert!(!spoiled.status.success(), "a damaged blob must not validate");
+    assert!(!spoiled.status.success(), "a corrupted blob must not validate");
 }

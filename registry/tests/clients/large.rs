@@ -1,5 +1,5 @@
-//! One very large blob, pushed and pulled by oras and read in parts, by a registry in a process of its own whose memory is looked
-//! at.
+//! One very large blob, pushed and pulled by oras and read in parts, from a registry in a separate process whose memory
+//! is measured.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::crash::{REPORT_TO, ROOT};
 use crate::support::client;
 
 const SIZE: u64 = 10 << 30;
-/// What the process may grow by: all buffers, and code it had not used before.
+/// The limit of growth of the process: all buffers, and code it had not used before.
 const GROWTH_KIB: u64 = 40 << 10;
 
-/// The most memory the process ever had, in KiB.
+/// The peak memory of the process, in KiB.
 fn high_water(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -27,7 +27,7 @@ fn high_water(process: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs go, its module proxy and 10 GiB of disk, run by .ci/run"]
-async fn ten_gibibytes_go_in_and_come_out_in_parts_in_constant_memory() {
+async fn ten_gibibytes_are_pushed_and_pulled_in_parts_in_constant_memory() {
     let scratch = tempfile::tempdir().unwrap();
     let program = oras::build(scratch.path()).await;
     let large = File::create(scratch.path().join("large")).unwrap();
@@ -85,7 +85,7 @@ async fn ten_gibibytes_go_in_and_come_out_in_parts_in_constant_memory() {
     for part in futures_util::future::join_all(parts).await {
         part.unwrap();
     }
-    // All of it, read and hashed by the program itself.
+    // The whole blob, read and hashed by the client program.
     let mut pull = std::process::Command::new(scratch.path().join("oras"));
     let name = format!("{address}/large@{}", pushed["digest"].as_str().unwrap());
     pull.args(["blob", "fetch", "--plain-http", "--output", "/dev/null", &name]);

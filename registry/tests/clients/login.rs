@@ -1,4 +1,4 @@
-//! Logging in, as each client does it: against passwords, and against tokens.
+//! Logging in with each client: with passwords, and with tokens.
 //!
 //! ```text
 //!  without credentials refused ─> wrong password refused ─> logged in ─> pushed, pulled, copied with a mount
@@ -26,7 +26,7 @@ async fn skopeo_logs_in(scratch: &Path, server: &Server) {
         (format!("docker://{address}/os-images/a:v1"), format!("docker://{address}/os-images/b:v1"));
     let source = format!("oci:{}:v1", layout.directory.display());
     let push = ["copy", "-q", "--preserve-digests", "--dest-tls-verify=false", &source, &first];
-    assert!(!run(skopeo(&push)).await.status.success(), "nobody in particular may not push");
+    assert!(!run(skopeo(&push)).await.status.success(), "an anonymous client may not push");
     let login =
         |password: &str| skopeo(&["login", "--tls-verify=false", "-u", USER, "-p", password, &address]);
     assert!(!run(login("wrong")).await.status.success());
@@ -53,7 +53,7 @@ async fn skopeo_logs_in_with_a_password() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs skopeo, run by .ci/run"]
-async fn skopeo_logs_in_for_tokens_and_reads_what_is_public_without() {
+async fn skopeo_logs_in_for_tokens_and_reads_public_images_without() {
     let scratch = tempfile::tempdir().unwrap();
     let server = served_for_tokens(scratch.path()).await;
     skopeo_logs_in(scratch.path(), &server).await;
@@ -73,7 +73,7 @@ async fn podman_logs_in(scratch: &Path, server: &Server) {
     };
     assert!(!run(login("wrong")).await.status.success());
     succeed(login(PASSWORD)).await;
-    // A name of this program's making may hold no capital letters, which the scratch directory may.
+    // The name of the local image must not contain capital letters, which the scratch directory may.
     let mut read = storage.command("podman", &["pull", "-q", "oci:in:v1"]);
     read.current_dir(scratch);
     let id = succeed(read).await;
@@ -104,7 +104,7 @@ async fn oras_logs_in(scratch: &Path, server: &Server) {
     let oras = |arguments: &[&str]| oras(scratch, arguments);
     fs::write(scratch.join("note.txt"), "a note").unwrap();
     let push = ["push", "--plain-http", &format!("{address}/notes:v1"), "note.txt"];
-    assert!(!run(oras(&push)).await.status.success(), "nobody in particular may not push");
+    assert!(!run(oras(&push)).await.status.success(), "an anonymous client may not push");
     let login = |password: &str| oras(&["login", "--plain-http", "-u", USER, "-p", password, &address]);
     assert!(!run(login("wrong")).await.status.success());
     succeed(login(PASSWORD)).await;
@@ -143,8 +143,8 @@ async fn crane_logs_in(scratch: &Path, server: &Server) {
         command
     };
     let push = ["push", &layout.directory.display().to_string(), &first];
-    assert!(!run(crane(&push)).await.status.success(), "nobody in particular may not push");
-    // Logging in only writes the password down; the next command finds out.
+    assert!(!run(crane(&push)).await.status.success(), "an anonymous client may not push");
+    // Logging in only stores the password; the next command checks it.
     let login = |password: &str| crane(&["auth", "login", &address, "-u", USER, "-p", password]);
     succeed(login("wrong")).await;
     assert!(!run(crane(&push)).await.status.success());

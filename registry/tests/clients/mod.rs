@@ -1,8 +1,8 @@
-//! Registry clients people really use, against a registry on a real socket. Each test fails when its program is
-//! missing; none is part of an ordinary test run.
+//! Real registry clients against a registry on a real socket. Each test fails when its program is missing; none is part
+//! of an ordinary test run.
 //!
-//! What is pushed is a small but real image: an OCI layout whose layer is a compressed tar archive, written by the test
-//! or by umoci.
+//! The pushed image is small but real: an OCI layout whose layer is a compressed tar archive, written by the test or by
+//! umoci.
 
 mod containers;
 mod crane;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::support::{CONFIG, IMAGE, Server, access_control_with, config, noise, sha256};
 
-/// Compressed, because some clients compress what is not, and the digests would change.
+/// Compressed, because some clients compress an uncompressed layer, and the digests would change.
 const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// An image as an OCI layout directory.
@@ -70,7 +70,7 @@ fn write_layout(directory: PathBuf, tag: &str) -> Layout {
     Layout { directory, manifest, layer }
 }
 
-/// The digest of the one image in a layout directory, after checking that all it refers to is there and intact.
+/// The digest of the one image in a layout directory, after a check that all its content is there and intact.
 fn image_in(layout: &Path) -> Digest {
     let read = |digest: &str| {
         let content = fs::read(layout.join("blobs").join(digest.replace(':', "/"))).unwrap();
@@ -87,18 +87,18 @@ fn image_in(layout: &Path) -> Digest {
     digest.parse().unwrap()
 }
 
-/// An open registry in `scratch`.
+/// A registry in `scratch` that is open to all callers.
 async fn served(scratch: &Path) -> Server {
     Server::open(config(&scratch.join("store")), Arc::new(AllowAll)).await
 }
 
-/// A registry that wants to know who asks, by their passwords.
+/// A registry that requires passwords.
 async fn served_to_users(scratch: &Path) -> Server {
     let control = access_control_with(&["** user:tester all"]).await;
     Server::open(config(&scratch.join("store")), Arc::new(control)).await
 }
 
-/// A registry that wants tokens and gives them to one user. Everybody may read what is public.
+/// A registry that requires tokens and issues them to one user. Anonymous callers may read `public`.
 async fn served_for_tokens(scratch: &Path) -> Server {
     let control =
         access_control_with(&["** user:tester all", "public/** anonymous read", "public/** user:tester all"]);
@@ -108,7 +108,7 @@ async fn served_for_tokens(scratch: &Path) -> Server {
     Server::serve(registry, router).await
 }
 
-/// Runs a program away from the async threads.
+/// Runs a program off the async threads.
 async fn run(mut command: Command) -> Output {
     let program = command.get_program().to_owned();
     let run = tokio::task::spawn_blocking(move || command.output());
@@ -122,7 +122,7 @@ async fn succeed(command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Spoils one byte of a stored blob without changing its length.
+/// Changes one byte of a stored blob without changing its length.
 fn corrupt(root: &Path, digest: &Digest) {
     let stored = root.join("blobs/sha256").join(digest.hex());
     let mut content = fs::read(&stored).unwrap();

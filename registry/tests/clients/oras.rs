@@ -24,7 +24,7 @@ pub(super) async fn build(scratch: &Path) -> PathBuf {
     program
 }
 
-/// The program in `scratch`, with credentials kept there as well.
+/// The program in `scratch`, with its credentials stored there as well.
 pub(super) fn oras(scratch: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(scratch.join("oras"));
     command
@@ -88,7 +88,11 @@ async fn oras_pushes_attaches_discovers_copies_and_deletes() {
     let digest = succeed(oras(&["resolve", "--plain-http", &image])).await.trim().to_owned();
     let fallback = digest.replace(':', "-");
     let tag = server.head(&format!("/v2/os-images/rootfs/manifests/{fallback}")).await;
-    assert_eq!(tag.status(), StatusCode::NOT_FOUND, "the list is the registry's, no tag was made for it");
+    assert_eq!(
+        tag.status(),
+        StatusCode::NOT_FOUND,
+        "the list comes from the referrers API, so no tag exists"
+    );
 
     let copy = format!("{}/copies/rootfs:v1", server.address);
     succeed(oras(&["cp", "-r", "--from-plain-http", "--to-plain-http", &image, &copy])).await;

@@ -54,7 +54,7 @@ async fn regctl_copies_refers_and_deletes() {
     succeed(regctl(&["index", "create", &many, "--ref", &remote])).await;
     assert_eq!(succeed(regctl(&["tag", "ls", &format!("{address}/os-images/test")])).await, "many\nv1\n");
     assert!(succeed(regctl(&["repo", "ls", &address])).await.contains("copies/test"));
-    // Only the tag goes: the registry deletes tags by themselves, so no dummy manifest is pushed for it.
+    // Only the tag is deleted: the registry deletes tags alone, so no dummy manifest is pushed for it.
     succeed(regctl(&["tag", "delete", &many])).await;
     assert_eq!(succeed(regctl(&["tag", "ls", &format!("{address}/os-images/test")])).await, "v1\n");
 

@@ -1,4 +1,4 @@
-//! skopeo: copying in and out, listing, deleting, Docker's older format, logging in; with images umoci made.
+//! skopeo: copying in and out, listing, deleting, Docker's older format, logging in; with images made by umoci.
 
 use std::fs;
 use std::process::Command;
@@ -26,7 +26,7 @@ async fn skopeo_copies_an_image_in_and_out_unchanged() {
     let source = format!("oci:{}:v1", layout.directory.display());
     let push = ["copy", "-q", "--preserve-digests", "--dest-tls-verify=false", &source, &remote];
     succeed(skopeo(&push)).await;
-    // A second push finds every blob there already.
+    // A second push finds every blob.
     succeed(skopeo(&push)).await;
 
     let stored = server.get("/v2/os-images/test/manifests/v1").await.bytes().await.unwrap();
@@ -60,7 +60,7 @@ async fn skopeo_copies_an_image_in_and_out_unchanged() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs skopeo, run by .ci/run"]
-async fn skopeo_notices_a_blob_that_rotted_in_the_store() {
+async fn skopeo_detects_a_blob_that_is_corrupted_in_the_store() {
     let scratch = tempfile::tempdir().unwrap();
     let server = served(scratch.path()).await;
     let layout = write_layout(scratch.path().join("in"), "v1");
@@ -75,8 +75,8 @@ async fn skopeo_notices_a_blob_that_rotted_in_the_store() {
     };
     assert!(pull("before").await);
     corrupt(&scratch.path().join("store"), &sha256(&layout.layer));
-    assert!(!pull("spoiled").await, "the pull of a damaged blob must fail");
-    // A push heals, once the client is told that the blob is not there.
+    assert!(!pull("spoiled").await, "the pull of a corrupted blob must fail");
+    // A push repairs the blob after the client received 404 for it.
     let name: RepositoryName = "a".parse().unwrap();
     let blob = format!("/v2/{name}/blobs/{}", sha256(&layout.layer));
     assert_eq!(server.send(reqwest::Method::DELETE, &blob).await.status(), StatusCode::ACCEPTED);
@@ -86,7 +86,7 @@ async fn skopeo_notices_a_blob_that_rotted_in_the_store() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs umoci and skopeo, run by .ci/run"]
-async fn an_image_made_by_umoci_goes_in_and_comes_out_to_be_unpacked() {
+async fn an_image_made_by_umoci_is_pushed_pulled_and_unpacked() {
     let scratch = tempfile::tempdir().unwrap();
     let server = served(scratch.path()).await;
     let place = |name: &str| scratch.path().join(name).display().to_string();

@@ -1,10 +1,10 @@
-//! Blobs: every way to push, read and delete one, under each algorithm.
+//! Blobs: every way to push, read and delete one, with each algorithm.
 
 use registry::{Algorithm, Digest};
 use reqwest::Method;
 
 use super::Suite;
-use super::client::{Answer, Ask, Failure};
+use super::client::{Failure, FullResponse, PreparedRequest};
 use super::{OTHER, REPOSITORY};
 use crate::support::noise;
 
@@ -12,12 +12,12 @@ const OCTETS: &str = "application/octet-stream";
 
 /// A way to push a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PushMethod {
     PostOnly,
     PostPut,
-    /// The PUT does not say how long it is, not even of nothing.
+    /// The PUT has no length, even with an empty body.
     PostPutStreamed,
-    /// Nor does the one PATCH, which does not say either what part it is; then an empty PUT.
+    /// The only PATCH has neither a length nor a range; then an empty PUT.
     Stream,
     /// All of it as one chunk, then an empty PUT.
     OneChunk,
@@ -27,28 +27,28 @@ pub(super) enum Way {
     ChunksAndPut,
     /// Each chunk after a refused one.
     ChunksOutOfOrder,
-    /// A refused one is a PUT whenever it would be the end of the blob.
+    /// Each chunk after a refused one, which is a PUT whenever it would end the blob.
     ChunksOutOfOrderAndPut,
 }
 
-impl Way {
-    pub(super) const ALL: [Way; 9] = [
-        Way::PostOnly,
-        Way::PostPut,
-        Way::PostPutStreamed,
-        Way::Stream,
-        Way::OneChunk,
-        Way::Chunks,
-        Way::ChunksAndPut,
-        Way::ChunksOutOfOrder,
-        Way::ChunksOutOfOrderAndPut,
+impl PushMethod {
+    pub(super) const ALL: [PushMethod; 9] = [
+        PushMethod::PostOnly,
+        PushMethod::PostPut,
+        PushMethod::PostPutStreamed,
+        PushMethod::Stream,
+        PushMethod::OneChunk,
+        PushMethod::Chunks,
+        PushMethod::ChunksAndPut,
+        PushMethod::ChunksOutOfOrder,
+        PushMethod::ChunksOutOfOrderAndPut,
     ];
 
     pub(super) fn group(self) -> &'static str {
         match self {
-            Way::PostOnly => "blob push: post only",
-            Way::PostPut | Way::PostPutStreamed => "blob push: post put",
-            Way::Stream => "blob push: streaming",
+            PushMethod::PostOnly => "blob push: post only",
+            PushMethod::PostPut | PushMethod::PostPutStreamed => "blob push: post put",
+            PushMethod::Stream => "blob push: streaming",
             _ => "blob push: chunked",
         }
     }
@@ -62,27 +62,31 @@ impl Suite {
         };
         let missing = Digest::of(algorithm, b"never pushed");
         let outcome = self.get_missing(&missing).await;
-        self.check(&["blob get", group], "a blob that is not there", outcome);
+        self.check(&["blob get", group], "a missing blob", outcome);
         let mut seed = 1000;
-        for way in Way::ALL {
+        for push_method in PushMethod::ALL {
             for length in [512, 3000, 0] {
                 seed += 1;
                 let content = noise(seed, length);
                 let digest = Digest::of(algorithm, &content);
-                let outcome = self.push_blob(REPOSITORY, way, &digest, &content).await;
-                self.check(&["blob push", way.group(), group], &format!("{way:?} of {length}"), outcome);
+                let outcome = self.push_blob(REPOSITORY, push_method, &digest, &content).await;
+                self.check(
+                    &["blob push", push_method.group(), group],
+                    &format!("{push_method:?} of {length}"),
+                    outcome,
+                );
                 self.read_and_delete(REPOSITORY, group, &digest, &content).await;
             }
             seed += 1;
             let mut content = noise(seed, 3000);
             let digest = Digest::of(algorithm, &content);
             content.extend_from_slice(b"oh no");
-            let outcome = self.push_spoiled(way, &digest, &content).await;
-            self.check(&[way.group(), group], &format!("{way:?} of other bytes"), outcome);
+            let outcome = self.push_wrong_digest(push_method, &digest, &content).await;
+            self.check(&[push_method.group(), group], &format!("{push_method:?} of other bytes"), outcome);
         }
         let content = b"{}".to_vec();
         let digest = Digest::of(algorithm, &content);
-        let outcome = self.push_blob(REPOSITORY, Way::PostPut, &digest, &content).await;
+        let outcome = self.push_blob(REPOSITORY, PushMethod::PostPut, &digest, &content).await;
         self.check(&["blob push", group], "the empty JSON document", outcome);
         self.read_and_delete(REPOSITORY, group, &digest, &content).await;
         self.mounts(algorithm, group).await;
@@ -93,66 +97,76 @@ impl Suite {
 
     async fn get_missing(&self, digest: &Digest) -> Result<(), Failure> {
         let path = format!("/v2/{REPOSITORY}/blobs/{digest}");
-        self.ask(Method::GET, &path).send().await?.refuses(&[404])?;
-        self.ask(Method::HEAD, &path).send().await?.is(&[404])?;
+        self.request(Method::GET, &path).send().await?.refuses(&[404])?;
+        self.request(Method::HEAD, &path).send().await?.is(&[404])?;
         Ok(())
     }
 
     async fn begin(&self, repository: &str) -> Result<String, Failure> {
-        let begun = self.ask(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).send().await?;
+        let begun = self.request(Method::POST, &format!("/v2/{repository}/blobs/uploads/")).send().await?;
         Ok(begun.is(&[202])?.header("location")?.to_owned())
     }
 
-    /// Pushes and follows the location the registry gives for the blob.
+    /// Pushes a blob and reads it at the location in the response.
     pub(super) async fn push_blob(
         &self,
         repository: &str,
-        way: Way,
+        push_method: PushMethod,
         digest: &Digest,
         content: &[u8],
     ) -> Result<(), Failure> {
-        let closed = self.upload(repository, way, digest, content).await?;
+        let closed = self.upload(repository, push_method, digest, content).await?;
         closed.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
-        self.ask(Method::GET, closed.header("location")?).send().await?.is(&[200])?.holds(content)?;
+        self.request(Method::GET, closed.header("location")?).send().await?.is(&[200])?.holds(content)?;
         Ok(())
     }
 
-    async fn push_spoiled(&self, way: Way, digest: &Digest, content: &[u8]) -> Result<(), Failure> {
-        self.upload(REPOSITORY, way, digest, content).await?.refuses(&[400])?;
+    async fn push_wrong_digest(
+        &self,
+        push_method: PushMethod,
+        digest: &Digest,
+        content: &[u8],
+    ) -> Result<(), Failure> {
+        self.upload(REPOSITORY, push_method, digest, content).await?.refuses(&[400])?;
         self.get_missing(digest).await
     }
 
-    /// The answer to the last request of the push.
+    /// The response to the last request of the push.
     async fn upload(
         &self,
         repository: &str,
-        way: Way,
+        push_method: PushMethod,
         digest: &Digest,
         content: &[u8],
-    ) -> Result<Answer, Failure> {
+    ) -> Result<FullResponse, Failure> {
         let named = digest.to_string();
-        if way == Way::PostOnly {
+        if push_method == PushMethod::PostOnly {
             let path = format!("/v2/{repository}/blobs/uploads/");
             return self.octets(Method::POST, &path).query("digest", &named).body(content).send().await;
         }
         let mut location = self.begin(repository).await?;
-        match way {
-            Way::PostPut | Way::PostPutStreamed => {
+        match push_method {
+            PushMethod::PostPut | PushMethod::PostPutStreamed => {
                 let ask = self.octets(Method::PUT, &location).query("digest", &named).body(content);
-                return if way == Way::PostPut { ask } else { ask.streamed() }.send().await;
+                return if push_method == PushMethod::PostPut { ask } else { ask.streamed() }.send().await;
             }
-            Way::Stream => {
+            PushMethod::Stream => {
                 let patch = self.octets(Method::PATCH, &location).body(content).streamed().send().await?;
                 location = patch.is(&[202])?.header("location")?.to_owned();
             }
             _ => {
-                let last_with_put = matches!(way, Way::ChunksAndPut | Way::ChunksOutOfOrderAndPut);
-                let size = if way == Way::OneChunk { content.len() } else { content.len() / 3 + 1 };
+                let last_with_put =
+                    matches!(push_method, PushMethod::ChunksAndPut | PushMethod::ChunksOutOfOrderAndPut);
+                let size =
+                    if push_method == PushMethod::OneChunk { content.len() } else { content.len() / 3 + 1 };
                 let mut start = 0;
                 while start < content.len() {
                     let end = (start + size).min(content.len());
                     let last = last_with_put && end == content.len();
-                    if matches!(way, Way::ChunksOutOfOrder | Way::ChunksOutOfOrderAndPut) {
+                    if matches!(
+                        push_method,
+                        PushMethod::ChunksOutOfOrder | PushMethod::ChunksOutOfOrderAndPut
+                    ) {
                         let place = (start, size);
                         location =
                             self.send_out_of_order(&location, digest, content, place, last_with_put).await?;
@@ -177,13 +191,13 @@ impl Suite {
     }
 
     /// A request that carries bytes of a blob, or could.
-    fn octets(&self, method: Method, location: &str) -> Ask<'_> {
-        self.ask(method, location).header("content-type", OCTETS)
+    fn octets(&self, method: Method, location: &str) -> PreparedRequest<'_> {
+        self.request(method, location).header("content-type", OCTETS)
     }
 
-    /// A chunk from the wrong place is refused and changes nothing: the next but one, or the first where there is none. It
-    /// comes with a PUT where it or the right one would end the blob, if that is the way; then the status is asked for at
-    /// the address of the PUT.
+    /// Sends a chunk with a wrong offset, which must be refused and change nothing: the next but one, or the first
+    /// where there is none. It is sent with a PUT where it or the right one would end the blob, for that method; then
+    /// the status is requested at the URL of the PUT.
     async fn send_out_of_order(
         &self,
         location: &str,
@@ -197,7 +211,7 @@ impl Suite {
         let closing = closing && (wrong == 0 || end == content.len());
         let digest = digest.to_string();
         let ask = |method| {
-            let ask = self.ask(method, location);
+            let ask = self.request(method, location);
             if closing { ask.query("digest", &digest) } else { ask }
         };
         let sent = ask(if closing { Method::PUT } else { Method::PATCH }).header("content-type", OCTETS);
@@ -209,7 +223,7 @@ impl Suite {
         Ok(status.header("location")?.to_owned())
     }
 
-    /// HEAD, GET and DELETE of a blob that is there.
+    /// HEAD, GET and DELETE of an existing blob.
     pub(super) async fn read_and_delete(
         &mut self,
         repository: &str,
@@ -232,7 +246,7 @@ impl Suite {
         content: &[u8],
     ) -> Result<(), Failure> {
         let body = if method == Method::HEAD { &[] } else { content };
-        let answer = self.ask(method, &format!("/v2/{repository}/blobs/{digest}")).send().await?;
+        let answer = self.request(method, &format!("/v2/{repository}/blobs/{digest}")).send().await?;
         answer
             .is(&[200])?
             .has("docker-content-digest", &digest.to_string())?
@@ -243,9 +257,11 @@ impl Suite {
 
     pub(super) async fn delete_blob(&mut self, repository: &str, group: &'static str, digest: &Digest) {
         let path = format!("/v2/{repository}/blobs/{digest}");
-        let outcome = self.ask(Method::DELETE, &path).send().await.and_then(|gone| gone.is(&[202]).map(drop));
+        let outcome =
+            self.request(Method::DELETE, &path).send().await.and_then(|gone| gone.is(&[202]).map(drop));
         self.check(&["blob delete", group], "delete", outcome);
-        let outcome = self.ask(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
+        let outcome =
+            self.request(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
         self.check(&["blob delete, at once", group], "head after delete", outcome);
     }
 
@@ -278,29 +294,29 @@ impl Suite {
         content: &[u8],
     ) -> Result<(), Failure> {
         if there {
-            self.push_blob(OTHER, Way::PostPut, digest, content).await?;
+            self.push_blob(OTHER, PushMethod::PostPut, digest, content).await?;
         }
-        let mut ask = self.ask(Method::POST, &format!("/v2/{REPOSITORY}/blobs/uploads/"));
+        let mut ask = self.request(Method::POST, &format!("/v2/{REPOSITORY}/blobs/uploads/"));
         ask = ask.query("mount", &digest.to_string());
         if let Some(from) = from {
             ask = ask.query("from", from);
         }
         let mut answer = ask.send().await?;
         if !there {
-            // What cannot be mounted is an upload begun: it takes the blob.
+            // A failed mount starts an upload, which accepts the blob.
             let session = answer.is(&[202])?.header("location")?;
             let put = self.octets(Method::PUT, session).query("digest", &digest.to_string());
             answer = put.body(content).send().await?;
         }
         answer.is(&[201])?.has("docker-content-digest", &digest.to_string())?;
-        self.ask(Method::GET, answer.header("location")?).send().await?.is(&[200])?.holds(content)?;
+        self.request(Method::GET, answer.header("location")?).send().await?.is(&[200])?.holds(content)?;
         Ok(())
     }
 
     async fn ranges(&mut self, algorithm: Algorithm, group: &'static str) {
         let content = noise(3000, 2048);
         let digest = Digest::of(algorithm, &content);
-        let outcome = self.push_blob(REPOSITORY, Way::PostPut, &digest, &content).await;
+        let outcome = self.push_blob(REPOSITORY, PushMethod::PostPut, &digest, &content).await;
         self.check(&["blob push", group], "for ranges", outcome);
         for (range, part) in [
             ("500-1499", Some((500, 1500))),
@@ -323,7 +339,7 @@ impl Suite {
         range: &str,
         part: Option<(usize, usize)>,
     ) -> Result<(), Failure> {
-        let ask = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/blobs/{digest}"));
+        let ask = self.request(Method::GET, &format!("/v2/{REPOSITORY}/blobs/{digest}"));
         let answer = ask.header("range", format!("bytes={range}")).send().await?;
         match part {
             Some((start, end)) => answer
@@ -339,22 +355,22 @@ impl Suite {
     async fn cancel(&self, algorithm: Algorithm) -> Result<(), Failure> {
         let location = self.begin(REPOSITORY).await?;
         self.octets(Method::PATCH, &location).body(b"some bytes").send().await?.is(&[202])?;
-        self.ask(Method::DELETE, &location).send().await?.is(&[204])?;
-        self.ask(Method::GET, &location).send().await?.refuses(&[404])?;
+        self.request(Method::DELETE, &location).send().await?.is(&[204])?;
+        self.request(Method::GET, &location).send().await?.refuses(&[404])?;
         let digest = Digest::of(algorithm, b"some bytes");
         let put = self.octets(Method::PUT, &location).query("digest", &digest.to_string());
         put.send().await?.refuses(&[404])?;
         self.delete_nothing(&format!("/v2/{REPOSITORY}/blobs/{digest}")).await
     }
 
-    /// What never came to be may be deleted or not, and is there neither before nor afterwards.
+    /// A DELETE of missing content may succeed or not; the content is missing before and afterwards.
     pub(super) async fn delete_nothing(&self, path: &str) -> Result<(), Failure> {
-        self.ask(Method::HEAD, path).send().await?.is(&[404])?;
-        let deleted = self.ask(Method::DELETE, path).send().await?;
+        self.request(Method::HEAD, path).send().await?.is(&[404])?;
+        let deleted = self.request(Method::DELETE, path).send().await?;
         if deleted.status != 202 {
             deleted.refuses(&[404])?;
         }
-        self.ask(Method::HEAD, path).send().await?.is(&[404])?;
+        self.request(Method::HEAD, path).send().await?.is(&[404])?;
         Ok(())
     }
 }

@@ -1,19 +1,19 @@
-//! The client of the suite: one request, one whole answer, and logging in the way the registry asks for.
+//! The client of the suite: one request, one whole response, and the login that the registry's challenge requires.
 //!
 //! ```text
-//!  a request with what is held --> any other answer
+//!  a request with the held authorization --> any other response
 //!         |  401 WWW-Authenticate --Basic--> the credentials                                  --+
 //!         |                       --Bearer-> GET realm?service=&scope= with them -> a token   --+--> held
 //!         +--- the same request, once more <----------------------------------------------------+
 //! ```
 //!
-//! What is held serves a repository and one of reading, writing and deleting, whatever the endpoint, as with the official
-//! client: so the first request of each goes out whole and unknown, a session is looked at with a token that pulls and
-//! cancelled with one that deletes, and the registry has to say each time what is missing. A forgetful client holds
-//! nothing and is asked every time.
+//! An authorization is held per repository and per kind of access (read, write, delete), whatever the endpoint, like in
+//! the official client: so the first request of each kind is sent whole and without one, a session's status is
+//! requested with a token for pulls and cancelled with one for deletes, and the registry has to name the missing scope
+//! each time. A client that holds nothing is challenged every time.
 //!
-//! A body goes out with its length or, streamed, without one. Everything but HEAD and a range may be compressed, says the
-//! client, and is looked at as it came: what has a digest must not be.
+//! A body is sent with its length or, streamed, without one. The client accepts compression for everything but HEAD and
+//! ranges, and compares the response undecoded: content with a digest must not be compressed.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -24,7 +24,7 @@ use futures_util::stream;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, Url};
 
-/// Why a check failed, for the one who reads the report.
+/// The reason why a check failed, for the report.
 pub(super) type Failure = String;
 
 /// The registry under test.
@@ -32,26 +32,26 @@ pub(super) struct Target {
     base: Url,
     client: reqwest::Client,
     login: Option<Login>,
-    /// What the registry accepted, by repository and what is done to it.
-    held: Mutex<HashMap<(String, Doing), String>>,
+    /// The accepted authorizations, by repository and kind of access.
+    held: Mutex<HashMap<(String, AccessKind), String>>,
 }
 
 pub(super) struct Login {
     pub(super) user: String,
     pub(super) password: String,
-    /// Whether nothing is held from one request to the next.
-    pub(super) forgetful: bool,
+    /// Whether no authorization is held from one request to the next.
+    pub(super) holds_nothing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Doing {
+enum AccessKind {
     Reading,
     Writing,
     Deleting,
 }
 
-/// A request being put together.
-pub(super) struct Ask<'a> {
+/// A request before it is sent.
+pub(super) struct PreparedRequest<'a> {
     target: &'a Target,
     method: Method,
     location: String,
@@ -60,8 +60,8 @@ pub(super) struct Ask<'a> {
     streamed: bool,
 }
 
-/// An answer with its whole body.
-pub(super) struct Answer {
+/// A response with its whole body.
+pub(super) struct FullResponse {
     what: String,
     pub(super) status: u16,
     headers: HeaderMap,
@@ -73,9 +73,9 @@ impl Target {
         Target { base, client, login, held: Mutex::default() }
     }
 
-    /// A request to a path, or to a `Location` the registry gave.
-    pub(super) fn ask(&self, method: Method, location: &str) -> Ask<'_> {
-        Ask {
+    /// A request to a path, or to a `Location` of the registry.
+    pub(super) fn request(&self, method: Method, location: &str) -> PreparedRequest<'_> {
+        PreparedRequest {
             target: self,
             method,
             location: location.to_owned(),
@@ -85,11 +85,11 @@ impl Target {
         }
     }
 
-    fn held(&self, key: &(String, Doing)) -> Option<String> {
+    fn held(&self, key: &(String, AccessKind)) -> Option<String> {
         self.held.lock().unwrap().get(key).cloned()
     }
 
-    /// What to send for a challenge.
+    /// The authorization that a challenge requires.
     async fn authorization(&self, login: &Login, challenge: &str) -> Result<String, Failure> {
         let basic =
             base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", login.user, login.password));
@@ -119,7 +119,7 @@ impl Target {
         let ask = self.client.get(url).header("authorization", basic).header("accept", "application/json");
         let answer = ask.send().await.map_err(shown)?;
         if answer.status() != 200 {
-            return Err(format!("asked for a token, the answer is {} and not 200", answer.status()));
+            return Err(format!("the token endpoint responded with {} and not 200", answer.status()));
         }
         let document: serde_json::Value =
             serde_json::from_slice(&answer.bytes().await.map_err(shown)?).map_err(shown)?;
@@ -128,7 +128,7 @@ impl Target {
     }
 }
 
-impl Ask<'_> {
+impl PreparedRequest<'_> {
     pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
@@ -146,24 +146,24 @@ impl Ask<'_> {
         self
     }
 
-    /// The body goes out in pieces and nobody says how many.
+    /// Sends the body in pieces, without a length.
     pub(super) fn streamed(mut self) -> Self {
         self.streamed = true;
         self
     }
 
-    pub(super) async fn send(self) -> Result<Answer, Failure> {
+    pub(super) async fn send(self) -> Result<FullResponse, Failure> {
         let url = self.target.base.join(&self.location).map_err(shown)?;
-        // A location may be long; where it leads is told by its beginning.
+        // A location may be long; its beginning identifies it.
         let shown: String = self.location.chars().take(160).collect();
         let what = format!("{} {shown}", self.method);
         let Some(login) = &self.target.login else { return self.once(&what, &url, None).await };
         let repository = repository_in(url.path()).ok_or_else(|| format!("{what}: not a path of the API"))?;
-        let key = (repository.to_owned(), doing(&self.method));
+        let key = (repository.to_owned(), access_kind(&self.method));
         let held = self.target.held(&key);
         let refused = self.once(&what, &url, held.as_deref()).await?;
         if refused.status != 401 {
-            // Unknown, one may be told that it would be wrong anyway, and no more.
+            // Without credentials the response may name another error than a 401, and nothing more.
             if held.is_none() && refused.status < 400 {
                 return Err(format!("{what} without credentials: {} and not 401", refused.status));
             }
@@ -174,13 +174,18 @@ impl Ask<'_> {
         }
         let authorization = self.target.authorization(login, refused.header("www-authenticate")?).await?;
         let answer = self.once(&what, &url, Some(&authorization)).await?;
-        if !login.forgetful {
+        if !login.holds_nothing {
             self.target.held.lock().unwrap().insert(key, authorization);
         }
         Ok(answer)
     }
 
-    async fn once(&self, what: &str, url: &Url, authorization: Option<&str>) -> Result<Answer, Failure> {
+    async fn once(
+        &self,
+        what: &str,
+        url: &Url,
+        authorization: Option<&str>,
+    ) -> Result<FullResponse, Failure> {
         let mut request = self.target.client.request(self.method.clone(), url.clone());
         if let Some(authorization) = authorization {
             request = request.header("authorization", authorization);
@@ -199,11 +204,11 @@ impl Ask<'_> {
         let answer = request.send().await.map_err(|error| format!("{what}: {error:?}"))?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let body = answer.bytes().await.map_err(|error| format!("{what}: {error:?}"))?;
-        Ok(Answer { what: what.to_owned(), status, headers, body })
+        Ok(FullResponse { what: what.to_owned(), status, headers, body })
     }
 }
 
-impl Answer {
+impl FullResponse {
     pub(super) fn is(&self, allowed: &[u16]) -> Result<&Self, Failure> {
         if allowed.contains(&self.status) {
             return Ok(self);
@@ -212,7 +217,7 @@ impl Answer {
         Err(format!("{}: {} and not one of {allowed:?}: {body}", self.what, self.status))
     }
 
-    /// Refused with one of the statuses, and in the form errors have.
+    /// Checks that the request was refused with one of the statuses, and with an error document.
     pub(super) fn refuses(&self, allowed: &[u16]) -> Result<&Self, Failure> {
         let kind = self.is(allowed)?.header("content-type")?;
         if !kind.starts_with("application/json") {
@@ -259,7 +264,7 @@ fn shown(error: impl std::fmt::Debug) -> Failure {
     format!("{error:?}")
 }
 
-/// The repository a path is about, the empty one for the registry itself; `None` where the API has no such path.
+/// The repository of a path, empty for the registry itself; `None` where the API has no such path.
 fn repository_in(path: &str) -> Option<&str> {
     let rest = path.strip_prefix("/v2/")?;
     if rest.is_empty() {
@@ -273,11 +278,11 @@ fn repository_in(path: &str) -> Option<&str> {
     }
 }
 
-fn doing(method: &Method) -> Doing {
+fn access_kind(method: &Method) -> AccessKind {
     match *method {
-        Method::GET | Method::HEAD => Doing::Reading,
-        Method::DELETE => Doing::Deleting,
-        _ => Doing::Writing,
+        Method::GET | Method::HEAD => AccessKind::Reading,
+        Method::DELETE => AccessKind::Deleting,
+        _ => AccessKind::Writing,
     }
 }
 

@@ -1,17 +1,17 @@
-//! Manifests with all they need: pushed, listed, read, found as referrers, deleted; one kind of content at a time.
+//! Manifests with all their content: pushed, listed, read, found as referrers, deleted; one kind of content at a time.
 
 use registry::Digest;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::blobs::Way;
+use super::blobs::PushMethod;
 use super::client::Failure;
-use super::data::{Manifest, Set};
+use super::data::{ContentSet, Manifest};
 use super::{REPOSITORY, Suite};
 use crate::support::{IMAGE, INDEX};
 
 impl Suite {
-    pub(super) async fn content(&mut self, set: &Set) {
+    pub(super) async fn content(&mut self, set: &ContentSet) {
         self.push(set).await;
         let outcome = self.tags_listed(set).await;
         self.check(&["tag listing", set.group], "tags", outcome);
@@ -28,15 +28,15 @@ impl Suite {
         self.delete(set).await;
     }
 
-    async fn push(&mut self, set: &Set) {
+    async fn push(&mut self, set: &ContentSet) {
         for (number, (digest, content)) in set.blobs.iter().enumerate() {
-            let way = Way::ALL[number % Way::ALL.len()];
-            let outcome = self.push_blob(REPOSITORY, way, digest, content).await;
+            let push_method = PushMethod::ALL[number % PushMethod::ALL.len()];
+            let outcome = self.push_blob(REPOSITORY, push_method, digest, content).await;
             let failed = outcome.is_err();
-            self.check(&["blob push", way.group(), set.group], &format!("{way:?}"), outcome);
+            self.check(&["blob push", push_method.group(), set.group], &format!("{push_method:?}"), outcome);
             if failed {
-                // What comes next is about something else and should not fail for this.
-                let _ = self.push_blob(REPOSITORY, Way::PostPut, digest, content).await;
+                // The following checks are about something else and should not fail because of this.
+                let _ = self.push_blob(REPOSITORY, PushMethod::PostPut, digest, content).await;
             }
         }
         for manifest in &set.manifests {
@@ -56,7 +56,7 @@ impl Suite {
     }
 
     pub(super) async fn put_manifest(&self, reference: &str, manifest: &Manifest) -> Result<(), Failure> {
-        let mut ask = self.ask(Method::PUT, &format!("/v2/{REPOSITORY}/manifests/{reference}"));
+        let mut ask = self.request(Method::PUT, &format!("/v2/{REPOSITORY}/manifests/{reference}"));
         if manifest.tags_beside {
             for tag in &manifest.tags {
                 ask = ask.query("tag", tag);
@@ -85,7 +85,8 @@ impl Suite {
 
     async fn get_manifest(&self, method: Method, path: &str, manifest: &Manifest) -> Result<(), Failure> {
         let body = if method == Method::HEAD { &[] } else { manifest.document.as_slice() };
-        let answer = self.ask(method, path).header("accept", INDEX).header("accept", IMAGE).send().await?;
+        let answer =
+            self.request(method, path).header("accept", INDEX).header("accept", IMAGE).send().await?;
         answer
             .is(&[200])?
             .has("content-type", manifest.kind)?
@@ -112,7 +113,7 @@ impl Suite {
     }
 
     async fn list(&self, query: &str) -> Result<(Vec<String>, Option<String>), Failure> {
-        let answer = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/tags/list{query}")).send().await?;
+        let answer = self.request(Method::GET, &format!("/v2/{REPOSITORY}/tags/list{query}")).send().await?;
         let link = answer.all("link").first().map(ToString::to_string);
         let listed = answer.is(&[200])?.json()?;
         if listed["name"] != REPOSITORY {
@@ -122,7 +123,7 @@ impl Suite {
         Ok((tags.iter().filter_map(Value::as_str).map(str::to_owned).collect(), link))
     }
 
-    async fn tags_listed(&self, set: &Set) -> Result<(), Failure> {
+    async fn tags_listed(&self, set: &ContentSet) -> Result<(), Failure> {
         let (all, _) = self.list("").await?;
         for tag in set.manifests.iter().flat_map(|manifest| &manifest.tags) {
             if !all.contains(tag) {
@@ -148,7 +149,7 @@ impl Suite {
         Ok(())
     }
 
-    async fn referrers(&mut self, set: &Set) {
+    async fn referrers(&mut self, set: &ContentSet) {
         let mut subjects: Vec<&Digest> = set.referrers.iter().map(|(subject, _)| subject).collect();
         subjects.sort();
         subjects.dedup();
@@ -170,14 +171,14 @@ impl Suite {
         }
     }
 
-    /// Lists the referrers and compares them with what they must be, in any order.
+    /// Lists the referrers and compares them with the expected ones, in any order.
     pub(super) async fn referrers_of(
         &self,
         subject: &Digest,
         kind: Option<&str>,
         goals: &[&Value],
     ) -> Result<(), Failure> {
-        let mut ask = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/referrers/{subject}"));
+        let mut ask = self.request(Method::GET, &format!("/v2/{REPOSITORY}/referrers/{subject}"));
         if let Some(kind) = kind {
             ask = ask.query("artifactType", kind);
         }
@@ -200,23 +201,23 @@ impl Suite {
         Ok(())
     }
 
-    async fn delete(&mut self, set: &Set) {
+    async fn delete(&mut self, set: &ContentSet) {
         for manifest in set.manifests.iter().rev() {
-            // One tag goes by itself, the others with the manifest.
+            // One tag is deleted alone, the others with the manifest.
             if let Some(tag) = manifest.tags.first() {
                 self.delete_manifest(tag, "tag delete", "tag delete, at once", set.group).await;
             }
             let digest = manifest.digest.to_string();
             if manifest.spoiled {
                 let outcome = self.delete_nothing(&format!("/v2/{REPOSITORY}/manifests/{digest}")).await;
-                self.check(&["manifest delete", set.group], "what was refused", outcome);
+                self.check(&["manifest delete", set.group], "a refused manifest", outcome);
                 continue;
             }
             self.delete_manifest(&digest, "manifest delete", "manifest delete, at once", set.group).await;
             for tag in manifest.tags.iter().skip(1) {
                 let path = format!("/v2/{REPOSITORY}/manifests/{tag}");
                 let outcome =
-                    self.ask(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
+                    self.request(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
                 self.check(&["manifest delete, at once", set.group], tag, outcome);
             }
         }
@@ -237,9 +238,11 @@ impl Suite {
         data: &'static str,
     ) {
         let path = format!("/v2/{REPOSITORY}/manifests/{reference}");
-        let outcome = self.ask(Method::DELETE, &path).send().await.and_then(|gone| gone.is(&[202]).map(drop));
+        let outcome =
+            self.request(Method::DELETE, &path).send().await.and_then(|gone| gone.is(&[202]).map(drop));
         self.check(&[group, data], reference, outcome);
-        let outcome = self.ask(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
+        let outcome =
+            self.request(Method::HEAD, &path).send().await.and_then(|gone| gone.is(&[404]).map(drop));
         self.check(&[at_once, data], reference, outcome);
     }
 }

@@ -11,12 +11,12 @@ const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const FIRST_KIND: &str = "application/vnd.example.conformance.one";
 const SECOND_KIND: &str = "application/vnd.example.conformance.two";
 
-/// Content of one kind, in the order in which it is to be pushed.
-pub(super) struct Set {
+/// Content of one kind, in the order of the pushes.
+pub(super) struct ContentSet {
     pub(super) group: &'static str,
     pub(super) blobs: Vec<(Digest, Vec<u8>)>,
     pub(super) manifests: Vec<Manifest>,
-    /// Subject and the descriptor that must be listed under it.
+    /// The subject, and the descriptor that its list of referrers must contain.
     pub(super) referrers: Vec<(Digest, Value)>,
     algorithm: Algorithm,
     seed: u64,
@@ -28,13 +28,13 @@ pub(super) struct Manifest {
     pub(super) document: Vec<u8>,
     pub(super) subject: Option<Digest>,
     pub(super) tags: Vec<String>,
-    /// Tags go along with the push by digest, instead of pushes of their own.
+    /// The tags are set by the push by digest, instead of by separate pushes.
     pub(super) tags_beside: bool,
-    /// The registry must refuse it as not hashing to its digest.
+    /// The registry must refuse the manifest because its digest differs.
     pub(super) spoiled: bool,
 }
 
-/// What makes one image or index differ from a plain one.
+/// The differences of an image or index from a plain one.
 #[derive(Clone, Default)]
 struct Shape {
     artifact_type: Option<&'static str>,
@@ -45,9 +45,9 @@ struct Shape {
     tag: Option<&'static str>,
 }
 
-impl Set {
+impl ContentSet {
     fn new(group: &'static str, algorithm: Algorithm, seed: u64) -> Self {
-        Set {
+        ContentSet {
             group,
             blobs: Vec::new(),
             manifests: Vec::new(),
@@ -176,15 +176,15 @@ impl Set {
     }
 }
 
-/// Every kind. `sparse` also those whose content is not all there.
-pub(super) fn all(sparse: bool) -> Vec<Set> {
+/// Every kind of content. `sparse` adds those whose content is not complete.
+pub(super) fn all(sparse: bool) -> Vec<ContentSet> {
     let plain = Shape::default();
     let tagged = |tag| Shape { tag: Some(tag), ..Shape::default() };
     let mut seed = 0;
     let mut sets = Vec::new();
-    let mut add = |group, algorithm, fill: &dyn Fn(&mut Set)| {
+    let mut add = |group, algorithm, fill: &dyn Fn(&mut ContentSet)| {
         seed += 1;
-        let mut set = Set::new(group, algorithm, seed);
+        let mut set = ContentSet::new(group, algorithm, seed);
         fill(&mut set);
         sets.push(set);
     };
@@ -221,7 +221,7 @@ pub(super) fn all(sparse: bool) -> Vec<Set> {
     };
     add("data: artifacts with subject", sha256, &|set| {
         let subject = set.image(LAYER_GZIP, 2, &tagged("subject"));
-        // One has nothing to be told about it but its kind.
+        // One has nothing but a type.
         let bare = Shape { annotations: Map::new(), ..about(subject.clone(), None, None) };
         set.image(LAYER_GZIP, 1, &bare);
         set.artifact(FIRST_KIND, None, &about(subject.clone(), Some(FIRST_KIND), Some("first")));
@@ -265,12 +265,12 @@ pub(super) fn all(sparse: bool) -> Vec<Set> {
             set.image(LAYER_GZIP, 2, &tagged("sparse-image"));
             set.blobs.pop();
             let there = set.image(LAYER_GZIP, 1, &plain);
-            let digest = Digest::of(Algorithm::Sha256, b"a manifest nobody pushes").to_string();
+            let digest = Digest::of(Algorithm::Sha256, b"a manifest that is never pushed").to_string();
             let absent = json!({"mediaType": IMAGE, "digest": digest, "size": 1024});
             set.index(vec![there, absent], &tagged("sparse-index"));
         });
     }
-    // A tag beside the digest is the only way to tag under another algorithm than the usual one.
+    // A tag beside the digest is the only way to tag with another algorithm than the default.
     add("data: sha512", Algorithm::Sha512, &|set| drop(set.platforms(&plain)));
     add("data: bad digest image", sha256, &|set| {
         set.image(LAYER_GZIP, 2, &plain);
@@ -284,7 +284,7 @@ pub(super) fn all(sparse: bool) -> Vec<Set> {
         ("data: tag param sha512", "param-sha512", Algorithm::Sha512),
     ] {
         seed += 1;
-        let mut set = Set::new(group, algorithm, seed);
+        let mut set = ContentSet::new(group, algorithm, seed);
         set.platforms(&plain);
         sets.push(set.tags_beside(prefix));
     }

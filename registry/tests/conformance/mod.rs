@@ -1,25 +1,24 @@
-//! Our own conformance suite: what the distribution specification asks of a registry, asked over HTTP and nothing else.
+//! A conformance suite for the distribution specification, over HTTP only.
 //!
 //! ```text
 //!  before anything is pushed    ping, empty lists
-//!  blobs                        every way to push (with a length and without, whole, in chunks, out of order), other bytes
-//!                               than announced, read, ranges, mount and what becomes of a missed one, cancel, delete, also
-//!                               of nothing; sha256 and sha512
-//!  content                      each kind: push, list tags, head, get, referrers, delete, also of what was refused
-//!  errors                       what is not there, digests that are none
+//!  blobs                        every way to push (with and without a length, whole, in chunks, out of order), wrong digests,
+//!                               read, ranges, mount and failed mount, cancel, delete, also of missing content; sha256 and
+//!                               sha512
+//!  content                      each kind: push, list tags, head, get, referrers, delete, also of refused manifests
+//!  errors                       missing content, malformed digests
 //! ```
 //!
 //! The groups are those of the specification's official suite in its development mode, with every optional one on. The
-//! two were compared check by check and request by request, down to the headers and to when its client shows which token:
-//! what it demands is demanded here, mostly more (error documents, exact lists, statuses without a choice). No file of it
-//! is copied. Its check of a registry that cannot be written to has no counterpart, and a registry that wants its chunks
-//! large (`OCI-Chunk-Min-Length`) would be judged wrongly; ours wants nothing of the kind.
+//! two were compared check by check and request by request, down to the headers and to the token of each request: this
+//! suite requires what the official one requires, mostly more (error documents, exact lists, statuses without a
+//! choice). No file of it is copied. The official check of a read-only registry has no counterpart, and a registry that
+//! requires large chunks (`OCI-Chunk-Min-Length`) would be judged wrongly; this registry does not.
 //!
-//! Its 1,419 checks ([`CHECKS`]: a run must come to as many) are made by nobody in particular, with a password, with a
-//! password that is asked for each time, and with bearer tokens; how one logs in is the registry's challenge to say, so
-//! another way needs another server and no other suite, and any other registry can be asked
-//! (`REGISTRY_UNDER_TEST=http://…`). Broken registries, each with one rule wrong, must be reported; for them a part of the
-//! suite will do.
+//! The suite makes 1,419 checks ([`CHECKS`]: a run must make as many) anonymously, with a password, with a password
+//! that is requested each time, and with bearer tokens. The registry's challenge selects the login, so another way
+//! needs another server but no other suite, and any other registry can be tested (`REGISTRY_UNDER_TEST=http://…`).
+//! Broken registries, each with one rule wrong, must be reported; a part of the suite is enough for them.
 
 mod blobs;
 mod client;
@@ -32,15 +31,15 @@ mod servers;
 use registry::{Algorithm, Digest};
 use reqwest::Method;
 
-use self::blobs::Way;
-use self::client::{Ask, Failure, Login, Target};
+use self::blobs::PushMethod;
+use self::client::{Failure, Login, PreparedRequest, Target};
 use self::data::Manifest;
 use self::report::Report;
 
 const REPOSITORY: &str = "conformance/repo1";
 const OTHER: &str = "conformance/repo2";
 
-/// Every group there must be at least one check of.
+/// Every group that must have at least one check.
 const GROUPS: [&str; 53] = [
     "blob delete",
     "blob delete, at once",
@@ -97,10 +96,10 @@ const GROUPS: [&str; 53] = [
     "tag listing",
 ];
 
-/// How many checks one run makes; one that was lost on the way would be missed by nobody.
+/// The number of checks of one run; a check that is lost by mistake would not be noticed otherwise.
 const CHECKS: usize = 1419;
 
-/// The kinds of content a broken registry is tried with.
+/// The kinds of content that a broken registry is tested with.
 const BRIEFLY: [&str; 4] =
     ["data: image", "data: artifacts with subject", "data: bad digest image", "data: tag param"];
 
@@ -111,7 +110,7 @@ struct Suite {
 }
 
 impl Suite {
-    /// The whole suite, or without another algorithm and with a few kinds of content only.
+    /// Runs the whole suite, or only one algorithm and a few kinds of content.
     async fn run(target: Target, whole: bool) -> Report {
         let mut suite = Suite { target, report: Report::default() };
         let outcome = suite.ping().await;
@@ -127,13 +126,13 @@ impl Suite {
             suite.content(&set).await;
         }
         let outcome = suite.absent().await;
-        suite.check(&["manifest get by digest", "manifest get by tag"], "what is not there", outcome);
+        suite.check(&["manifest get by digest", "manifest get by tag"], "missing content", outcome);
         suite.invalid_digest().await;
         suite.report
     }
 
-    fn ask(&self, method: Method, location: &str) -> Ask<'_> {
-        self.target.ask(method, location)
+    fn request(&self, method: Method, location: &str) -> PreparedRequest<'_> {
+        self.target.request(method, location)
     }
 
     fn check(&mut self, groups: &[&'static str], name: &str, outcome: Result<(), Failure>) {
@@ -141,36 +140,36 @@ impl Suite {
     }
 
     async fn ping(&self) -> Result<(), Failure> {
-        self.ask(Method::GET, "/v2/").send().await?.is(&[200])?;
+        self.request(Method::GET, "/v2/").send().await?.is(&[200])?;
         Ok(())
     }
 
     async fn empty(&self) -> Result<(), Failure> {
-        let tags = self.ask(Method::GET, &format!("/v2/{REPOSITORY}/tags/list")).send().await?;
+        let tags = self.request(Method::GET, &format!("/v2/{REPOSITORY}/tags/list")).send().await?;
         if tags.status != 404 {
             let listed = tags.is(&[200])?.json()?;
             if !listed["name"].is_string() || !listed["tags"].is_array() {
                 return Err(format!("not a list of tags: {listed}"));
             }
         }
-        self.referrers_of(&Digest::of(Algorithm::Sha256, b"nobody"), None, &[]).await
+        self.referrers_of(&Digest::of(Algorithm::Sha256, b"never pushed"), None, &[]).await
     }
 
     async fn absent(&self) -> Result<(), Failure> {
         for reference in [Digest::of(Algorithm::Sha256, b"absent").to_string(), "absent".to_owned()] {
             let path = format!("/v2/{REPOSITORY}/manifests/{reference}");
-            self.ask(Method::GET, &path).send().await?.refuses(&[404])?;
+            self.request(Method::GET, &path).send().await?.refuses(&[404])?;
         }
         Ok(())
     }
 
-    /// An image whose blobs are there is refused for the digest it is put under, and is not to be found under its own.
+    /// Puts an image with existing blobs under a wrong digest: it must be refused, and not exist under its real digest.
     async fn invalid_digest(&mut self) {
         const GROUP: &str = "data: invalid digest";
         let sets = data::all(false);
         let (set, image) = (&sets[0], &sets[0].manifests[0]);
         for (digest, content) in &set.blobs {
-            let outcome = self.push_blob(REPOSITORY, Way::PostPut, digest, content).await;
+            let outcome = self.push_blob(REPOSITORY, PushMethod::PostPut, digest, content).await;
             self.check(&["blob push", GROUP], "push", outcome);
         }
         let outcome = self.put_under_no_digest(image).await;
@@ -188,15 +187,15 @@ impl Suite {
 
     async fn put_under_no_digest(&self, image: &Manifest) -> Result<(), Failure> {
         let path = format!("/v2/{REPOSITORY}/manifests/sha256:baddigeststring");
-        let put = self.ask(Method::PUT, &path).header("content-type", image.kind).body(&image.document);
+        let put = self.request(Method::PUT, &path).header("content-type", image.kind).body(&image.document);
         put.streamed().send().await?.refuses(&[400])?;
-        self.ask(Method::GET, &path).send().await?.refuses(&[400, 404])?;
+        self.request(Method::GET, &path).send().await?.refuses(&[400, 404])?;
         Ok(())
     }
 }
 
-/// Runs the suite, shows its table and expects nothing to fail and nothing to be left out.
-#[expect(clippy::print_stdout, reason = "the table is what the suite is run for")]
+/// Runs the suite, prints its table and expects no failure and no missing check.
+#[expect(clippy::print_stdout, reason = "the table is the output of the suite")]
 async fn conforms(name: &str, target: Target) {
     let report = Suite::run(target, true).await;
     println!("{name}\n{report}");
@@ -206,7 +205,7 @@ async fn conforms(name: &str, target: Target) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_registry_conforms_for_everybody() {
+async fn the_registry_conforms_for_anonymous_clients() {
     let served = servers::open().await;
     conforms("anonymous", served.target(None)).await;
 }
@@ -217,11 +216,11 @@ async fn the_registry_conforms_behind_basic_authentication() {
     conforms("basic", served.target(Some(servers::login()))).await;
 }
 
-/// Each request comes unknown first, the largest manifest too.
+/// Each request is sent without authorization first, even the largest manifest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_registry_conforms_for_a_client_that_logs_in_each_time() {
     let served = servers::behind_basic().await;
-    let login = Login { forgetful: true, ..servers::login() };
+    let login = Login { holds_nothing: true, ..servers::login() };
     conforms("basic, each time", served.target(Some(login))).await;
 }
 
@@ -231,9 +230,9 @@ async fn the_registry_conforms_behind_bearer_tokens() {
     conforms("bearer", served.target(Some(servers::login()))).await;
 }
 
-/// Another registry, measured by the same rules when one is named; whether it should conform is not for us to say.
+/// Tests another registry with the same rules when the environment names one, and prints the table without a verdict.
 #[tokio::test]
-async fn a_registry_named_in_the_environment_gets_its_table() {
+async fn a_registry_named_in_the_environment_is_measured() {
     let Ok(base) = std::env::var("REGISTRY_UNDER_TEST") else { return };
     let target = Target::new(base.parse().unwrap(), crate::support::client(), None);
     println!("{base}\n{}", Suite::run(target, true).await);

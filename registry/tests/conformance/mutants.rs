@@ -1,4 +1,4 @@
-//! Registries with one rule wrong each: a suite that cannot fail proves nothing.
+//! Registries with one rule wrong each, which the suite must detect.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{Suite, servers};
 use crate::support::INDEX;
 
-/// What is wrong, and the groups that must notice.
+/// Each mutant with the groups that must detect it.
 const MUTANTS: [(Mutant, &[&str]); 22] = [
     (Mutant::TagsBackwards, &["tag listing"]),
     (Mutant::TagsWithoutEnd, &["tag listing"]),
@@ -23,7 +23,7 @@ const MUTANTS: [(Mutant, &[&str]); 22] = [
     (Mutant::NoReferrersIsNotFound, &["empty registry"]),
     (Mutant::FilterIgnored, &["referrers"]),
     (Mutant::PlainReferrersLeftOut, &["referrers"]),
-    (Mutant::SubjectNotTold, &["manifest put with subject"]),
+    (Mutant::NoSubjectHeader, &["manifest put with subject"]),
     (Mutant::OneTagOnly, &["manifest put with tags"]),
     (Mutant::OneAcceptOnly, &["manifest get by digest", "manifest head by tag"]),
     (Mutant::NoDigest, &["blob head"]),
@@ -33,12 +33,12 @@ const MUTANTS: [(Mutant, &[&str]); 22] = [
     (Mutant::ChunksInAnyOrder, &["blob push: chunked"]),
     (Mutant::StatusForTheSessionOnly, &["blob push: chunked"]),
     (Mutant::DeletedLater, &["manifest delete, at once"]),
-    (Mutant::NothingCannotGo, &["blob upload cancel", "data: bad digest image", "data: invalid digest"]),
+    (Mutant::DeleteOfMissingFails, &["blob upload cancel", "data: bad digest image", "data: invalid digest"]),
     (Mutant::RefusedAndKept, &["data: invalid digest"]),
     (Mutant::MountOfNothing, &["blob mount"]),
-    (Mutant::MissedMountTakesNothing, &["blob mount", "blob mount, without source"]),
+    (Mutant::FailedMountSessionUnusable, &["blob mount", "blob mount, without source"]),
     (Mutant::ForbidsWhatAnotherTokenMay, &["blob upload cancel"]),
-    (Mutant::OnlyTheEmptyHandedAreAsked, &["blob push: post only"]),
+    (Mutant::ChallengesOnlyWithoutToken, &["blob push: post only"]),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,9 @@ enum Mutant {
     NoTagsIsText,
     NoReferrersIsNotFound,
     FilterIgnored,
-    /// Those without annotations.
+    /// Referrers without annotations are left out.
     PlainReferrersLeftOut,
-    SubjectNotTold,
+    NoSubjectHeader,
     OneTagOnly,
     OneAcceptOnly,
     NoDigest,
@@ -58,20 +58,20 @@ enum Mutant {
     RangeIgnored,
     LengthRequired,
     ChunksInAnyOrder,
-    /// And not where it was about to be closed.
+    /// The status is served at the URL of the session only, not with the query of the PUT.
     StatusForTheSessionOnly,
     DeletedLater,
-    NothingCannotGo,
-    /// What was put under no digest is there under its own.
+    DeleteOfMissingFails,
+    /// A manifest that was refused for its digest exists under its real digest.
     RefusedAndKept,
     MountOfNothing,
-    MissedMountTakesNothing,
+    FailedMountSessionUnusable,
     ForbidsWhatAnotherTokenMay,
-    OnlyTheEmptyHandedAreAsked,
+    ChallengesOnlyWithoutToken,
 }
 
-/// What of a request counts after it was passed on.
-struct Asked {
+/// The parts of a request that are needed after it was passed on.
+struct RequestInfo {
     method: Method,
     path: String,
     query: String,
@@ -81,11 +81,11 @@ struct Asked {
     bearer: bool,
 }
 
-impl Asked {
+impl RequestInfo {
     fn of(request: &Request) -> Self {
         let text =
             |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        Asked {
+        RequestInfo {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
             query: request.uri().query().unwrap_or_default().to_owned(),
@@ -110,16 +110,16 @@ impl Asked {
 }
 
 impl Mutant {
-    fn spoil(self, router: Router) -> Router {
+    fn apply(self, router: Router) -> Router {
         router.layer(from_fn(move |request: Request, next: Next| self.answer(request, next)))
     }
 
     fn needs_login(self) -> bool {
-        matches!(self, Mutant::ForbidsWhatAnotherTokenMay | Mutant::OnlyTheEmptyHandedAreAsked)
+        matches!(self, Mutant::ForbidsWhatAnotherTokenMay | Mutant::ChallengesOnlyWithoutToken)
     }
 
     async fn answer(self, mut request: Request, next: Next) -> Response {
-        let asked = Asked::of(&request);
+        let asked = RequestInfo::of(&request);
         match self {
             Mutant::RangeIgnored => drop(request.headers_mut().remove(header::RANGE)),
             Mutant::ChunksInAnyOrder => drop(request.headers_mut().remove(header::CONTENT_RANGE)),
@@ -152,12 +152,12 @@ impl Mutant {
         self.change(&asked, next.run(request).await).await
     }
 
-    async fn change(self, asked: &Asked, mut response: Response) -> Response {
+    async fn change(self, asked: &RequestInfo, mut response: Response) -> Response {
         let status = response.status();
         let headers = response.headers_mut();
         match self {
             Mutant::NoDigest => drop(headers.remove("docker-content-digest")),
-            Mutant::SubjectNotTold => drop(headers.remove("oci-subject")),
+            Mutant::NoSubjectHeader => drop(headers.remove("oci-subject")),
             Mutant::OneTagOnly => {
                 if let Some(first) = headers.remove("oci-tag") {
                     headers.insert("oci-tag", first);
@@ -172,17 +172,17 @@ impl Mutant {
             Mutant::FilterIgnored if asked.query.contains("artifactType") => {
                 headers.insert("oci-filters-applied", HeaderValue::from_static("artifactType"));
             }
-            Mutant::MissedMountTakesNothing if asked.query.starts_with("mount=") && status == 202 => {
+            Mutant::FailedMountSessionUnusable if asked.query.starts_with("mount=") && status == 202 => {
                 let nowhere = format!("{}none", asked.path);
                 headers.insert(header::LOCATION, nowhere.parse().unwrap());
             }
-            Mutant::OnlyTheEmptyHandedAreAsked if asked.has_body => {
+            Mutant::ChallengesOnlyWithoutToken if asked.has_body => {
                 headers.remove(header::WWW_AUTHENTICATE);
             }
             Mutant::ForbidsWhatAnotherTokenMay if asked.bearer && status == 401 => {
                 return StatusCode::FORBIDDEN.into_response();
             }
-            Mutant::NothingCannotGo if asked.method == Method::DELETE && status == 404 => {
+            Mutant::DeleteOfMissingFails if asked.method == Method::DELETE && status == 404 => {
                 return StatusCode::INTERNAL_SERVER_ERROR.into_response();
             }
             Mutant::NoTagsIsText if asked.lists_tags() && status == 404 => return "none".into_response(),
@@ -205,7 +205,7 @@ async fn whole(body: Body) -> bytes::Bytes {
     to_bytes(body, 8 << 20).await.unwrap()
 }
 
-/// An answer whose document has another list.
+/// A response whose document has another list.
 async fn edited(response: Response, list: &str, edit: impl FnOnce(&mut Vec<Value>)) -> Response {
     let (mut head, body) = response.into_parts();
     let mut document: Value = serde_json::from_slice(&whole(body).await).unwrap();
@@ -231,7 +231,7 @@ async fn compressed(response: Response) -> Response {
     Response::from_parts(head, Body::from(encoder.finish().unwrap()))
 }
 
-/// Refuses a manifest and keeps it nevertheless.
+/// Refuses a manifest and stores it nevertheless.
 async fn keep(path: &str, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
     let document = whole(body).await;
@@ -247,17 +247,17 @@ async fn keep(path: &str, request: Request, next: Next) -> Response {
 async fn a_registry_with_one_rule_wrong_is_reported() {
     let runs = MUTANTS.map(|(mutant, groups)| async move {
         let (served, login) = if mutant.needs_login() {
-            (servers::behind_bearer(|router| mutant.spoil(router)).await, Some(servers::login()))
+            (servers::behind_bearer(|router| mutant.apply(router)).await, Some(servers::login()))
         } else {
-            (servers::serve(|_| Arc::new(AllowAll), |router| mutant.spoil(router)).await, None)
+            (servers::serve(|_| Arc::new(AllowAll), |router| mutant.apply(router)).await, None)
         };
         let report = Suite::run(served.target(login), false).await;
         for group in groups {
-            assert!(report.failed().contains(group), "{mutant:?} was not noticed in {group}\n{report}");
+            assert!(report.failed().contains(group), "{mutant:?} was not detected in {group}\n{report}");
         }
         assert!(
             report.failed().len() < report.covered().len(),
-            "{mutant:?} broke everything, which proves nothing"
+            "{mutant:?} failed every group, which proves nothing"
         );
     });
     futures_util::future::join_all(runs).await;

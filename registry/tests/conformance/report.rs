@@ -1,11 +1,11 @@
-//! What was checked, by group, and what failed.
+//! The checks by group, and the failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::client::Failure;
 
-/// Checks and failures per group; a check may count for an endpoint's group and a kind of content at once.
+/// Checks and failures per group; a check may count for the group of an endpoint and for a kind of content.
 #[derive(Default)]
 pub(super) struct Report {
     checks: usize,
@@ -32,7 +32,7 @@ impl Report {
         }
     }
 
-    /// How many checks were made.
+    /// The number of checks.
     pub(super) fn checks(&self) -> usize {
         self.checks
     }
@@ -43,7 +43,7 @@ impl Report {
         failed.map(|(name, _)| *name).collect()
     }
 
-    /// Groups in which anything was checked.
+    /// Groups with checks.
     pub(super) fn covered(&self) -> Vec<&'static str> {
         self.groups.keys().copied().collect()
     }

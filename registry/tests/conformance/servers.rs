@@ -1,4 +1,4 @@
-//! The registries the suite is run against: open, and behind each way of logging in.
+//! The registries of the suite: open, and with each way of logging in.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Drop for Served {
     }
 }
 
-/// Serves a registry that takes sparse manifests, with `change` applied to its router.
+/// Serves a registry that accepts sparse manifests, with `change` applied to its router.
 pub(super) async fn serve(
     authorizer: impl FnOnce(SocketAddr) -> Arc<dyn Authorizer>,
     change: impl FnOnce(Router) -> Router,
@@ -50,7 +50,7 @@ pub(super) async fn serve(
 }
 
 pub(super) fn login() -> Login {
-    Login { user: USER.to_owned(), password: PASSWORD.to_owned(), forgetful: false }
+    Login { user: USER.to_owned(), password: PASSWORD.to_owned(), holds_nothing: false }
 }
 
 pub(super) async fn open() -> Served {
@@ -68,7 +68,7 @@ pub(super) async fn behind_bearer(change: impl FnOnce(Router) -> Router) -> Serv
     serve(|_| authority, |router| change(router.merge(endpoint))).await
 }
 
-/// One who pulls, pushes and deletes in the repositories of the suite and is known from an htpasswd file.
+/// A user in an htpasswd file that may pull, push and delete in the repositories of the suite.
 async fn access_control() -> AccessControl {
     access_control_with(&["conformance/* user:tester all"]).await
 }

@@ -1,11 +1,11 @@
-//! `shoal bmc`: look at a BMC before anything depends on it, through a controller or straight from here.
+//! `shoal bmc`: probe and diagnostics of a BMC, through a controller or directly.
 //!
 //! ```text
-//!   TARGET is a serial number   the controller does it, with what is registered; a doctor takes the server's lock
-//!   TARGET is an address        straight from here: nothing is stored, the media listener lives as long as the command
+//!   TARGET is a serial number   through the controller, with the registered server; `doctor` takes the server's lock
+//!   TARGET is an address        directly: nothing is stored, the media listener runs until the command ends
 //! ```
 //!
-//! An address has a dot, a colon or a slash in it, or is `localhost`; `--direct` says so of any other name.
+//! An address contains a dot, a colon or a slash, or is `localhost`; `--direct` declares any other name an address.
 
 mod show;
 
@@ -23,65 +23,65 @@ use super::client::{Client, ConnectionArgs};
 use super::error::CliError;
 use super::exit::Exit;
 use super::output::Output;
-use super::server::{Password, password_from_variable};
+use super::server::{PasswordArgs, password_from_variable};
 use engine::model::{Clock, SystemClock};
-use provision::probe::Trouble;
-use provision::probe::direct::{self, Target};
-use provision::probe::doctor::Mark;
+use provision::probe::BmcProblem;
+use provision::probe::checks::CheckStatus;
+use provision::probe::direct::{self, DirectTarget};
 
-/// What to do with a BMC.
+/// Commands for a BMC.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Read what a BMC is and can, and which slot plan a job would follow; changes nothing
-    Probe(Probe),
-    /// Check everything a job needs, with what to do about it; puts a tiny image in and takes it out again
-    Doctor(Doctor),
+pub(super) enum BmcCommand {
+    /// Show model, slots, boot and limits of a BMC and the slot plan of a job; changes nothing
+    Probe(ProbeArgs),
+    /// Check everything a job needs, with the action for each problem; inserts a small test image and ejects it
+    Doctor(DoctorArgs),
 }
 
-/// A look.
+/// Arguments of `shoal bmc probe`.
 #[derive(Args, Debug)]
-pub(super) struct Probe {
+pub(super) struct ProbeArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// Also write what was read to a file, with serials, names and addresses replaced
+    /// Also write the read resources to a file; serial numbers, names and addresses are replaced
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 }
 
-/// An examination.
+/// Arguments of `shoal bmc doctor`.
 #[derive(Args, Debug)]
-pub(super) struct Doctor {
+pub(super) struct DoctorArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// Also set the one-time boot and clear it again
+    /// Also set the one-time boot override and clear it again
     #[arg(long)]
     write: bool,
-    /// Where to serve the tiny image from, for an address [default: the address of this machine the BMC reaches]
+    /// For an address: where to serve the test image [default: the address of this host that the BMC reaches]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 }
 
-/// Which BMC.
+/// The BMC of a command.
 #[derive(Args, Debug)]
 struct TargetArgs {
     /// The serial number of a registered server, or HOST, HOST:PORT or a URL
     #[arg(value_name = "SERIAL|HOST")]
     target: String,
-    /// It is an address, whatever it looks like
+    /// The target is an address, also without dot, colon or slash
     #[arg(long)]
     direct: bool,
-    /// The BMC's user, for an address
+    /// For an address: the user of the BMC
     #[arg(long, value_name = "NAME", env = "SHOAL_BMC_USER")]
     bmc_user: Option<String>,
     #[command(flatten)]
-    password: Password,
-    /// SHA-256 of the BMC's certificate in hex; without it the first one met is believed, and shown
+    password: PasswordArgs,
+    /// For an address: SHA-256 of the BMC's certificate in hex [default: the first certificate is pinned and shown]
     #[arg(long, value_name = "HEX")]
     tls_fingerprint: Option<String>,
-    /// Believe any certificate
+    /// For an address: accept any certificate, without a check
     #[arg(long, conflicts_with = "tls_fingerprint")]
     insecure: bool,
-    /// The serial number an address should have
+    /// For an address: the expected serial number
     #[arg(long, value_name = "SERIAL")]
     serial: Option<String>,
 }
@@ -91,15 +91,15 @@ impl TargetArgs {
         self.direct || self.target == "localhost" || self.target.contains(['.', ':', '/'])
     }
 
-    fn target(&self) -> Result<Target, CliError> {
+    fn target(&self) -> Result<DirectTarget, CliError> {
         let password = match self.password.read()? {
             Some(password) => password,
             None => password_from_variable()?,
         };
         let username = self.bmc_user.clone().ok_or_else(|| {
-            CliError::Usage("the BMC's user is missing; give --bmc-user or SHOAL_BMC_USER".to_owned())
+            CliError::Usage("the user of the BMC is missing; give --bmc-user or SHOAL_BMC_USER".to_owned())
         })?;
-        Ok(Target {
+        Ok(DirectTarget {
             address: self.target.clone(),
             username,
             password,
@@ -110,24 +110,24 @@ impl TargetArgs {
     }
 }
 
-/// Runs a command; the exit code of a doctor tells how bad it is.
+/// Runs a command. `doctor` ends with 1 if a check failed.
 pub(super) async fn run(
-    command: Command,
+    command: BmcCommand,
     connection: &ConnectionArgs,
     output: &mut Output<'_>,
 ) -> Result<ExitCode, CliError> {
     match command {
-        Command::Probe(probe) => probe.run(connection, output).await,
-        Command::Doctor(doctor) => doctor.run(connection, output).await,
+        BmcCommand::Probe(probe) => probe.run(connection, output).await,
+        BmcCommand::Doctor(doctor) => doctor.run(connection, output).await,
     }
 }
 
-impl Probe {
+impl ProbeArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
         let (card, capture) = if self.target.is_address() {
             let now = SystemClock.now();
             let probed = direct::probe(&self.target.target()?, self.capture.is_some(), now).await;
-            let probed = probed.map_err(troubled)?;
+            let probed = probed.map_err(bmc_failed)?;
             (probed.card, probed.capture)
         } else {
             let client = Client::new(connection)?;
@@ -138,7 +138,10 @@ impl Probe {
         };
         if let Some(path) = &self.capture {
             write_capture(path, &card, capture.unwrap_or_else(|| json!({})))?;
-            output.note(format!("written to {}; read it before you send it to anybody", path.display()));
+            output.note(format!(
+                "written to {}; check it for confidential data before you send it",
+                path.display()
+            ));
         }
         if output.json {
             output.document(&card)?;
@@ -149,12 +152,12 @@ impl Probe {
     }
 }
 
-impl Doctor {
+impl DoctorArgs {
     async fn run(self, connection: &ConnectionArgs, output: &mut Output<'_>) -> Result<ExitCode, CliError> {
         let report = if self.target.is_address() {
             let now = SystemClock.now();
             let found = direct::doctor(&self.target.target()?, self.write, self.listen, now).await;
-            let found = found.map_err(troubled)?;
+            let found = found.map_err(bmc_failed)?;
             json!({ "address": self.target.target, "verdict": found.verdict(), "checks": found.checks })
         } else {
             let client = Client::new(connection)?;
@@ -166,16 +169,16 @@ impl Doctor {
         } else {
             show::checks(&report, output)?;
         }
-        let failed = report["verdict"] == json!(Mark::Fail);
+        let failed = report["verdict"] == json!(CheckStatus::Fail);
         Ok(if failed { Exit::Failed.into() } else { ExitCode::SUCCESS })
     }
 }
 
-fn troubled(why: Trouble) -> CliError {
+fn bmc_failed(why: BmcProblem) -> CliError {
     CliError::failed(format!("{}; {}", why.sentence, why.next_action))
 }
 
-/// The resources that were read, with what the card says of the BMC's kind.
+/// Writes the read resources with identity, profile and slot plan of the card.
 fn write_capture(path: &Path, card: &Value, resources: Value) -> Result<(), CliError> {
     let capture = json!({
         "shoal_capture": 1,

@@ -1,11 +1,11 @@
-//! A capability card and a doctor's findings, for people.
+//! A capability card and diagnostics as text.
 
 use serde_json::Value;
 
 use super::super::error::CliError;
 use super::super::output::{Output, join, plain, text};
 
-/// What a BMC is and can.
+/// Shows a capability card.
 pub(super) fn card(card: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let of = |pointer: &str| text(card, pointer);
     let firmware = [of("/identity/bmc_model"), of("/identity/bmc_firmware")];
@@ -31,7 +31,7 @@ pub(super) fn card(card: &Value, output: &mut Output<'_>) -> Result<(), CliError
     output.line("")?;
     let rows: Vec<Vec<String>> = list(&card["slots"])
         .map(|slot| {
-            let state = if slot["empty"] == true { "empty" } else { "holds a medium" };
+            let state = if slot["empty"] == true { "empty" } else { "media inserted" };
             vec![
                 text(slot, "/id"),
                 words(&slot["media_types"]),
@@ -44,13 +44,13 @@ pub(super) fn card(card: &Value, output: &mut Output<'_>) -> Result<(), CliError
     output.table(&["SLOT", "TYPES", "INSERT BY", "READS", "STATE"], &rows)
 }
 
-/// Every check, the way out below each that needs one.
+/// Shows every check, with the action below each that has one.
 pub(super) fn checks(report: &Value, output: &mut Output<'_>) -> Result<(), CliError> {
     let names: Vec<String> = list(&report["checks"]).map(|check| text(check, "/name")).collect();
     let width = names.iter().map(String::len).max().unwrap_or(0);
     for check in list(&report["checks"]) {
-        let (mark, name) = (text(check, "/mark"), text(check, "/name"));
-        output.line(format!("{mark:<4}  {name:<width$}  {}", text(check, "/found")))?;
+        let (status, name) = (text(check, "/status"), text(check, "/name"));
+        output.line(format!("{status:<4}  {name:<width$}  {}", text(check, "/found")))?;
         let next = text(check, "/next_action");
         if !next.is_empty() {
             output.line(format!("{:4}  {:width$}  -> {next}", "", ""))?;
@@ -66,7 +66,7 @@ fn verdict(verdict: &str) -> &'static str {
     match verdict {
         "pass" => "Ready for a job.",
         "warn" => "A job may work; see the warnings.",
-        _ => "A job would fail; see above what to do.",
+        _ => "A job would fail; see the actions above.",
     }
 }
 
@@ -85,7 +85,7 @@ fn certificate(card: &Value) -> String {
         Some("none") => "none: plain HTTP".to_owned(),
         Some("verify") => "issued by the configured CA".to_owned(),
         Some("insecure") => join(&["any is accepted".to_owned(), fingerprint], ", shows sha256 "),
-        _ if card["tls"]["first_met"] == true => format!("sha256 {fingerprint} (met for the first time)"),
+        _ if card["tls"]["first_met"] == true => format!("sha256 {fingerprint} (first seen now)"),
         _ => format!("sha256 {fingerprint} (pinned)"),
     }
 }
@@ -125,7 +125,7 @@ fn account(account: &Value) -> String {
 
 fn clock(clock: &Value) -> String {
     match clock["skew_seconds"].as_i64() {
-        Some(0) => "as here".to_owned(),
+        Some(0) => "no difference".to_owned(),
         Some(skew) => format!("{} s {}", skew.abs(), if skew < 0 { "behind" } else { "ahead" }),
         None => "not shown".to_owned(),
     }
@@ -140,7 +140,7 @@ fn update(update: &Value) -> String {
     let ways = [way("simple_update", "pull"), way("multipart_push", "multipart push"), way("push", "push")];
     let ways: Vec<String> = ways.into_iter().flatten().collect();
     let pieces = update["firmware_count"].as_u64().unwrap_or(0);
-    join(&[ways.join(", "), format!("{pieces} pieces of firmware")], "; ")
+    join(&[ways.join(", "), format!("{pieces} firmware components")], "; ")
 }
 
 fn plan(plan: &Value) -> String {

@@ -1,4 +1,4 @@
-//! What people see of a probe and an examination.
+//! The text output of a probe and of diagnostics.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn example() -> Value {
             "redfish_version": "1.15.0",
         },
         "host": { "serial": "SN-1", "sku": null, "power": "Off", "serial_check": "match" },
-        "profile": { "name": "generic", "rule": "fits what the BMC says of itself" },
+        "profile": { "name": "generic", "rule": "matches the identity of the BMC" },
         "slots": [
             { "id": "CD1", "media_types": ["CD", "DVD"], "empty": true, "insert": "action", "transfer_protocols": ["HTTP", "HTTPS"] },
             { "id": "USB\u{1b}[2J", "media_types": ["USBStick"], "empty": false, "insert": "patch", "transfer_protocols": [] },
@@ -45,29 +45,29 @@ fn example() -> Value {
 }
 
 #[test]
-fn a_card_is_the_golden_one() {
+fn a_card_matches_the_golden_file() {
     golden("bmc-card", &shown(|output| show::card(&example(), output)));
 }
 
 #[test]
-fn a_card_without_anything_is_still_a_card() {
+fn an_empty_card_is_shown_without_panic() {
     let text = shown(|output| show::card(&json!({}), output));
     assert!(text.contains("SLOT") && text.contains("slot plan"), "{text}");
 }
 
 #[test]
-fn findings_are_the_golden_ones() {
+fn diagnostics_match_the_golden_file() {
     let report = json!({ "verdict": "fail", "checks": [
-        { "name": "connect", "mark": "pass", "found": "https://192.0.2.7 answers", "next_action": "" },
-        { "name": "clock", "mark": "warn", "found": "the BMC's clock is 400 s behind", "next_action": "set it" },
-        { "name": "media", "mark": "fail", "found": "slot CD1 did not take a tiny image: refused", "next_action": "see the network" },
-        { "name": "account", "mark": "skip", "found": "the BMC shows nothing of its accounts", "next_action": "" },
+        { "name": "connect", "status": "pass", "found": "https://192.0.2.7 responds", "next_action": "" },
+        { "name": "clock", "status": "warn", "found": "the BMC's clock is 400 s behind", "next_action": "set it" },
+        { "name": "media", "status": "fail", "found": "slot CD1 did not accept the test image: refused", "next_action": "see the network" },
+        { "name": "account", "status": "skip", "found": "the BMC does not show its accounts", "next_action": "" },
     ]});
     golden("bmc-doctor", &shown(|output| show::checks(&report, output)));
 }
 
 #[test]
-fn what_has_the_look_of_an_address_is_one() {
+fn addresses_are_distinguished_from_serial_numbers() {
     use clap::Parser;
 
     #[derive(Parser)]

@@ -13,32 +13,32 @@ use super::super::input;
 use super::super::output::{Output, plain};
 use super::write;
 
-/// 2000-01-01 00:00:00 UTC: no clock decides about the bytes of an image.
+/// 2000-01-01 00:00:00 UTC. A constant, so that the bytes of an image do not depend on a clock.
 const EPOCH: i64 = 946_684_800;
-/// The most boot code an MBR holds beside an ISO 9660 image.
+/// The maximum of boot code bytes in the MBR of a hybrid image.
 const MBR_CODE: usize = 432;
 
-/// A new image.
+/// Arguments of `shoal iso build`.
 #[derive(Args, Debug)]
-pub(in crate::cli) struct Build {
-    /// The directory
+pub(in crate::cli) struct BuildArgs {
+    /// The directory with the files of the image
     directory: PathBuf,
-    /// The image: a file that appears when it is whole, or - for standard output
+    /// The image: a file that is renamed into place when it is complete, or - for standard output
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
     /// What the image is for
     #[arg(long, value_enum, default_value = "tree")]
     profile: ProfileArg,
-    /// The label: 1 to 32 of A-Z a-z 0-9 _ - .
+    /// The volume label: 1 to 32 characters of A-Z a-z 0-9 _ - .
     #[arg(long, default_value = "SHOAL")]
     label: String,
-    /// The date of everything in it, in seconds since 1970 [default: that of the year 2000]
+    /// The date of all files in it, in seconds since 1970 [default: 2000-01-01]
     #[arg(long, value_name = "SECONDS", default_value_t = EPOCH, hide_default_value = true, allow_negative_numbers = true)]
     epoch: i64,
     /// The file in the directory that BIOS firmware boots
     #[arg(long, value_name = "PATH")]
     bios: Option<String>,
-    /// How many units of 512 bytes of it are loaded
+    /// How many sectors of 512 bytes of the BIOS boot file the firmware loads
     #[arg(long, value_name = "N", default_value_t = 4, requires = "bios")]
     load_units: u16,
     /// Patch the boot info table of the BIOS boot file: isolinux and GRUB need it
@@ -47,34 +47,34 @@ pub(in crate::cli) struct Build {
     /// The FAT image in the directory that UEFI firmware boots
     #[arg(long, value_name = "PATH")]
     uefi: Option<String>,
-    /// Make it bootable from a USB stick as well
+    /// Add an MBR, so that the image also boots from a USB stick
     #[arg(long)]
     hybrid: bool,
     /// The boot code of the MBR, such as isohdpfx.bin: up to 432 bytes
     #[arg(long, value_name = "FILE", requires = "hybrid")]
     mbr: Option<PathBuf>,
-    /// The interchange level of the plain names
+    /// The interchange level of the primary names
     #[arg(long, value_name = "1-3", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3))]
     level: u8,
-    /// Without Joliet names
+    /// Write no Joliet names
     #[arg(long)]
     no_joliet: bool,
-    /// Joliet names by the letter of its specification: 64 characters, paths of 240
+    /// Limit Joliet names to the specification: 64 characters, paths of 240 bytes
     #[arg(long, conflicts_with = "no_joliet")]
     strict_joliet: bool,
-    /// Without Rock Ridge
+    /// Write no Rock Ridge entries
     #[arg(long)]
     no_rock_ridge: bool,
-    /// With an enhanced volume descriptor (ISO 9660:1999)
+    /// Write an enhanced volume descriptor (ISO 9660:1999)
     #[arg(long)]
     enhanced: bool,
     /// Pad with zeros to at least this many bytes
     #[arg(long, value_name = "BYTES", default_value_t = Options::MIN_SIZE)]
     min_size: u64,
-    /// Who publishes it
+    /// The publisher identifier of the volume
     #[arg(long, value_name = "TEXT", default_value = "")]
     publisher: String,
-    /// Say the SHA-256 of the image
+    /// Show the SHA-256 of the image
     #[arg(long)]
     digest: bool,
 }
@@ -85,21 +85,21 @@ enum ProfileArg {
     Task,
     /// Bootable: needs --bios or --uefi
     Boot,
-    /// Whatever the directory holds
+    /// Any directory
     Tree,
 }
 
-impl Build {
+impl BuildArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
-        let said = |error: &dyn std::error::Error| {
+        let failed = |error: &dyn std::error::Error| {
             CliError::failed(plain(&engine::model::error_chain(error).to_string()))
         };
         let options = self.options()?;
-        let tree = Tree::from_directory(&self.directory).map_err(|error| said(&error))?;
+        let tree = Tree::from_directory(&self.directory).map_err(|error| failed(&error))?;
         for finding in check_names(&tree) {
             output.note(plain(&finding.to_string()));
         }
-        let plan = Plan::new(&tree, &options).map_err(|error| said(&error))?;
+        let plan = Plan::new(&tree, &options).map_err(|error| failed(&error))?;
         let written = write::image(&plan, &self.output, self.digest, output)?;
         if self.output.as_os_str() == "-" {
             return Ok(());

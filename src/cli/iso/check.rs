@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use super::super::error::CliError;
 use super::super::output::{Output, plain};
 
-/// What to check.
+/// Arguments of `shoal iso check`.
 #[derive(Args, Debug)]
-pub(in crate::cli) struct Check {
+pub(in crate::cli) struct CheckArgs {
     /// The image
     image: PathBuf,
-    /// Warnings fail too
+    /// Also end with 1 on warnings
     #[arg(long)]
     strict: bool,
 }
 
-impl Check {
+impl CheckArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
         let source = super::source(&self.image)?;
         let report =

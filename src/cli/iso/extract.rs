@@ -1,11 +1,11 @@
 //! `shoal iso extract`.
 //!
 //! ```text
-//!  walk --> directories and files, each made anew --> symbolic links, last --> modes of directories
+//!  walk --> new directories and files --> symbolic links --> modes of directories
 //! ```
 //!
-//! Invariants: nothing is written outside the given directory, because what exists is never followed or overwritten and
-//! links are made when no more files follow; nothing is written at all when the disk has no room for it.
+//! Invariants: nothing is written outside the given directory, because existing entries are never followed or overwritten and
+//! links are created after the last file; nothing is written when the disk has too little space.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -21,20 +21,20 @@ use serde_json::json;
 use super::super::error::CliError;
 use super::super::output::{Output, plain};
 
-/// A file is copied in pieces of this size.
-const PIECE: usize = 1 << 20;
-/// How often is said how far it got, after the first two seconds.
-const EVERY: Duration = Duration::from_secs(2);
+/// The buffer size of a copy, in bytes.
+const BUFFER_SIZE: usize = 1 << 20;
+/// The interval of progress messages.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What to extract.
+/// Arguments of `shoal iso extract`.
 #[derive(Args, Debug)]
-pub(in crate::cli) struct Extract {
+pub(in crate::cli) struct ExtractArgs {
     /// The image
     image: PathBuf,
     /// The directory or file in it
     #[arg(default_value = "/")]
     path: String,
-    /// The directory to write to; it is made, and what is in it already is never overwritten
+    /// The directory to write to; it is created if needed, and existing files in it are never overwritten
     #[arg(long, short, value_name = "DIRECTORY")]
     output: PathBuf,
 }
@@ -48,7 +48,7 @@ struct Done {
     skipped: u64,
 }
 
-impl Extract {
+impl ExtractArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
         let image = super::open(&self.image)?;
         let wanted = self.path.trim_matches('/');
@@ -59,7 +59,7 @@ impl Extract {
         room_for(bytes, &self.output)?;
         let mut done = Done::default();
         let (mut links, mut directories) = (Vec::new(), Vec::new());
-        let mut said = Instant::now();
+        let mut last_message = Instant::now();
         for Found { relative, inside, entry } in &entries {
             let target = self.output.join(checked(relative)?);
             match &entry.kind {
@@ -75,12 +75,12 @@ impl Extract {
                 }
                 EntryKind::Symlink(to) => links.push((target, to.clone())),
                 _ => {
-                    output.note(format!("skipped {}: neither file, directory nor link", plain(relative)));
+                    output.note(format!("skipped {}: not a file, directory or link", plain(relative)));
                     done.skipped += 1;
                 }
             }
-            if said.elapsed() >= EVERY {
-                said = Instant::now();
+            if last_message.elapsed() >= PROGRESS_INTERVAL {
+                last_message = Instant::now();
                 output.note(format!("{} of {} MiB extracted", done.bytes >> 20, bytes >> 20));
             }
         }
@@ -88,7 +88,7 @@ impl Extract {
             std::os::unix::fs::symlink(&to, &target).map_err(|error| refused(&target, &error))?;
             done.links += 1;
         }
-        // The deepest first: a directory without write permission is closed when nothing more goes into it.
+        // The deepest directory first: a directory loses its write permission after all its entries exist.
         for (target, entry) in directories.into_iter().rev() {
             if let Some(mode) = entry.mode {
                 let mode = Permissions::from_mode((mode & 0o777) | 0o700);
@@ -109,16 +109,16 @@ impl Extract {
     }
 }
 
-/// Something to extract.
+/// An entry to extract.
 struct Found {
-    /// Where it goes below the output directory.
+    /// The path below the output directory.
     relative: String,
-    /// Where it is in the image.
+    /// The path in the image.
     inside: String,
     entry: Entry,
 }
 
-/// What is at and below a path of the image, parents before their children.
+/// The entries at and below a path of the image, parents before their children.
 fn entries(image: &Image<FileSource>, wanted: &str) -> Result<Vec<Found>, CliError> {
     let top = image.lookup(wanted).map_err(|error| super::failed(&error))?;
     if !top.is_dir() {
@@ -140,14 +140,14 @@ fn entries(image: &Image<FileSource>, wanted: &str) -> Result<Vec<Found>, CliErr
     Ok(entries)
 }
 
-/// A relative path whose parts are names: an image can say anything.
+/// A relative path whose segments are plain names. The names come from the image and are not trusted.
 fn checked(relative: &str) -> Result<&Path, CliError> {
     let names = relative.split('/').all(|name| !matches!(name, "" | "." | "..") && !name.contains('\0'));
     if names {
         return Ok(Path::new(relative));
     }
     Err(CliError::failed(format!(
-        "the image has the name {:?}, which is no name of a file here",
+        "the image contains the name {:?}, which is not a valid file name",
         plain(relative)
     )))
 }
@@ -156,15 +156,15 @@ fn copy(image: &Image<FileSource>, from: &str, entry: &Entry, target: &Path) -> 
     let file = image.reader(entry, from).map_err(|error| super::failed(&error))?;
     let mut to =
         File::options().write(true).create_new(true).open(target).map_err(|error| refused(target, &error))?;
-    let mut piece = vec![0; PIECE.min(usize::try_from(file.len()).unwrap_or(PIECE).max(1))];
+    let mut buffer = vec![0; BUFFER_SIZE.min(usize::try_from(file.len()).unwrap_or(BUFFER_SIZE).max(1))];
     let mut offset = 0;
     while offset < file.len() {
-        let length = usize::try_from(file.len() - offset).unwrap_or(PIECE).min(piece.len());
-        let piece = &mut piece[..length];
-        file.read_exact_at(offset, piece).map_err(|error| {
+        let length = usize::try_from(file.len() - offset).unwrap_or(BUFFER_SIZE).min(buffer.len());
+        let buffer = &mut buffer[..length];
+        file.read_exact_at(offset, buffer).map_err(|error| {
             CliError::failed(format!("cannot read {} from the image: {error}", plain(from)))
         })?;
-        to.write_all(piece).map_err(|error| refused(target, &error))?;
+        to.write_all(buffer).map_err(|error| refused(target, &error))?;
         offset += length as u64;
     }
     if let Some(mode) = entry.mode {
@@ -195,7 +195,7 @@ fn room_for(bytes: u64, folder: &Path) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::failed(format!(
-        "the image holds {bytes} bytes and {} has room for {free}",
+        "the files need {bytes} bytes, but {} has {free} bytes free",
         folder.display()
     )))
 }

@@ -1,4 +1,4 @@
-//! `shoal iso ls`, `cat` and `info`: looking into images.
+//! `shoal iso ls`, `cat` and `info`: read images.
 
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
@@ -12,8 +12,8 @@ use super::super::error::CliError;
 use super::super::output::{Output, plain};
 use super::failed;
 
-/// A file is written out in pieces of this size.
-const PIECE: usize = 64 << 10;
+/// The buffer size of a copy, in bytes.
+const BUFFER_SIZE: usize = 64 << 10;
 
 pub(super) fn list(
     image: &Image<FileSource>,
@@ -44,7 +44,7 @@ pub(super) fn list(
         return output.document(&json!({"entries": rows}));
     }
     let width = entries.iter().map(|(_, entry)| entry.len.to_string().len()).max().unwrap_or(0);
-    // Lines by the hundred thousand: gathered, not flushed one by one.
+    // An image may have hundred thousands of entries, so lines are buffered.
     let mut out = BufWriter::new(&mut *output.out);
     for (path, entry) in &entries {
         let target = match &entry.kind {
@@ -79,7 +79,7 @@ fn row(path: &str, entry: &Entry) -> Value {
     })
 }
 
-/// As `ls -l` writes it; without Rock Ridge only the kind is known.
+/// The mode in the format of `ls -l`; without Rock Ridge only the file type is known.
 fn mode(entry: &Entry) -> String {
     let kind = match entry.kind {
         EntryKind::File => '-',
@@ -102,15 +102,15 @@ fn date(seconds: Option<i64>) -> String {
 
 pub(super) fn cat(image: &Image<FileSource>, path: &str, output: &mut Output<'_>) -> Result<(), CliError> {
     let file = image.open_file(path.trim_start_matches('/')).map_err(|error| failed(&error))?;
-    let mut piece = vec![0; PIECE];
+    let mut buffer = vec![0; BUFFER_SIZE];
     let mut offset = 0;
     while offset < file.len() {
-        let length = usize::try_from(file.len() - offset).unwrap_or(PIECE).min(PIECE);
-        let piece = &mut piece[..length];
-        file.read_exact_at(offset, piece).map_err(|error| {
+        let length = usize::try_from(file.len() - offset).unwrap_or(BUFFER_SIZE).min(BUFFER_SIZE);
+        let buffer = &mut buffer[..length];
+        file.read_exact_at(offset, buffer).map_err(|error| {
             CliError::failed(format!("cannot read {} from the image: {error}", plain(path)))
         })?;
-        output.out.write_all(piece)?;
+        output.out.write_all(buffer)?;
         offset += length as u64;
     }
     Ok(output.out.flush()?)
@@ -170,16 +170,16 @@ pub(super) fn info(image: &Image<FileSource>, digest: bool, output: &mut Output<
     ])
 }
 
-/// Of the whole image, in hex.
+/// The SHA-256 of the whole image, in hex.
 fn sha256(image: &Image<FileSource>) -> Result<String, CliError> {
     let source = image.source();
-    let (mut hash, mut piece, mut offset) = (Sha256::new(), vec![0; PIECE], 0);
+    let (mut hash, mut buffer, mut offset) = (Sha256::new(), vec![0; BUFFER_SIZE], 0);
     while offset < source.len() {
-        let length = usize::try_from(source.len() - offset).unwrap_or(PIECE).min(PIECE);
+        let length = usize::try_from(source.len() - offset).unwrap_or(BUFFER_SIZE).min(BUFFER_SIZE);
         source
-            .read_exact_at(offset, &mut piece[..length])
+            .read_exact_at(offset, &mut buffer[..length])
             .map_err(|error| CliError::failed(format!("cannot read the image: {error}")))?;
-        hash.update(&piece[..length]);
+        hash.update(&buffer[..length]);
         offset += length as u64;
     }
     Ok(hex::encode(hash.finalize()))

@@ -1,4 +1,4 @@
-//! `shoal iso`: making, changing, checking and looking into ISO 9660 images, whoever made them.
+//! `shoal iso`: builds, changes, checks and reads ISO 9660 images of any tool.
 
 mod build;
 mod check;
@@ -16,11 +16,11 @@ use super::error::CliError;
 use super::exit::Exit;
 use super::output::{Output, plain};
 
-/// What to do with an image.
+/// Commands for ISO images.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
-    /// Make an image of a directory: the same directory gives the same bytes everywhere
-    Build(Box<build::Build>),
+pub(super) enum IsoCommand {
+    /// Build an image of a directory; equal directories give equal bytes
+    Build(Box<build::BuildArgs>),
     /// List a directory of an image
     Ls {
         /// The image
@@ -28,7 +28,7 @@ pub(super) enum Command {
         /// The directory or file in it
         #[arg(default_value = "/")]
         path: String,
-        /// With everything below it
+        /// List all directories below it too
         #[arg(long, short = 'R', conflicts_with = "path")]
         recursive: bool,
     },
@@ -40,31 +40,31 @@ pub(super) enum Command {
         path: String,
     },
     /// Write the files of an image to a directory
-    Extract(extract::Extract),
-    /// Show what an image says about itself
+    Extract(extract::ExtractArgs),
+    /// Show volume, names and boot entries of an image
     Info {
         /// The image
         image: PathBuf,
-        /// With the SHA-256 of the whole image
+        /// Also show the SHA-256 of the whole image
         #[arg(long)]
         digest: bool,
     },
-    /// Look for everything in an image that breaks a rule
-    Check(check::Check),
-    /// Add files to an image that exists; it boots as it did before
-    Splice(splice::Splice),
+    /// Check an image against the rules of ISO 9660, Joliet, Rock Ridge and El Torito; ends with 1 on errors
+    Check(check::CheckArgs),
+    /// Build a new image of an existing one with added files; its boot setup is unchanged
+    Splice(splice::SpliceArgs),
 }
 
 /// Runs a command.
-pub(super) fn run(command: Command, output: &mut Output<'_>) -> Result<(), CliError> {
+pub(super) fn run(command: IsoCommand, output: &mut Output<'_>) -> Result<(), CliError> {
     match command {
-        Command::Build(build) => build.run(output),
-        Command::Ls { image, path, recursive } => look::list(&open(&image)?, &path, recursive, output),
-        Command::Cat { image, path } => look::cat(&open(&image)?, &path, output),
-        Command::Extract(extract) => extract.run(output),
-        Command::Info { image, digest } => look::info(&open(&image)?, digest, output),
-        Command::Check(check) => check.run(output),
-        Command::Splice(splice) => splice.run(output),
+        IsoCommand::Build(build) => build.run(output),
+        IsoCommand::Ls { image, path, recursive } => inspect::list(&open(&image)?, &path, recursive, output),
+        IsoCommand::Cat { image, path } => inspect::cat(&open(&image)?, &path, output),
+        IsoCommand::Extract(extract) => extract.run(output),
+        IsoCommand::Info { image, digest } => inspect::info(&open(&image)?, digest, output),
+        IsoCommand::Check(check) => check.run(output),
+        IsoCommand::Splice(splice) => splice.run(output),
     }
 }
 

@@ -11,35 +11,35 @@ use super::super::error::CliError;
 use super::super::output::{Output, plain};
 use super::write;
 
-/// What to add, and to what.
+/// Arguments of `shoal iso splice`.
 #[derive(Args, Debug)]
-pub(in crate::cli) struct Splice {
-    /// The image that exists; it stays as it is
+pub(in crate::cli) struct SpliceArgs {
+    /// The original image; it is not changed
     image: PathBuf,
     /// The files to add, each as FILE or NAME=FILE
     #[arg(required_unless_present = "replace", value_name = "[NAME=]FILE")]
     files: Vec<String>,
-    /// The new image: a file that appears when it is whole, or - for standard output
+    /// The new image: a file that is renamed into place when it is complete, or - for standard output
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// The directory they are added in
+    /// The directory of the image for the added files
     #[arg(long, default_value = "task")]
     directory: String,
-    /// The date of what is added, in seconds since 1970 [default: that of the image]
+    /// The date of added files, in seconds since 1970 [default: the date of the image]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     epoch: Option<i64>,
-    /// Put the new directory in the place of one of that name
+    /// Replace an existing directory of that name; without it the command fails
     #[arg(long)]
     replace_directory: bool,
-    /// Give a file of the image another content; may be given more than once
+    /// Replace the content of a file of the image; may be given more than once
     #[arg(long, value_name = "PATH=FILE")]
     replace: Vec<String>,
-    /// Say the SHA-256 of the new image
+    /// Show the SHA-256 of the new image
     #[arg(long)]
     digest: bool,
 }
 
-impl Splice {
+impl SpliceArgs {
     pub(super) fn run(self, output: &mut Output<'_>) -> Result<(), CliError> {
         let image = super::open(&self.image)?;
         let mut options = SpliceOptions::new(self.epoch.or(image.volume().created).unwrap_or(0));

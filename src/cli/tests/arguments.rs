@@ -67,7 +67,7 @@ fn a_mistyped_flag_is_refused_with_a_suggestion() {
 }
 
 #[test]
-fn problems_of_the_configuration_end_with_64_and_name_them_all() {
+fn an_invalid_configuration_ends_with_64_and_names_all_problems() {
     let ran = shoal(&["serve", "--worker-concurrency", "many", "--auth-mode", "none"]).ends_with(64);
     assert!(ran.err.contains("2 problems in the configuration:"), "{}", ran.err);
     let ran = shoal(&["config", "check", "--json", "--job-lease-ttl", "1s"]).ends_with(64);
@@ -132,7 +132,7 @@ fn statuses_become_exit_codes() {
 }
 
 #[test]
-fn the_help_of_every_command_is_the_golden_one() {
+fn the_help_of_every_command_matches_the_snapshot() {
     fn help(command: &mut clap::Command, path: &str, all: &mut String) {
         let path = format!("{path} {}", command.get_name()).trim().to_owned();
         all.push_str(&format!("==== {path}\n{}\n", command.render_long_help()));
@@ -154,7 +154,7 @@ fn the_help_of_every_command_is_the_golden_one() {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path("../../../golden/snapshots");
     settings.set_prepend_module_to_snapshot(false);
-    // What the environment of the test run happens to hold is no part of the help.
+    // The values of environment variables are not part of the help.
     settings.add_filter(r"\[env: (\w+)=[^\]]*\]", "[env: $1]");
     let _bound = settings.bind_to_scope();
     insta::assert_snapshot!("cli-help", all);

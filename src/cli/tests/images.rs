@@ -1,4 +1,4 @@
-//! `shoal iso`: from a directory to an image and back, added to and checked on the way.
+//! `shoal iso`: build, check, extract and splice.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::shoal;
 
-/// A directory with what images have trouble with.
+/// A directory with deep paths, long names, links and modes.
 fn directory(root: &Path) -> String {
     let directory = root.join("dir");
     fs::create_dir_all(directory.join("deep/1/2/3/4/5/6/7/8/9")).unwrap();
@@ -27,7 +27,7 @@ fn path(root: &Path, name: &str) -> String {
 }
 
 #[test]
-fn a_directory_becomes_an_image_that_checks_clean_and_comes_out_as_it_went_in() {
+fn a_built_image_passes_the_check_and_extracts_to_the_same_files() {
     let dir = tempfile::tempdir().unwrap();
     let (from, image, to) = (directory(dir.path()), path(dir.path(), "a.iso"), path(dir.path(), "out"));
     let ran = shoal(&["iso", "build", &from, "-o", &image, "--label", "MINE", "--digest"]).ends_with(0);
@@ -46,7 +46,7 @@ fn a_directory_becomes_an_image_that_checks_clean_and_comes_out_as_it_went_in() 
     assert_eq!(fs::read_link(out.join("link")).unwrap(), Path::new("user-data"));
     assert_ne!(fs::metadata(out.join("run.sh")).unwrap().permissions().mode() & 0o111, 0);
     assert_eq!(fs::metadata(out.join("user-data")).unwrap().permissions().mode() & 0o111, 0);
-    // What is there already stays: nothing is overwritten.
+    // Existing files are not overwritten.
     let again = shoal(&["iso", "extract", &image, "-o", &to]).ends_with(1);
     assert!(again.err.contains("extract to an empty directory"), "{}", again.err);
     let part = path(dir.path(), "part");
@@ -59,12 +59,12 @@ fn a_directory_becomes_an_image_that_checks_clean_and_comes_out_as_it_went_in() 
 }
 
 #[test]
-fn the_same_directory_gives_the_same_bytes_to_a_file_and_to_standard_output() {
+fn equal_directories_give_equal_bytes_in_a_file_and_on_standard_output() {
     let dir = tempfile::tempdir().unwrap();
     let other = tempfile::tempdir().unwrap();
     let (one, two) = (directory(dir.path()), directory(other.path()));
     let images = [path(dir.path(), "1.iso"), path(dir.path(), "2.iso")];
-    // Everything ASCII: the test reads standard output as text.
+    // Only ASCII names: the test reads standard output as text.
     fs::remove_file(Path::new(&one).join("ünïcode name.txt")).unwrap();
     fs::remove_file(Path::new(&two).join("ünïcode name.txt")).unwrap();
     for (from, image) in [(&one, &images[0]), (&two, &images[1])] {
@@ -95,7 +95,7 @@ fn an_image_that_cannot_be_made_leaves_nothing_behind() {
 }
 
 #[test]
-fn files_are_added_to_an_image_that_exists() {
+fn splice_adds_and_replaces_files_of_an_existing_image() {
     let dir = tempfile::tempdir().unwrap();
     let (from, image, spliced) =
         (directory(dir.path()), path(dir.path(), "a.iso"), path(dir.path(), "b.iso"));
@@ -117,7 +117,7 @@ fn files_are_added_to_an_image_that_exists() {
 }
 
 #[test]
-fn a_broken_image_is_told_where_it_is_broken() {
+fn check_reports_the_place_of_a_broken_rule() {
     let dir = tempfile::tempdir().unwrap();
     let (from, image) = (directory(dir.path()), path(dir.path(), "a.iso"));
     shoal(&["iso", "build", &from, "-o", &image]).ends_with(0);

@@ -49,11 +49,11 @@ fn a_job_is_created_with_the_recipe_as_it_was_written() {
 }
 
 #[test]
-fn a_replay_is_told_apart() {
+fn a_replay_is_reported_as_an_existing_job() {
     let controller = Controller::start(|_| (200, json!({"job_id": "j-1", "status": "provisioning"})));
     let (_dir, path) = recipe("{}");
     let ran = controller.shoal(&["job", "create", "--server", "XF-1", "--recipe", &path]).ends_with(0);
-    assert_eq!(ran.out, "job j-1 is there already for server XF-1\n");
+    assert_eq!(ran.out, "job j-1 exists already for server XF-1\n");
     let ran =
         controller.shoal(&["job", "create", "--server", "XF-1", "--recipe", &path, "--json"]).ends_with(0);
     assert_eq!(ran.json()["status"], "provisioning");
@@ -71,7 +71,7 @@ fn a_recipe_that_is_missing_or_not_json_is_not_sent() {
 }
 
 #[test]
-fn an_invalid_recipe_is_refused_with_its_places() {
+fn an_invalid_recipe_is_refused_with_the_paths_of_its_problems() {
     let controller = Controller::start(|_| {
         let details = json!([{"path": "/target_disk", "code": "pattern", "message": "not a disk"}]);
         (400, json!({"error": "validation_error", "message": "the recipe is not valid", "details": details}))
@@ -123,7 +123,7 @@ fn a_job_is_shown_with_why_it_waits_or_failed() {
         )
     });
     let ran = controller.shoal(&["job", "show", "j-1"]).ends_with(0);
-    // The width of the columns is not what matters here.
+    // The width of the columns is not tested here.
     let lines = ran.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n");
     let text: String = lines.collect();
     for part in [

@@ -26,7 +26,7 @@ fn a_valid_recipe_ends_with_0() {
 }
 
 #[test]
-fn an_invalid_recipe_ends_with_1_and_names_the_places() {
+fn an_invalid_recipe_ends_with_1_and_names_the_paths() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "recipe.json", r#"{"task_target": "install-esxi.target", "size": 1}"#);
     let ran = shoal(&["recipe", "validate", &path]).ends_with(1);
@@ -37,7 +37,7 @@ fn an_invalid_recipe_ends_with_1_and_names_the_places() {
 }
 
 #[test]
-fn a_recipe_that_is_missing_or_endless_is_refused() {
+fn a_missing_or_endless_recipe_is_refused() {
     shoal(&["recipe", "validate", "/nowhere/recipe.json"]).ends_with(3);
     let ran = shoal(&["recipe", "validate", "/dev/zero"]).ends_with(1);
     assert!(ran.err.contains("is longer than"), "{}", ran.err);
@@ -71,7 +71,7 @@ fn an_image_is_listed_with_modes_sizes_and_dates() {
 }
 
 #[test]
-fn a_file_of_an_image_comes_out_byte_for_byte() {
+fn cat_writes_the_bytes_of_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path());
     assert_eq!(shoal(&["iso", "cat", &image, "/job.json"]).ends_with(0).out, "{}\n");
@@ -82,7 +82,7 @@ fn a_file_of_an_image_comes_out_byte_for_byte() {
 }
 
 #[test]
-fn an_image_says_what_it_is() {
+fn info_shows_volume_namespaces_and_boot_entries() {
     let dir = tempfile::tempdir().unwrap();
     let image = image(dir.path());
     let ran = shoal(&["iso", "info", &image]).ends_with(0);
@@ -96,7 +96,7 @@ fn an_image_says_what_it_is() {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn a_file_that_is_no_image_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = write(dir.path(), "not.iso", vec![0; 100_000]);
     shoal(&["iso", "info", &path]).ends_with(1);

@@ -1,4 +1,4 @@
-//! The command line as its users meet it: arguments in, output and exit code out, a small real HTTP server between.
+//! The command line end to end: arguments, output and exit code, with a small HTTP server as controller.
 
 mod arguments;
 mod images;
@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use super::output::Output;
 use super::{Cli, dispatch, report};
 
-/// What a command printed and how it ended.
+/// Output and exit code of a command.
 struct Ran {
     out: String,
     err: String,
@@ -56,12 +56,12 @@ fn shoal(arguments: &[&str]) -> Ran {
     Ran { out: String::from_utf8(out).unwrap(), err: String::from_utf8(err).unwrap(), code }
 }
 
-/// What the clap error of a wrong command line says.
+/// The clap error of an invalid command line.
 fn refused(arguments: &[&str]) -> String {
     Cli::try_parse_from(std::iter::once("shoal").chain(arguments.iter().copied())).unwrap_err().to_string()
 }
 
-/// A request as the fake controller saw it.
+/// A request as the fake controller received it.
 #[derive(Clone, Debug)]
 struct Seen {
     method: Method,
@@ -87,7 +87,7 @@ struct Fake {
     seen: Mutex<Vec<Seen>>,
 }
 
-/// A controller that says what it is told to say, on a real socket and a thread of its own.
+/// A fake controller with scripted responses, on a socket and a separate thread.
 struct Controller {
     url: String,
     fake: Arc<Fake>,
@@ -102,7 +102,7 @@ impl Controller {
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
-        let router = Router::new().fallback(answer).with_state(Arc::clone(&fake));
+        let router = Router::new().fallback(respond).with_state(Arc::clone(&fake));
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -114,7 +114,7 @@ impl Controller {
         Self { url, fake, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Runs a client command against it.
+    /// Runs a client command against the fake controller.
     fn shoal(&self, arguments: &[&str]) -> Ran {
         shoal(&[arguments, &["--url", &self.url, "--token", "shoal_canary"]].concat())
     }
@@ -133,7 +133,7 @@ impl Drop for Controller {
     }
 }
 
-async fn answer(
+async fn respond(
     State(fake): State<Arc<Fake>>,
     method: Method,
     uri: Uri,
@@ -143,7 +143,7 @@ async fn answer(
     let seen = Seen { method, uri, headers, body: String::from_utf8(body.to_vec()).unwrap() };
     let (status, body) = (fake.script)(&seen);
     fake.seen.lock().unwrap().push(seen);
-    // A text is sent as it is, everything else as JSON.
+    // A string is sent as text, all other values as JSON.
     let body = match body {
         Value::Null => String::new(),
         Value::String(text) => text,

@@ -18,7 +18,7 @@ fn layout(root: &std::path::Path) -> String {
     };
     let (config, config_size) =
         blob(br#"{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":[]}}"#);
-    let (layer, layer_size) = blob(b"a layer, as far as a registry cares");
+    let (layer, layer_size) = blob(b"a layer, opaque to a registry");
     let manifest = json!({
         "schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
         "config": { "mediaType": "application/vnd.oci.image.config.v1+json", "digest": config, "size": config_size },
@@ -35,7 +35,7 @@ fn layout(root: &std::path::Path) -> String {
 }
 
 #[test]
-fn images_come_in_are_listed_verified_and_go_out_as_the_same_bytes() {
+fn images_are_imported_listed_scrubbed_and_exported_with_equal_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().join("data").to_str().unwrap().to_owned();
     let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());
@@ -45,7 +45,7 @@ fn images_come_in_are_listed_verified_and_go_out_as_the_same_bytes() {
     let listed = on(&["ls", "--json"]).ends_with(0).json();
     assert_eq!(listed["repositories"], json!([{ "repository": "os-images/tiny", "tags": ["v1"] }]));
     let scrubbed = on(&["scrub", "--json"]).ends_with(0).json();
-    assert_eq!((&scrubbed["blobs"], &scrubbed["damaged"]), (&json!(3), &json!([])));
+    assert_eq!((&scrubbed["blobs"], &scrubbed["corrupted"]), (&json!(3), &json!([])));
     let collected = on(&["gc", "--grace", "0", "--json"]).ends_with(0).json();
     assert_eq!((&collected["blobs"], &collected["dry_run"]), (&json!(0), &json!(false)));
     assert_eq!(on(&["pins", "--json"]).ends_with(0).json()["pins"], json!([]));
@@ -62,7 +62,7 @@ fn images_come_in_are_listed_verified_and_go_out_as_the_same_bytes() {
 }
 
 #[test]
-fn rot_is_found_and_said() {
+fn scrub_reports_corrupted_content() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().join("data").to_str().unwrap().to_owned();
     let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());
@@ -76,14 +76,14 @@ fn rot_is_found_and_said() {
     let mut writable = fs::metadata(&layer).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut writable, 0o644);
     fs::set_permissions(&layer, writable).unwrap();
-    fs::write(&layer, b"A layer, as far as a registry cares").unwrap();
+    fs::write(&layer, b"A layer, opaque to a registry").unwrap();
     let ran = on(&["scrub"]).ends_with(1);
-    assert!(ran.err.contains("has rotted and was put aside"), "{}", ran.err);
+    assert!(ran.err.contains("is corrupted and was quarantined"), "{}", ran.err);
     assert!(!layer.exists());
 }
 
 #[test]
-fn nothing_is_done_while_a_controller_works_on_the_data() {
+fn commands_are_refused_while_a_controller_runs_on_the_data_directory() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().to_str().unwrap().to_owned();
     let sources = controller::config::Sources {
@@ -93,7 +93,7 @@ fn nothing_is_done_while_a_controller_works_on_the_data() {
     };
     let settings = controller::config::Settings::load(&sources).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let busy = runtime.block_on(controller::app::Offline::open(&settings)).unwrap();
+    let busy = runtime.block_on(controller::app::OfflineRegistry::open(&settings)).unwrap();
     let ran = shoal(&["registry", "--storage-root", &storage, "gc"]).ends_with(1);
     assert!(ran.err.contains("`shoal registry gc --online`"), "{}", ran.err);
     drop(busy);
@@ -103,13 +103,13 @@ fn nothing_is_done_while_a_controller_works_on_the_data() {
 }
 
 #[test]
-fn a_running_controller_is_asked_over_http() {
+fn online_commands_are_requests_to_the_controller() {
     let controller = super::Controller::start(|seen| match seen.uri.path() {
         "/api/v1/registry/gc" => {
             (200, json!({ "manifests": 1, "layers": 2, "blobs": 3, "bytes": 4, "dry_run": true }))
         }
         "/api/v1/registry/retention" => (200, json!({ "tags": ["a:nightly-1"], "dry_run": true })),
-        "/api/v1/registry/scrub" => (202, json!({ "running": true, "began": true })),
+        "/api/v1/registry/scrub" => (202, json!({ "running": true, "started": true })),
         "/api/v1/registry/read-only" if seen.method == "DELETE" => (200, json!({ "read_only": null })),
         "/api/v1/registry/read-only" => (200, json!({ "read_only": seen.json()["reason"] })),
         "/api/v1/registry" => (
@@ -132,18 +132,18 @@ fn a_running_controller_is_asked_over_http() {
     controller.shoal(&["registry", "scrub", "--online"]).ends_with(0);
     let on = controller.shoal(&["registry", "read-only", "on", "--reason", "the disk is moved"]).ends_with(0);
     assert_eq!(on.out, "the registry is read-only: the disk is moved\n");
-    assert!(controller.shoal(&["registry", "read-only", "off"]).ends_with(0).out.contains("takes pushes"));
+    assert!(controller.shoal(&["registry", "read-only", "off"]).ends_with(0).out.contains("accepts pushes"));
     let status = controller.shoal(&["registry", "status"]).ends_with(0);
-    for part in ["2026-01-01", "os/**", "at work now"] {
+    for part in ["2026-01-01", "os/**", "running now"] {
         assert!(status.out.contains(part), "{part} in {}", status.out);
     }
-    assert!(status.err.contains("has rotted") && !status.err.contains('\u{1b}'), "{}", status.err);
+    assert!(status.err.contains("is corrupted") && !status.err.contains('\u{1b}'), "{}", status.err);
     assert!(super::refused(&["registry", "read-only", "on"]).contains("--reason"));
     assert!(controller.seen().iter().all(|seen| seen.header("authorization") == Some("Bearer shoal_canary")));
 }
 
 #[test]
-fn retention_is_tried_before_it_is_done() {
+fn retention_with_dry_run_removes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let storage = dir.path().join("data").to_str().unwrap().to_owned();
     let on = |arguments: &[&str]| shoal(&[&["registry", "--storage-root", &storage], arguments].concat());

@@ -1,4 +1,4 @@
-//! `shoal server`, and what holds for every request.
+//! `shoal server`, and the rules of every request.
 
 use std::net::TcpListener;
 
@@ -18,7 +18,7 @@ fn password_file() -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn adding_a_server_sends_what_was_said_and_nothing_more() {
+fn adding_a_server_sends_only_the_given_values() {
     let controller = Controller::start(|seen| (201, json!({"serial": seen.json()["serial"]})));
     let (_dir, path) = password_file();
     let ran = controller.shoal(&[&ADD[..], &["--bmc-password-file", &path]].concat()).ends_with(0);
@@ -34,7 +34,7 @@ fn adding_a_server_sends_what_was_said_and_nothing_more() {
 }
 
 #[test]
-fn traits_of_a_server_are_sent_and_a_fingerprint_means_pinned() {
+fn optional_values_are_sent_and_a_fingerprint_implies_pinned() {
     let controller = Controller::start(|seen| (200, json!({"serial": seen.json()["serial"]})));
     let (_dir, path) = password_file();
     let traits = [
@@ -53,7 +53,7 @@ fn traits_of_a_server_are_sent_and_a_fingerprint_means_pinned() {
         "http://192.0.2.1",
     ];
     let ran = controller.shoal(&[&ADD[..], &traits[..]].concat()).ends_with(0);
-    assert!(ran.out.contains("was registered like this before"), "{}", ran.out);
+    assert!(ran.out.contains("is already registered with these values"), "{}", ran.out);
     let body = controller.seen()[0].json();
     assert_eq!(body["labels"], json!({"rack": "7", "row": "a=b"}));
     assert_eq!((&body["tls"], &body["tls_fingerprint"]), (&json!("pinned"), &json!("aa")));
@@ -133,20 +133,20 @@ fn a_list_is_read_to_its_end_page_by_page() {
 }
 
 #[test]
-fn a_list_without_a_list_in_it_is_not_ours() {
+fn a_list_response_without_a_list_is_an_error() {
     let controller = Controller::start(|_| (200, json!({"jobs": []})));
     controller.shoal(&["server", "list"]).ends_with(1);
 }
 
 #[test]
-fn what_a_controller_says_cannot_drive_the_terminal() {
+fn control_characters_of_a_response_are_replaced() {
     let controller = Controller::start(|_| (200, json!({"serial": "XF\u{1b}[2J", "vendor": "a\nb\u{202e}"})));
     let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(0);
     assert!(ran.out.contains("XF\u{fffd}[2J") && ran.out.contains("a\u{fffd}b\u{fffd}"), "{:?}", ran.out);
 }
 
 #[test]
-fn an_error_of_the_controller_is_told_with_its_details_and_a_hint() {
+fn an_error_of_the_controller_is_shown_with_details_and_a_hint() {
     let controller = Controller::start(|_| {
         let details = json!([{"path": "/bmc_address", "field": "bmc_address", "code": "format", "message": "no\u{7} host"}]);
         (
@@ -178,10 +178,10 @@ fn refusals_have_the_exit_code_of_their_status() {
 }
 
 #[test]
-fn redirects_are_not_followed_and_foreign_answers_are_named() {
+fn redirects_are_not_followed_and_unexpected_responses_are_reported() {
     let controller = Controller::start(|_| (302, json!("moved")));
     let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(1);
-    assert!(ran.err.contains("the controller answered 302: moved"), "{}", ran.err);
+    assert!(ran.err.contains("the controller responded with 302: moved"), "{}", ran.err);
     assert_eq!(controller.seen().len(), 1);
     let controller = Controller::start(|_| (200, json!("<html>")));
     let ran = controller.shoal(&["server", "show", "XF-1"]).ends_with(1);
@@ -189,12 +189,16 @@ fn redirects_are_not_followed_and_foreign_answers_are_named() {
 }
 
 #[test]
-fn nobody_there_ends_with_6() {
+fn an_unreachable_controller_ends_with_6() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", free.local_addr().unwrap());
     drop(free);
     let ran = shoal(&["server", "list", "--url", &url]).ends_with(6);
-    assert!(ran.err.contains(&url) && ran.err.contains("hint: is it running"), "{}", ran.err);
+    assert!(
+        ran.err.contains(&url) && ran.err.contains("hint: check that the controller runs"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]

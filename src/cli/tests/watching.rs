@@ -1,4 +1,4 @@
-//! Following a job to its end.
+//! `shoal job watch`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use super::super::client::{Client, ConnectionArgs};
 use super::super::error::CliError;
 use super::super::job::watch_to_the_end;
 use super::super::output::Output;
-use super::super::watch::Pace;
+use super::super::watch::PollInterval;
 use super::Controller;
 
-const QUICK: Pace =
-    Pace { shortest: Duration::from_millis(1), longest: Duration::from_millis(2), patience: 5 };
+const QUICK: PollInterval =
+    PollInterval { shortest: Duration::from_millis(1), longest: Duration::from_millis(2), max_failures: 5 };
 
-/// Watches job `j-1` without the pauses people do not mind.
+/// Watches job `j-1` without long pauses.
 fn watch(controller: &Controller, json: bool) -> (Result<(), CliError>, String, String) {
     let connection = ConnectionArgs { url: controller.url.clone(), token: None, ca_file: None };
     let client = Client::new(&connection).unwrap();
@@ -26,7 +26,7 @@ fn watch(controller: &Controller, json: bool) -> (Result<(), CliError>, String, 
     (result, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
 }
 
-/// A job that has one event more each time it is looked at and is complete at the fifth.
+/// A job that has one more event at each read and is complete at the fifth.
 fn job_that_ends(outcome: &'static str) -> impl Fn(&super::Seen) -> (u16, Value) {
     let looks = AtomicU64::new(0);
     move |seen| {
@@ -47,7 +47,7 @@ fn job_that_ends(outcome: &'static str) -> impl Fn(&super::Seen) -> (u16, Value)
 }
 
 #[test]
-fn every_event_is_shown_once_and_success_is_the_only_success() {
+fn every_event_is_shown_once_and_only_success_ends_with_0() {
     let (result, out, _) = watch(&Controller::start(job_that_ends("succeeded")), false);
     assert!(result.is_ok());
     for seq in 1..=5 {
@@ -78,11 +78,11 @@ fn a_controller_that_restarts_does_not_end_the_watch() {
     });
     let (result, _, err) = watch(&controller, false);
     assert!(result.is_ok(), "{err}");
-    assert!(err.contains("still trying") && err.contains("answers again"), "{err}");
+    assert!(err.contains("trying again") && err.contains("responds again"), "{err}");
 }
 
 #[test]
-fn a_controller_that_stays_away_ends_the_watch() {
+fn a_controller_that_stays_unreachable_ends_the_watch() {
     let controller =
         Controller::start(|_| (503, json!({"error": "stopping", "message": "the controller stops"})));
     let (result, ..) = watch(&controller, false);
@@ -91,14 +91,14 @@ fn a_controller_that_stays_away_ends_the_watch() {
 }
 
 #[test]
-fn a_job_that_is_not_there_ends_the_watch_at_once() {
+fn an_unknown_job_ends_the_watch_at_once() {
     let controller = Controller::start(|_| (404, json!({"error": "unknown_job", "message": "no such job"})));
     controller.shoal(&["job", "watch", "j-1"]).ends_with(3);
     assert_eq!(controller.seen().len(), 1);
 }
 
 #[test]
-fn creating_can_go_on_with_watching() {
+fn create_with_watch_follows_the_new_job() {
     let controller = Controller::start(|seen| match seen.uri.path() {
         "/api/v1/jobs" => (202, json!({"job_id": "j-1", "status": "queued"})),
         "/api/v1/jobs/j-1" => (200, json!({"job_id": "j-1", "status": "complete", "outcome": "failed"})),

@@ -8,8 +8,8 @@ use super::{Controller, refused};
 fn hook() -> Value {
     json!({
         "webhook_id": "W-1", "target": "https://receiver:1", "types": ["run.*"], "labels": {}, "disabled": null,
-        "behind": 3, "late": 1, "dead": 2, "delivered": 40,
-        "late_jobs": [{ "job_id": "J-1", "seq": 17, "attempts": 4, "next_at": "soon", "error": "it answered 500" }],
+        "behind": 3, "retrying": 1, "dead_letters": 2, "delivered": 40,
+        "retry_streams": [{ "job_id": "J-1", "seq": 17, "attempts": 4, "next_at": "soon", "error": "the receiver responded with 500" }],
     })
 }
 
@@ -33,31 +33,31 @@ fn a_secret_comes_from_a_file_and_is_not_shown() {
 }
 
 #[test]
-fn what_is_late_and_what_is_dead_are_tables() {
+fn retry_streams_and_dead_letters_are_tables() {
     let controller = Controller::start(|seen| match seen.uri.path() {
         "/api/v1/webhooks" => (200, json!({ "webhooks": [hook()] })),
-        "/api/v1/webhooks/W-1/dead" => (
+        "/api/v1/webhooks/W-1/dead-letters" => (
             200,
-            json!({ "dead": [
-            { "seq": 9, "type": "run.held", "job_id": "J-2", "attempts": 31, "died_at": "then", "error": "it answered 400" },
+            json!({ "dead_letters": [
+            { "seq": 9, "type": "run.held", "job_id": "J-2", "attempts": 31, "given_up_at": "then", "error": "the receiver responded with 400" },
         ] }),
         ),
-        "/api/v1/webhooks/W-1/dead/retry" => (202, json!({ "retried": 1 })),
+        "/api/v1/webhooks/W-1/dead-letters/redeliver" => (202, json!({ "requested": 1 })),
         _ => (200, hook()),
     });
     let listed = controller.shoal(&["webhook", "list"]).ends_with(0).out;
     assert!(listed.contains("W-1") && listed.contains("https://receiver:1"), "{listed}");
     let shown = controller.shoal(&["webhook", "show", "W-1"]).ends_with(0).out;
-    assert!(shown.contains("J-1") && shown.contains("it answered 500"), "{shown}");
-    let dead = controller.shoal(&["webhook", "dead", "W-1"]).ends_with(0).out;
+    assert!(shown.contains("J-1") && shown.contains("the receiver responded with 500"), "{shown}");
+    let dead = controller.shoal(&["webhook", "dead-letters", "W-1"]).ends_with(0).out;
     assert!(dead.contains("run.held") && dead.contains("J-2"), "{dead}");
-    let retried = controller.shoal(&["webhook", "retry", "W-1", "--seq", "9"]).ends_with(0).out;
-    assert!(retried.starts_with("1 tried once more"), "{retried}");
+    let retried = controller.shoal(&["webhook", "redeliver", "W-1", "--seq", "9"]).ends_with(0).out;
+    assert!(retried.starts_with("redelivery of 1 dead letters requested"), "{retried}");
     assert_eq!(controller.seen().last().unwrap().json(), json!({ "seq": 9 }));
 }
 
 #[test]
-fn a_webhook_is_switched_and_removed() {
+fn a_webhook_is_disabled_enabled_and_removed() {
     let controller =
         Controller::start(
             |seen| if seen.method == Method::DELETE { (204, Value::Null) } else { (200, hook()) },

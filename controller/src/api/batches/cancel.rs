@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Body, Writer};
+use super::super::extract::{CanWrite, JsonBody};
 use super::show::find;
 use super::view;
 
@@ -17,24 +17,24 @@ use super::view;
 struct Request {
     #[serde(default)]
     reason: String,
-    /// Also those at work; they are cleaned up.
+    /// Also cancels running jobs; their cleanup runs.
     #[serde(default)]
     all: bool,
 }
 
-/// Ends what has not begun, or everything that is not over.
+/// Cancels the queued jobs of a batch, or with `all` every job that has not ended.
 pub(in crate::api) async fn cancel(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     Path(id): Path<String>,
-    body: Body,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let request: Request = body.read()?;
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();
     let batch = find(&api, &id).await?;
     let jobs = api.store().open_jobs_of_batch(batch.id, !request.all).await?;
     let cancelled = api.engine.cancel_all(&jobs, &principal.name, &reason).await?;
-    let mut answer = view::batch(&batch, &api.store().batch_counts(batch.id).await?);
-    answer["cancelled_now"] = json!(cancelled);
-    Ok((StatusCode::ACCEPTED, Json(answer)))
+    let mut response = view::batch(&batch, &api.store().batch_counts(batch.id).await?);
+    response["cancelled_now"] = json!(cancelled);
+    Ok((StatusCode::ACCEPTED, Json(response)))
 }

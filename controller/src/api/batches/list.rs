@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Reader, page_size};
+use super::super::extract::{CanRead, page_size};
 use super::view;
 
-/// The newest batches.
+/// Lists the newest batches.
 pub(in crate::api) async fn list(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 20, 100)?;

@@ -1,4 +1,4 @@
-//! Batches: many jobs ordered in one call, watched and ended as one.
+//! Batches: many jobs created by one request, with a common status and a common cancel.
 
 mod cancel;
 mod create;

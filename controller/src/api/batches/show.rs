@@ -6,27 +6,27 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::Reader;
+use super::super::extract::CanRead;
 use super::view;
 use engine::model::Batch;
 
-/// Shows a batch and how far it got; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
+/// Shows a batch and its progress; its jobs are listed by `GET /api/v1/jobs?batch=ID`.
 pub(in crate::api) async fn show(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     let batch = find(&api, &id).await?;
     Ok(Json(view::batch(&batch, &api.store().batch_counts(batch.id).await?)))
 }
 
-/// The batch of a path; one that cannot be an id is a batch that is not there.
+/// Finds the batch of a path; a malformed id is an unknown batch.
 pub(super) async fn find(api: &Api, id: &str) -> Result<Batch, ApiError> {
     let found = match id.parse() {
         Ok(id) => api.store().batch(id).await?,
         Err(_) => None,
     };
     found.ok_or_else(|| {
-        ApiError::not_found("unknown_batch", "there is no batch with this id; `shoal batch list` shows them")
+        ApiError::not_found("unknown_batch", "no batch has this id; `shoal batch list` shows the batches")
     })
 }

@@ -1,11 +1,11 @@
-//! A batch as clients see it.
+//! The JSON of a batch.
 
 use serde_json::{Value, json};
 
 use engine::model::{Batch, JobStatus, Outcome};
 use engine::store::BatchCount;
 
-/// A batch and how far it got.
+/// The JSON of a batch with its progress.
 pub(super) fn batch(batch: &Batch, counts: &[BatchCount]) -> Value {
     let of = |wanted: &dyn Fn(&BatchCount) -> bool| -> u64 {
         counts.iter().filter(|count| wanted(count)).map(|count| count.jobs).sum()
@@ -24,7 +24,7 @@ pub(super) fn batch(batch: &Batch, counts: &[BatchCount]) -> Value {
         "complete": jobs > 0 && status(JobStatus::Complete) == jobs,
         "progress": {
             "queued": status(JobStatus::Queued),
-            "working": jobs - status(JobStatus::Queued) - status(JobStatus::Complete),
+            "running": jobs - status(JobStatus::Queued) - status(JobStatus::Complete),
             "succeeded": ended(Outcome::Succeeded),
             "failed": ended(Outcome::Failed),
             "cancelled": ended(Outcome::Cancelled),

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
-use super::super::extract::{Body, Writer, unknown_server};
+use super::super::extract::{CanWrite, JsonBody, unknown_server};
 use crate::auth::Principal;
 use engine::model::{JobStatus, RunId, Serial, Time};
 use engine::store::ServerResources;
@@ -21,15 +21,16 @@ use provision::{JobOrder, OrderError, step_names};
 
 /// The longest idempotency key.
 const MAX_KEY: usize = 128;
-/// The most labels, and the longest of their texts.
+/// The maximum of labels.
 const MAX_LABELS: usize = 32;
+/// The longest key or value of a label, in bytes.
 const MAX_LABEL: usize = 128;
-/// Priorities an operator can give.
+/// The allowed priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
-/// Seconds a step can be given.
+/// The allowed timeouts of a step, in seconds.
 const TIMEOUTS: std::ops::RangeInclusive<u64> = 1..=30 * 86_400;
 
-/// A job as a client asks for it; also a row of a batch.
+/// The body of a job request; also a row of a batch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct JobRequest {
@@ -42,57 +43,60 @@ pub(in crate::api) struct JobRequest {
     timeouts: Option<BTreeMap<String, u64>>,
 }
 
-/// Accepts a job: durable when this answers 202.
+/// Creates a job. A 202 response is sent after the job is stored.
 pub(in crate::api) async fn create(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     headers: HeaderMap,
     uri: Uri,
-    body: Body,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
     let dry_run = dry_run(uri.query())?;
     let key = idempotency_key(&headers)?;
     let request: JobRequest = body.read()?;
     let order = request.order(key)?;
     if dry_run {
-        return super::dry_run::answer(&api, &principal, order).await;
+        return super::dry_run::respond(&api, &principal, order).await;
     }
     submit(&api, &principal, order).await.map(|(_new, response)| response)
 }
 
-/// Whether it is only to be said what would be done. A parameter that is not understood may have meant that, and is refused.
+/// Reads `dry_run` from the query. An unknown parameter is refused, because it may be a mistyped `dry_run`.
 fn dry_run(query: Option<&str>) -> Result<bool, ApiError> {
-    let mut asked = false;
+    let mut dry_run = false;
     for parameter in query.unwrap_or_default().split('&').filter(|parameter| !parameter.is_empty()) {
         match parameter {
-            "dry_run" | "dry_run=true" | "dry_run=1" => asked = true,
-            "dry_run=false" | "dry_run=0" => asked = false,
+            "dry_run" | "dry_run=true" | "dry_run=1" => dry_run = true,
+            "dry_run=false" | "dry_run=0" => dry_run = false,
             _ => {
                 let name = parameter.split('=').next().unwrap_or_default();
-                let message = "this route takes dry_run=true or dry_run=false, nothing else";
+                let message = "the only parameter of this route is dry_run, true or false";
                 return Err(ApiError::invalid(vec![Detail::new(name, "unknown", message)]));
             }
         }
     }
-    Ok(asked)
+    Ok(dry_run)
 }
 
-/// What an earlier order under the same key makes of this one, whatever has become of it since: a deadline that has passed
-/// meanwhile, say, does not make the replay of an accepted order a new one.
-pub(in crate::api) async fn earlier(api: &Api, order: &JobOrder) -> Result<Option<Created>, ApiError> {
+/// Finds the job of an earlier order with this idempotency key. It is found before the order is validated again, so a deadline
+/// that has passed since does not turn the replay of an accepted order into a refusal.
+pub(in crate::api) async fn find_replay(api: &Api, order: &JobOrder) -> Result<Option<Created>, ApiError> {
     match &order.idempotency_key {
         Some(key) => Ok(api.store().earlier(&order.server_serial, key, &order.request_sha256).await?),
         None => Ok(None),
     }
 }
 
-/// Says in the order what is known of its server.
-pub(in crate::api) fn placed(order: JobOrder, standing: Option<&ServerResources>) -> JobOrder {
-    let ServerResources { site, shared_bmc } = standing.cloned().unwrap_or_default();
+/// Adds site and shared BMC of the server to the order.
+pub(in crate::api) fn with_server_resources(
+    order: JobOrder,
+    resources: Option<&ServerResources>,
+) -> JobOrder {
+    let ServerResources { site, shared_bmc } = resources.cloned().unwrap_or_default();
     JobOrder { site, shared_bmc, ..order }
 }
 
-/// Hands an order in; answers the id of the job when it is a new one, and what to say.
+/// Creates the job of an order. Returns the response, and the id if the job is new.
 pub(super) async fn submit(
     api: &Api,
     principal: &Principal,
@@ -100,18 +104,18 @@ pub(super) async fn submit(
 ) -> Result<(Option<RunId>, Response), ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
-    let asked = RunId(api.engine.chance().id(now));
-    let (created, lints) = match earlier(api, &order).await? {
+    let new_id = RunId(api.engine.id_source().new_id(now));
+    let (created, lints) = match find_replay(api, &order).await? {
         Some(earlier) => (earlier, Vec::new()),
         None => {
-            let standing = api.store().resources_of(vec![serial.clone()]).await?;
-            let order = placed(order, standing.get(&serial));
-            let ready = api.site.accept(order, asked, &principal.name, now).map_err(refused)?;
+            let resources = api.store().resources_of(vec![serial.clone()]).await?;
+            let order = with_server_resources(order, resources.get(&serial));
+            let ready = api.services.accept(order, new_id, &principal.name, now).map_err(refused)?;
             (api.engine.create(Creation { run: ready.run }).await?, ready.lints)
         }
     };
-    let (id, fresh) = made(asked, &serial, &created)?;
-    let (code, status, created_at) = if fresh {
+    let (id, is_new) = created_job(new_id, &serial, &created)?;
+    let (code, status, created_at) = if is_new {
         (StatusCode::ACCEPTED, JobStatus::Queued, now)
     } else {
         let job = api.store().job(id).await?.ok_or_else(super::super::extract::unknown_job)?;
@@ -119,41 +123,39 @@ pub(super) async fn submit(
     };
     let warnings: Vec<Value> = lints
         .iter()
-        .filter(|_| fresh)
+        .filter(|_| is_new)
         .map(|lint| json!({ "path": lint.path, "message": lint.message }))
         .collect();
     let body = json!({
         "job_id": id, "status": status, "server_serial": serial, "created_at": created_at, "warnings": warnings,
     });
-    Ok((fresh.then_some(id), (code, axum::Json(body)).into_response()))
+    Ok((is_new.then_some(id), (code, axum::Json(body)).into_response()))
 }
 
-/// The job that was made or found, and whether it is new; or why there is none.
-pub(in crate::api) fn made(
-    asked: RunId,
+/// The id of the created or found job and whether it is new, or the refusal.
+pub(in crate::api) fn created_job(
+    new_id: RunId,
     serial: &Serial,
     created: &Created,
 ) -> Result<(RunId, bool), ApiError> {
     match created {
-        Created::New(_) => Ok((asked, true)),
+        Created::New(_) => Ok((new_id, true)),
         Created::Replay(id) => Ok((*id, false)),
         Created::KeyReused(id) => Err(ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "idempotency_key_reused",
-            format!(
-                "this idempotency key belongs to another request, job {id}; take a new key for a new job"
-            ),
+            format!("this idempotency key belongs to another request, job {id}; use a new key for a new job"),
         )),
         Created::Conflict { holder } => Err(ApiError::conflict(
             "conflict.active_job",
-            format!("server {serial} is being worked on by job {holder}; wait for its end or cancel it"),
+            format!("job {holder} is active on server {serial}; wait for its end or cancel it"),
         )
         .detail(Detail::new("/server_serial", "active_job", holder.to_string()))),
         Created::UnknownServer => Err(unknown_server(serial.as_str())),
     }
 }
 
-/// The `Idempotency-Key` of a request, or its alias.
+/// The `Idempotency-Key` header of a request, or its alias `idempotency_key`.
 pub(in crate::api) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let Some(value) = headers.get("idempotency-key").or_else(|| headers.get("idempotency_key")) else {
         return Ok(None);
@@ -169,7 +171,7 @@ pub(in crate::api) fn idempotency_key(headers: &HeaderMap) -> Result<Option<Stri
 }
 
 impl JobRequest {
-    /// The same with the batch's answers to what it leaves open.
+    /// Fills absent fields from the defaults of the batch.
     pub(in crate::api) fn or(
         self,
         recipe: &Option<Box<RawValue>>,
@@ -189,54 +191,56 @@ impl JobRequest {
         }
     }
 
-    /// The order, if what is asked for has the right shape.
+    /// Validates the form of the request and returns the order.
     pub(in crate::api) fn order(self, idempotency_key: Option<String>) -> Result<JobOrder, ApiError> {
         let request = self;
-        let mut wrong = Vec::new();
+        let mut problems = Vec::new();
         let serial = match request.server_serial.as_deref().map(str::parse::<Serial>) {
             Some(Ok(serial)) => Some(serial),
             Some(Err(why)) => {
-                wrong.push(Detail::new("/server_serial", "pattern", why.to_string()));
+                problems.push(Detail::new("/server_serial", "pattern", why.to_string()));
                 None
             }
             None => {
-                wrong.push(Detail::new("/server_serial", "required", "server_serial is required"));
+                problems.push(Detail::new("/server_serial", "required", "server_serial is required"));
                 None
             }
         };
         if request.recipe.is_none() {
-            wrong.push(Detail::new("/recipe", "required", "recipe is required"));
+            problems.push(Detail::new("/recipe", "required", "recipe is required"));
         }
         let priority = request.priority.unwrap_or(0);
         if !PRIORITIES.contains(&priority) {
-            wrong.push(Detail::new("/priority", "range", "priority is a number from -100 to 100"));
+            problems.push(Detail::new("/priority", "range", "priority is a number from -100 to 100"));
         }
         let labels = request.labels.unwrap_or_default();
-        let labels_hold = labels.len() <= MAX_LABELS
+        let labels_valid = labels.len() <= MAX_LABELS
             && labels.iter().all(|(key, value)| {
                 key.len() <= MAX_LABEL && value.as_str().is_some_and(|value| value.len() <= MAX_LABEL)
             });
-        if !labels_hold {
-            let message = format!("labels are at most {MAX_LABELS} texts of at most {MAX_LABEL} bytes");
-            wrong.push(Detail::new("/labels", "labels", message));
+        if !labels_valid {
+            let message = format!(
+                "at most {MAX_LABELS} labels; keys and values are texts of at most {MAX_LABEL} bytes"
+            );
+            problems.push(Detail::new("/labels", "labels", message));
         }
         let timeouts = request.timeouts.unwrap_or_default();
         for (step, seconds) in &timeouts {
             let path = format!("/timeouts/{step}");
             if !step_names().any(|known| known == step) {
                 let known = step_names().collect::<Vec<_>>().join(", ");
-                wrong.push(Detail::new(
+                problems.push(Detail::new(
                     &path,
                     "unknown",
-                    format!("there is no such step; the steps are {known}"),
+                    format!("this step does not exist; the steps are {known}"),
                 ));
             } else if !TIMEOUTS.contains(seconds) {
-                let message = format!("seconds, from {} to {}", TIMEOUTS.start(), TIMEOUTS.end());
-                wrong.push(Detail::new(&path, "range", message));
+                let message = format!("a timeout is {} to {} seconds", TIMEOUTS.start(), TIMEOUTS.end());
+                problems.push(Detail::new(&path, "range", message));
             }
         }
         match (serial, request.recipe) {
-            (Some(server_serial), Some(recipe)) if wrong.is_empty() => {
+            (Some(server_serial), Some(recipe)) if problems.is_empty() => {
                 let labels = Value::Object(labels);
                 let (recipe_text, labels_text) = (canonical(&recipe), labels.to_string());
                 let (priority_text, timeouts_text) =
@@ -270,12 +274,12 @@ impl JobRequest {
                     shared_bmc: None,
                 })
             }
-            _ => Err(ApiError::invalid(wrong)),
+            _ => Err(ApiError::invalid(problems)),
         }
     }
 }
 
-/// Tells one request from another under the same key. Parts are separated by their lengths.
+/// The digest that distinguishes two requests with one idempotency key. Lengths separate the parts.
 fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -285,14 +289,14 @@ fn digest(parts: &[&str]) -> String {
     hex::encode(hash.finalize())
 }
 
-/// What a recipe says, whatever its white space and the order of its keys: clients repeat a request in a form of their own.
-/// One that cannot be read at all is refused a moment later; until then its text stands for it.
+/// The recipe without insignificant white space and with sorted keys, because a client may repeat a request in another form.
+/// An unreadable recipe stays as it is; validation refuses it later.
 fn canonical(recipe: &RawValue) -> String {
     serde_json::from_str::<Value>(recipe.get())
         .map_or_else(|_| recipe.get().to_owned(), |recipe| recipe.to_string())
 }
 
-/// Why an order is refused, as an answer.
+/// The error response of a refused order.
 pub(in crate::api) fn refused(error: OrderError) -> ApiError {
     match error {
         OrderError::Recipe(errors) => ApiError::invalid(

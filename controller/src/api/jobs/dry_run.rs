@@ -1,4 +1,4 @@
-//! `POST /api/v1/jobs?dry_run=true`: what the order would come to. Nothing is written.
+//! `POST /api/v1/jobs?dry_run=true`: the preview of a job. Nothing is written and nothing is sent to a BMC.
 
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -6,40 +6,42 @@ use serde_json::{Value, json};
 use super::super::Api;
 use super::super::error::ApiError;
 use super::super::extract::unknown_server;
-use super::create::{earlier, made, placed, refused};
+use super::create::{created_job, find_replay, refused, with_server_resources};
 use crate::auth::Principal;
 use engine::Created;
 use engine::model::{Gate, RunId};
 use provision::{DryRun, JobOrder};
 
-/// Answers with the plan of an order. What would refuse it only now (another job of the server, a key that is taken) is part
-/// of the answer; what is wrong with the order itself is refused as always.
-pub(super) async fn answer(api: &Api, principal: &Principal, order: JobOrder) -> Result<Response, ApiError> {
+/// Responds with the plan of an order. A refusal by the present state (an active job of the server, a used key) is part of
+/// the response; an invalid order is refused as without `dry_run`.
+pub(super) async fn respond(api: &Api, principal: &Principal, order: JobOrder) -> Result<Response, ApiError> {
     let serial = order.server_serial.clone();
     let now = api.now();
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
-    let created = match earlier(api, &order).await? {
+    let created = match find_replay(api, &order).await? {
         Some(earlier) => Some(earlier),
         None => api.store().active_job(&serial).await?.map(|holder| Created::Conflict { holder }),
     };
-    let (would, job, refusal) = match created.map(|created| made(RunId::new(), &serial, &created)) {
+    let (would, job, refusal) = match created.map(|created| created_job(RunId::new(), &serial, &created)) {
         None => ("accept", None, Value::Null),
         Some(Ok((job, _))) => ("replay", Some(job), Value::Null),
         Some(Err(why)) => ("refuse", None, json!({ "status": why.status().as_u16(), "error": why.body() })),
     };
     let mut order = order;
     if would == "replay" {
-        // It was accepted when it was new; its deadline may have passed since.
+        // The order was accepted by its first request; its deadline may have passed since.
         order.deadline = order.deadline.filter(|deadline| *deadline > now);
     }
-    let standing = api.store().resources_of(vec![serial.clone()]).await?;
-    let order = placed(order, standing.get(&serial));
-    let kind = api.engine.kinds().get(provision::KIND).cloned();
-    let kind =
-        kind.ok_or_else(|| ApiError::not_found("unknown_kind", "this controller provisions nothing"))?;
-    let rehearsal = api.site.dry_run(&*kind, order, &server, &principal.name, now).await.map_err(refused)?;
+    let resources = api.store().resources_of(vec![serial.clone()]).await?;
+    let order = with_server_resources(order, resources.get(&serial));
+    let workflow = api.engine.workflows().get(provision::WORKFLOW).cloned();
+    let workflow = workflow.ok_or_else(|| {
+        ApiError::not_found("unknown_workflow", "this controller has no provisioning workflow")
+    })?;
+    let preview =
+        api.services.dry_run(&*workflow, order, &server, &principal.name, now).await.map_err(refused)?;
     let DryRun { run, steps, slot_plan, task_image, maintenance_image, os_image_held, lints, blocked_by } =
-        rehearsal;
+        preview;
     let mut gates = Vec::new();
     gates.extend(api.store().drained().await?.map(Gate::Drain));
     gates.extend(server.maintenance.map(|closed| Gate::Maintenance(serial.clone(), closed)));
@@ -49,7 +51,7 @@ pub(super) async fn answer(api: &Api, principal: &Principal, order: JobOrder) ->
     let limits: Vec<Value> = run
         .locks
         .iter()
-        .map(|lock| json!({ "resource": lock.resource, "places": lock.places, "limit": kind.limit(&lock.resource) }))
+        .map(|lock| json!({ "resource": lock.resource, "capacity": lock.capacity, "limit": workflow.limit_setting(&lock.resource) }))
         .collect();
     let warnings: Vec<Value> =
         lints.iter().map(|lint| json!({ "path": lint.path, "message": lint.message })).collect();

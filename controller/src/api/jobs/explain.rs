@@ -6,57 +6,57 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{JobId, Reader, unknown_job};
+use super::super::extract::{CanRead, JobPath, unknown_job};
 use engine::model::{Job, RunId, Snapshot};
 use engine::store::Unreadable;
 use engine::{self, StoreError};
 
-/// The events shown as the last evidence.
+/// How many of the last events are shown as evidence.
 const EVIDENCE: u32 = 5;
 
-/// Says why a job is where it is, since when, what ends it, what was seen last and what a person can do.
+/// Explains the state of a job: reason, since when, what ends it, the last events and what an operator can do.
 pub(in crate::api) async fn explain(
     State(api): State<Api>,
-    _reader: Reader,
-    JobId(id): JobId,
+    _reader: CanRead,
+    JobPath(id): JobPath,
 ) -> Result<Json<Value>, ApiError> {
     let evidence = api.store().last_events(id, EVIDENCE).await?;
-    let mut answer = match read(&api, id).await {
+    let mut response = match read(&api, id).await {
         Ok((job, snapshot)) => {
-            let mut answer = json!(api.engine.explain(&snapshot).await?);
-            answer["server_serial"] = json!(job.server);
-            answer["status"] = json!(job.status);
-            answer
+            let mut response = json!(api.engine.explain(&snapshot).await?);
+            response["server_serial"] = json!(job.server);
+            response["status"] = json!(job.status);
+            response
         }
-        Err(Unread::Refused(error)) => return Err(error),
-        Err(Unread::Corrupt(error)) => {
-            // Nothing can be said of it but why it is held; that it is, is seen at its next claim.
+        Err(ExplainError::Refused(error)) => return Err(error),
+        Err(ExplainError::Corrupt(error)) => {
+            // The record is unreadable, so only the hold is explained. The next claim of the run sets the hold.
             let Unreadable { hold, server } = api.store().unreadable(id).await?.ok_or(error)?;
-            let mut answer = json!(engine::unreadable(&hold));
-            answer["server_serial"] = json!(server);
-            answer["status"] = json!(null);
-            answer
+            let mut response = json!(engine::unreadable(&hold));
+            response["server_serial"] = json!(server);
+            response["status"] = json!(null);
+            response
         }
     };
-    answer["job_id"] = json!(id);
-    answer["evidence"] = json!(evidence);
-    Ok(Json(answer))
+    response["job_id"] = json!(id);
+    response["evidence"] = json!(evidence);
+    Ok(Json(response))
 }
 
-/// Why a job could not be read.
-enum Unread {
+/// The reason why a job could not be read.
+enum ExplainError {
     Refused(ApiError),
     Corrupt(StoreError),
 }
 
-impl From<StoreError> for Unread {
+impl From<StoreError> for ExplainError {
     fn from(error: StoreError) -> Self {
         if error.is_corrupt() { Self::Corrupt(error) } else { Self::Refused(error.into()) }
     }
 }
 
-async fn read(api: &Api, id: RunId) -> Result<(Job, Snapshot), Unread> {
-    let missing = || Unread::Refused(unknown_job());
+async fn read(api: &Api, id: RunId) -> Result<(Job, Snapshot), ExplainError> {
+    let missing = || ExplainError::Refused(unknown_job());
     let job = api.store().job(id).await?.ok_or_else(missing)?;
     let snapshot = api.store().snapshot(id).await?.ok_or_else(missing)?;
     Ok((job, snapshot))

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
-use super::super::extract::{Reader, page_size};
+use super::super::extract::{CanRead, page_size};
 use super::view::JobView;
 use engine::model::{JobStatus, Outcome, RunId, Time};
 use engine::store::JobFilter;
 
-/// Lists jobs, newest first, a page at a time.
+/// Lists jobs in pages, the newest first.
 pub(in crate::api) async fn list(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, ApiError> {
     let page = api.store().jobs(filter(&query)?).await?;
@@ -32,36 +32,36 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
     };
     let mut wrong = Vec::new();
     for (name, value) in query {
-        let refused = |why: &str| Detail::new(name, "value", why);
+        let problem = |why: &str| Detail::new(name, "value", why);
         match name.as_str() {
             "status" => match JobStatus::parse(value) {
                 Some(status) => filter.status = Some(status),
                 None => {
-                    wrong.push(refused("status is one of queued, provisioning, succeeded, failed, complete"))
+                    wrong.push(problem("status is one of queued, provisioning, succeeded, failed, complete"))
                 }
             },
             "outcome" => match Outcome::parse(value) {
                 Some(outcome) => filter.outcome = Some(outcome),
-                None => wrong.push(refused("outcome is one of succeeded, failed, cancelled")),
+                None => wrong.push(problem("outcome is one of succeeded, failed, cancelled")),
             },
             "server_serial" => match value.parse() {
                 Ok(serial) => filter.server = Some(serial),
-                Err(_) => wrong.push(refused("this is not a serial number")),
+                Err(_) => wrong.push(problem("not a serial number")),
             },
             "batch" => match value.parse() {
                 Ok(batch) => filter.batch = Some(batch),
-                Err(_) => wrong.push(refused("this is not the id of a batch")),
+                Err(_) => wrong.push(problem("not the id of a batch")),
             },
             "failure_class" => filter.failure_class = Some(value.clone()),
             "cursor" => match cursor(value) {
                 Some(after) => filter.after = Some(after),
-                None => wrong.push(refused("this cursor did not come from a list of jobs")),
+                None => wrong.push(problem("not a cursor of a list of jobs")),
             },
             "limit" => {}
             _ => wrong.push(Detail::new(
                 name,
                 "unknown",
-                "known are status, outcome, server_serial, failure_class, batch, limit, cursor",
+                "the parameters are status, outcome, server_serial, failure_class, batch, limit, cursor",
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! Jobs: create, list, show, explain, events, verbs, retry.
+//! Jobs: create, dry run, list, show, explain, events, verbs, retry.
 
 mod create;
 mod dry_run;
@@ -10,7 +10,9 @@ mod show;
 mod verbs;
 mod view;
 
-pub(super) use create::{JobRequest, create, earlier, idempotency_key, made, placed, refused};
+pub(super) use create::{
+    JobRequest, create, created_job, find_replay, idempotency_key, refused, with_server_resources,
+};
 pub(super) use events::events;
 pub(super) use explain::explain;
 pub(super) use list::list;

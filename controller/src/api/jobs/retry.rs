@@ -1,4 +1,4 @@
-//! `POST /api/v1/jobs/{id}/retry`: a new job that asks for what an ended one asked for.
+//! `POST /api/v1/jobs/{id}/retry`: a new job with the order of an ended one.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -7,18 +7,19 @@ use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Body, JobId, Writer, unknown_job};
+use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
 use super::{create, verbs};
 use engine::model::{NewEvent, Phase};
 use provision::JobOrder;
 
-/// Makes the new job, linked to the old one, which stays as it is. A second try under one `Idempotency-Key` makes none.
+/// Creates a new job that names the old one in `retry_of`; the old job is unchanged. A repetition with the same
+/// `Idempotency-Key` creates no second job.
 pub(in crate::api) async fn retry(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    JobId(id): JobId,
+    CanWrite(principal): CanWrite,
+    JobPath(id): JobPath,
     headers: HeaderMap,
-    body: Body,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
     let reason = verbs::reason(&body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
@@ -31,12 +32,12 @@ pub(in crate::api) async fn retry(
     }
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
     let key = create::idempotency_key(&headers)?;
-    let order = JobOrder::again(&job, &snapshot.input, key)
+    let order = JobOrder::retry_of(&job, &snapshot.input, key)
         .map_err(|why| ApiError::conflict("conflict.input", why.to_string()))?;
     let (new, response) = create::submit(&api, &principal, order).await?;
     if let Some(new) = new {
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-        let event = NewEvent::info("job.retried", format!("tried again as {new}{why}"))
+        let event = NewEvent::info("job.retried", format!("retried as job {new}{why}"))
             .by(&principal.name)
             .with(json!({ "job_id": new }));
         api.store().append(Some(id), Some(job.server.clone()), vec![event], api.now()).await?;

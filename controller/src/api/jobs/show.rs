@@ -1,4 +1,4 @@
-//! `GET /api/v1/jobs/{id}`: told once for all who ask, until something is written to the job.
+//! `GET /api/v1/jobs/{id}`: rendered once and kept in the job cache until a row of the job changes.
 
 use axum::extract::State;
 use axum::http::header;
@@ -7,54 +7,54 @@ use bytes::Bytes;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{JobId, Reader, unknown_job};
+use super::super::extract::{CanRead, JobPath, unknown_job};
 use super::view::{self, JobDetailView};
 use engine::model::RunId;
-use engine::store::{JobDetail, Page};
+use engine::store::{CachedJob, JobDetail};
 
-/// The latest events shown with a job; the rest is a page of its own.
+/// How many of the latest events are shown with a job; `GET …/events` returns all.
 const EVENTS: u32 = 200;
 
 /// Shows one job with its steps and latest events.
 pub(in crate::api) async fn show(
     State(api): State<Api>,
-    _reader: Reader,
-    JobId(id): JobId,
+    _reader: CanRead,
+    JobPath(id): JobPath,
 ) -> Result<Response, ApiError> {
-    let Page { revision, body } = match api.store().page(id) {
-        Ok(kept) => {
+    let CachedJob { revision, body } = match api.store().cached_job(id) {
+        Ok(cached) => {
             #[cfg(debug_assertions)]
-            assert_current(&api, id, &kept).await?;
-            kept
+            assert_current(&api, id, &cached).await?;
+            cached
         }
-        Err(blank) => {
-            let page = tell(&api, id).await?;
-            blank.keep(page.clone());
-            page
+        Err(ticket) => {
+            let rendered = render(&api, id).await?;
+            ticket.put(rendered.clone());
+            rendered
         }
     };
     let kind = [(header::CONTENT_TYPE, "application/json")];
     Ok((kind, [(header::ETAG, view::etag(revision))], body).into_response())
 }
 
-/// The job as it is in the database now.
-async fn tell(api: &Api, id: RunId) -> Result<Page, ApiError> {
+/// Renders the job from the database.
+async fn render(api: &Api, id: RunId) -> Result<CachedJob, ApiError> {
     let JobDetail { job, steps, events } =
         api.store().job_detail(id, EVENTS).await?.ok_or_else(unknown_job)?;
     let body = serde_json::to_vec(&JobDetailView::of(&job, &steps, &events))
         .map_err(|error| ApiError::unwritable(&error))?;
-    Ok(Page { revision: job.run.revision, body: Bytes::from(body) })
+    Ok(CachedJob { revision: job.run.revision, body: Bytes::from(body) })
 }
 
-/// Every test that looks at a job also proves that what is kept is what would be told.
+/// In debug builds every read of a cached job is compared with the database.
 #[cfg(debug_assertions)]
-async fn assert_current(api: &Api, id: RunId, kept: &Page) -> Result<(), ApiError> {
-    let told = tell(api, id).await?;
-    // Something may have been written meanwhile; then it is no longer kept.
-    if let Ok(still) = api.store().page(id)
-        && still.body.as_ptr() == kept.body.as_ptr()
+async fn assert_current(api: &Api, id: RunId, cached: &CachedJob) -> Result<(), ApiError> {
+    let current = render(api, id).await?;
+    // A write since then has removed the cached job.
+    if let Ok(cached) = api.store().cached_job(id)
+        && cached.body.as_ptr() == cached.body.as_ptr()
     {
-        assert_eq!(told, still, "a page was kept although its job was written");
+        assert_eq!(current, cached, "a job was still cached after a write to it");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `POST /api/v1/jobs/{id}/{cancel,hold,resume}`: what an operator can ask of a job.
+//! `POST /api/v1/jobs/{id}/{cancel,hold,resume}`: the verbs of an operator.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Body, JobId, Writer, unknown_job};
+use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
 use super::view::{self, JobView};
 use crate::auth::Principal;
 use engine::Verb;
 use engine::model::{Job, RunId};
 
-/// Characters of a reason that are kept.
+/// The maximum of stored characters of a reason.
 const MAX_REASON: usize = 256;
 
 #[derive(Deserialize)]
@@ -24,67 +24,67 @@ struct Request {
     reason: String,
 }
 
-/// Ends a job; the machine is cleaned up.
+/// Cancels a job; its cleanup runs.
 pub(in crate::api) async fn cancel(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    JobId(id): JobId,
+    CanWrite(principal): CanWrite,
+    JobPath(id): JobPath,
     headers: HeaderMap,
-    body: Body,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    ask(&api, &principal, id, Verb::Cancel, &headers, &body).await
+    apply(&api, &principal, id, Verb::Cancel, &headers, &body).await
 }
 
-/// Stops a queued or waiting job until somebody decides.
+/// Holds a queued or waiting job until an operator resumes or cancels it.
 pub(in crate::api) async fn hold(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    JobId(id): JobId,
+    CanWrite(principal): CanWrite,
+    JobPath(id): JobPath,
     headers: HeaderMap,
-    body: Body,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    ask(&api, &principal, id, Verb::Hold, &headers, &body).await
+    apply(&api, &principal, id, Verb::Hold, &headers, &body).await
 }
 
-/// Lets a held job go on.
+/// Resumes a held job.
 pub(in crate::api) async fn resume(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    JobId(id): JobId,
+    CanWrite(principal): CanWrite,
+    JobPath(id): JobPath,
     headers: HeaderMap,
-    body: Body,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    ask(&api, &principal, id, Verb::Resume, &headers, &body).await
+    apply(&api, &principal, id, Verb::Resume, &headers, &body).await
 }
 
-async fn ask(
+async fn apply(
     api: &Api,
     principal: &Principal,
     id: RunId,
     verb: Verb,
     headers: &HeaderMap,
-    body: &Body,
+    body: &JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let reason = reason(body)?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     expect_unchanged(&job, headers)?;
     api.engine.verb(id, verb, &principal.name, &reason).await?;
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
-    let mut answer = json!(JobView::of(&job));
+    let mut response = json!(JobView::of(&job));
     if let Some(snapshot) = api.store().snapshot(id).await? {
-        // What follows now, and what it may have to wait for.
-        answer["explain"] = json!(api.engine.explain(&snapshot).await?);
+        // Shows what happens next and what the job waits for.
+        response["explain"] = json!(api.engine.explain(&snapshot).await?);
     }
-    Ok((StatusCode::ACCEPTED, Json(answer)))
+    Ok((StatusCode::ACCEPTED, Json(response)))
 }
 
-/// The reason given with a verb, without what could disturb a terminal.
-pub(in crate::api) fn reason(body: &Body) -> Result<String, ApiError> {
+/// The reason in a request, without control characters.
+pub(in crate::api) fn reason(body: &JsonBody) -> Result<String, ApiError> {
     let request: Request = body.read()?;
     Ok(request.reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect())
 }
 
-/// Holds a request to the state its author saw: `If-Match` with the `ETag` of `GET`.
+/// Refuses a request whose `If-Match` does not contain the current `ETag` of the job.
 pub(super) fn expect_unchanged(job: &Job, headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(expected) = headers.get(header::IF_MATCH) else { return Ok(()) };
     let current = view::etag(job.run.revision);
@@ -95,6 +95,8 @@ pub(super) fn expect_unchanged(job: &Job, headers: &HeaderMap) -> Result<(), Api
     Err(ApiError::new(
         StatusCode::PRECONDITION_FAILED,
         "precondition_failed",
-        format!("the job has changed since; its ETag is now {current}: look at it again, then decide"),
+        format!(
+            "the job has changed since it was read; its ETag is now {current}: read it again, then decide"
+        ),
     ))
 }

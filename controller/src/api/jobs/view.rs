@@ -1,4 +1,4 @@
-//! A job as clients see it.
+//! The JSON of a job.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use engine::model::{
 };
 use provision;
 
-/// What every answer about a job holds.
+/// The fields of a job in every response.
 #[derive(Serialize)]
 pub(super) struct JobView<'a> {
     job_id: RunId,
@@ -70,7 +70,7 @@ impl<'a> JobView<'a> {
     }
 }
 
-/// The same with its steps and its latest events.
+/// A job with its steps and latest events.
 #[derive(Serialize)]
 pub(super) struct JobDetailView<'a> {
     #[serde(flatten)]
@@ -109,16 +109,16 @@ impl<'a> JobDetailView<'a> {
     }
 }
 
-/// How an installation that nobody reports was taken as finished: `observed` with the sign, or `assumed`.
+/// How an installation without report was completed: `observed` with the completion sign, or `assumed`.
 fn completion(steps: &[StepSummary]) -> Option<Value> {
-    // Most evidence says nothing about it, and is not read for that.
-    let may_say = |step: &&StepSummary| step.evidence.as_str().contains("\"completion\"");
-    let mut evidence = steps.iter().rev().filter(may_say).map(|step| step.evidence.value());
-    let said = evidence.find(|evidence| evidence["completion"].is_string())?;
-    Some(json!({ "by": said["completion"], "sign": said.get("sign"), "at": said["at"] }))
+    // Parses only outputs that can contain it.
+    let may_contain = |step: &&StepSummary| step.output.as_str().contains("\"completion\"");
+    let mut outputs = steps.iter().rev().filter(may_contain).map(|step| step.output.value());
+    let output = outputs.find(|output| output["completion"].is_string())?;
+    Some(json!({ "by": output["completion"], "sign": output.get("sign"), "at": output["at"] }))
 }
 
-/// The version of a job a client has seen.
+/// The `ETag` of a job: its revision.
 pub(super) fn etag(revision: i64) -> String {
     format!("\"{revision}\"")
 }
@@ -132,7 +132,7 @@ fn cleanup(job: &Job) -> &'static str {
     }
 }
 
-/// A location without its query, which may carry a signature.
+/// A location without its query, which may contain a signature.
 fn shown_location(location: &str) -> &str {
     location.split('?').next().unwrap_or(location)
 }

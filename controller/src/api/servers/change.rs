@@ -1,4 +1,4 @@
-//! What a client may set of a server, checked field by field; all that is wrong is said at once.
+//! The fields of a server that a client may set. All problems are reported in one response.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,17 @@ use provision::{
 };
 use secrets::Resolver;
 
-/// The most labels, and the longest of their texts.
+/// The maximum of labels.
 const MAX_LABELS: usize = 32;
+/// The longest key or value of a label, in bytes.
 const MAX_LABEL: usize = 128;
 /// The longest user name, password and vendor.
 const MAX_TEXT: usize = 256;
 
-/// The fields of a request; a merge patch (RFC 7396) where absent means "as it is" and null means "none".
+/// The fields of a request: a merge patch (RFC 7396), where an absent field is unchanged and null clears it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Fields {
+pub(super) struct ServerFields {
     pub(super) serial: Option<String>,
     bmc_address: Option<String>,
     bmc_username: Option<String>,
@@ -43,7 +44,7 @@ pub(super) struct Fields {
     media_base_url: Option<Option<String>>,
 }
 
-/// Tells a field that is null from one that is absent.
+/// Distinguishes a field that is null from an absent one.
 fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -52,8 +53,8 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-impl Fields {
-    /// Fields that a new server must have.
+impl ServerFields {
+    /// The required fields of a new server that are absent.
     pub(super) fn missing(&self) -> Vec<Detail> {
         let required = |there: bool, name: &str| {
             (!there).then(|| Detail::new(&format!("/{name}"), "required", format!("{name} is required")))
@@ -69,11 +70,11 @@ impl Fields {
         .collect()
     }
 
-    /// Applies the fields to a server. The password is sealed for it at once.
+    /// Applies the fields to a server. The password is sealed under its serial number.
     pub(super) fn apply(self, server: &mut Server, resolver: &Resolver) -> Result<(), ApiError> {
-        let mut wrong = Vec::new();
+        let mut problems = Vec::new();
         let mut refuse =
-            |path: &str, code: &str, message: String| wrong.push(Detail::new(path, code, message));
+            |path: &str, code: &str, message: String| problems.push(Detail::new(path, code, message));
         if let Some(address) = self.bmc_address {
             match checked_bmc_address(&address) {
                 Ok(address) => server.bmc_address = address,
@@ -116,12 +117,12 @@ impl Fields {
         }
         if let Some(labels) = self.labels {
             merge_labels(&mut server.labels, labels);
-            let hold = server.labels.len() <= MAX_LABELS
+            let valid = server.labels.len() <= MAX_LABELS
                 && server
                     .labels
                     .iter()
                     .all(|(key, value)| key.len() <= MAX_LABEL && value.len() <= MAX_LABEL);
-            if !hold {
+            if !valid {
                 refuse(
                     "/labels",
                     "labels",
@@ -149,16 +150,16 @@ impl Fields {
                 Err(why) => refuse("/media_base_url", "format", why),
             }
         }
-        if wrong.is_empty() { Ok(()) } else { Err(ApiError::invalid(wrong)) }
+        if problems.is_empty() { Ok(()) } else { Err(ApiError::invalid(problems)) }
     }
 
-    /// The password given, to compare with a stored one.
+    /// The password in the request, to compare with a stored one.
     pub(super) fn password(&self) -> Option<SecretString> {
         self.bmc_password.clone()
     }
 }
 
-/// A merge patch of flags: null takes one back, null for all takes all back.
+/// A merge patch of flags: null removes a flag; null instead of the object removes all.
 fn merge_quirks(
     quirks: Option<Map<String, Value>>,
     patch: Option<Map<String, Value>>,

@@ -7,20 +7,20 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
-use super::super::extract::{Body, Writer};
-use super::change::Fields;
+use super::super::extract::{CanWrite, JsonBody};
+use super::change::ServerFields;
 use super::view;
 use engine::model::{NewEvent, Serial, Server};
 use engine::store::ServerChange;
 use secrets::{CredentialRef, same_secret};
 
-/// Registers a server. Doing it again with the same facts changes nothing and answers 200.
+/// Registers a server. A repetition with equal fields changes nothing and returns 200.
 pub(in crate::api) async fn create(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    body: Body,
+    CanWrite(principal): CanWrite,
+    body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let fields: Fields = body.read()?;
+    let fields: ServerFields = body.read()?;
     let mut wrong = fields.missing();
     let serial = match fields.serial.as_deref().map(str::parse::<Serial>) {
         Some(Ok(serial)) => Some(serial),
@@ -46,14 +46,14 @@ pub(in crate::api) async fn create(
         ServerChange::Exists(existing) => Err(ApiError::conflict(
             "conflict.server",
             format!(
-                "server {} is registered with other facts; change them with PATCH /api/v1/servers/{}",
+                "server {} is registered with other values; change them with PATCH /api/v1/servers/{}",
                 existing.serial, existing.serial
             ),
         )),
     }
 }
 
-/// Whether a registration says what is registered already. A fingerprint learned since does not make a difference.
+/// Whether a request equals the registered server. A fingerprint pinned since then is no difference.
 fn same(api: &Api, existing: &Server, new: &Server, password: Option<&SecretString>) -> bool {
     let stored = existing
         .bmc_password

@@ -1,4 +1,4 @@
-//! `POST /api/v1/servers/{serial}/doctor`: every check an operator wants made before the first job.
+//! `POST /api/v1/servers/{serial}/doctor`: diagnostics of a BMC before the first job.
 
 use std::time::Duration;
 
@@ -10,54 +10,54 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{SerialPath, Writer, unknown_server};
+use super::super::extract::{CanWrite, SerialPath, unknown_server};
 use engine::model::RunId;
 use engine::{Created, Creation};
-use provision::{examination, findings};
+use provision::{diagnostics_of, diagnostics_order};
 
-/// How long a request waits for an examination; one that takes longer goes on.
-const PATIENCE: Duration = Duration::from_secs(170);
-/// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// How long a request waits for diagnostics; longer diagnostics continue without it.
+const RESPONSE_WAIT: Duration = Duration::from_secs(170);
+/// The interval of checks for the end of diagnostics.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How it is asked for.
+/// The query of a diagnostics request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(in crate::api) struct Asked {
-    /// Whether the boot override is also set and cleared.
+pub(in crate::api) struct DoctorQuery {
+    /// Also sets and clears the boot override.
     write: bool,
 }
 
-/// Examines the BMC of a registered server under the server's lock.
+/// Runs diagnostics of the BMC of a registered server under the lock of the server.
 pub(in crate::api) async fn doctor(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
-    Query(asked): Query<Asked>,
+    Query(query): Query<DoctorQuery>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
     let id = RunId(uuid::Uuid::now_v7());
-    let run = examination(&serial, asked.write, id, &principal.name, api.now());
+    let run = diagnostics_order(&serial, query.write, id, &principal.name, api.now());
     match api.engine.create(Creation { run }).await? {
         Created::New(_) => {}
         Created::Conflict { holder } => {
             let message =
-                format!("{serial} is being worked on by {holder}; wait for its end, then examine it");
+                format!("run {holder} is active on server {serial}; wait for its end, then run diagnostics");
             return Err(ApiError::conflict("conflict.active_job", message));
         }
         Created::UnknownServer => return Err(unknown_server(serial.as_str())),
-        // An examination has no key.
+        // Diagnostics have no idempotency key.
         Created::Replay(_) | Created::KeyReused(_) => {}
     }
     let ended = async {
         loop {
-            if let Some(found) = api.store().snapshot(id).await?.as_ref().and_then(findings) {
+            if let Some(found) = api.store().snapshot(id).await?.as_ref().and_then(diagnostics_of) {
                 return Ok::<_, ApiError>(found);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    match tokio::time::timeout(PATIENCE, ended).await {
+    match tokio::time::timeout(RESPONSE_WAIT, ended).await {
         Ok(found) => {
             let found = found?;
             let body = json!({
@@ -66,7 +66,7 @@ pub(in crate::api) async fn doctor(
             Ok((StatusCode::OK, Json(body)))
         }
         Err(_elapsed) => {
-            let message = "the examination is still under way; its end is in the events";
+            let message = "the diagnostics are still running; their result is an event of the server";
             Ok((
                 StatusCode::ACCEPTED,
                 Json(json!({ "server_serial": serial, "doctor_id": id, "message": message })),

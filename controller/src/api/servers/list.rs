@@ -8,22 +8,18 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
-use super::super::extract::{Reader, page_size};
+use super::super::extract::{CanRead, page_size};
 use super::view;
 
-/// Lists servers in the order of their serials, a page at a time; `next` is the cursor of the following page.
+/// Lists servers in pages, ordered by serial number; `next` is the cursor of the following page.
 pub(in crate::api) async fn list(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
     let after = query.get("cursor").map(|cursor| cursor.parse()).transpose().map_err(|_| {
-        ApiError::invalid(vec![Detail::new(
-            "cursor",
-            "value",
-            "this cursor did not come from a list of servers",
-        )])
+        ApiError::invalid(vec![Detail::new("cursor", "value", "not a cursor of a list of servers")])
     })?;
     let mut servers = api.store().servers(after, limit + 1).await?;
     let more = servers.len() > limit as usize;

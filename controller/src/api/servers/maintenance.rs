@@ -1,7 +1,6 @@
-//! `POST`, `DELETE /api/v1/servers/{serial}/maintenance`: whether jobs begin on a server.
+//! `POST`, `DELETE /api/v1/servers/{serial}/maintenance`: whether jobs start on a server.
 //!
-//! A job that has begun goes on: a machine half way through an installation is not in a state to be maintained, and its job
-//! has the verbs that end it.
+//! A running job continues: a machine in the middle of an installation cannot be serviced. An operator can cancel the job.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,38 +9,38 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Body, SerialPath, Writer, unknown_server};
+use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::super::jobs::reason;
 use super::view;
-use engine::model::{Closed, Serial};
+use engine::model::{GateClosure, Serial};
 use engine::store::MaintenanceChange;
 
-/// Keeps jobs from beginning on the server.
+/// Starts maintenance: no job starts on the server.
 pub(in crate::api) async fn begin_maintenance(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
-    body: Body,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let closed = Closed { since: api.now(), by: principal.name.clone(), reason: reason(&body)? };
+    let closed = GateClosure { since: api.now(), by: principal.name.clone(), reason: reason(&body)? };
     change(&api, serial, Some(closed), &principal.name).await
 }
 
-/// Lets jobs begin on the server again.
+/// Ends maintenance of the server.
 pub(in crate::api) async fn end_maintenance(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     SerialPath(serial): SerialPath,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    let answer = change(&api, serial, None, &principal.name).await;
+    let response = change(&api, serial, None, &principal.name).await;
     api.engine.wake();
-    answer
+    response
 }
 
 async fn change(
     api: &Api,
     serial: Serial,
-    closed: Option<Closed>,
+    closed: Option<GateClosure>,
     by: &str,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     match api.store().set_maintenance(&serial, closed, by, api.now()).await? {

@@ -1,4 +1,4 @@
-//! Servers: the map from serial numbers to BMCs.
+//! Servers: registered machines with the address and credentials of their BMCs.
 
 mod bmc_error;
 mod change;

@@ -1,4 +1,4 @@
-//! `GET` and `POST /api/v1/servers/{serial}/probe`: what the BMC is and can, read and never changed.
+//! `GET` and `POST /api/v1/servers/{serial}/probe`: the capability card of a BMC; a probe changes nothing.
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{SerialPath, Writer, unknown_server};
+use super::super::extract::{CanWrite, SerialPath, unknown_server};
 use super::bmc_error;
 
-/// How a probe is asked for.
+/// The query of a probe request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(in crate::api) struct Asked {
-    /// Whether the redacted resources are wanted too.
+pub(in crate::api) struct ProbeQuery {
+    /// Also returns the redacted resources.
     capture: bool,
 }
 
-/// Looks at the BMC of a registered server.
+/// Probes the BMC of a registered server.
 pub(in crate::api) async fn probe(
     State(api): State<Api>,
-    _writer: Writer,
+    _writer: CanWrite,
     SerialPath(serial): SerialPath,
-    Query(asked): Query<Asked>,
+    Query(query): Query<ProbeQuery>,
 ) -> Result<Json<Value>, ApiError> {
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;
     let probed =
-        api.site.probe(&server, asked.capture, api.now()).await.map_err(|why| bmc_error::error(&why))?;
+        api.services.probe(&server, query.capture, api.now()).await.map_err(|why| bmc_error::error(&why))?;
     let mut card = probed.card;
     if let Some(capture) = probed.capture {
         card["capture"] = capture;

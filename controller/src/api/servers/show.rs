@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Reader, SerialPath, unknown_server};
+use super::super::extract::{CanRead, SerialPath, unknown_server};
 use super::view;
 
 /// Shows one server, without its password.
 pub(in crate::api) async fn show(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     SerialPath(serial): SerialPath,
 ) -> Result<(HeaderMap, Json<Value>), ApiError> {
     let server = api.store().server(&serial).await?.ok_or_else(|| unknown_server(serial.as_str()))?;

@@ -1,4 +1,4 @@
-//! A server as clients see it: everything but the password.
+//! The JSON of a server, without the password.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub(super) fn server(server: &Server) -> Value {
         "last_seen": server.last_seen,
         "observed": server.observed,
         "learned": server.learned,
-        "debt": server.debt,
+        "pending_cleanup": server.pending_cleanup,
         "maintenance": server.maintenance,
     })
 }

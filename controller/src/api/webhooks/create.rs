@@ -12,15 +12,15 @@ use url::Url;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
-use super::super::extract::{Body, Writer};
+use super::super::extract::{CanWrite, JsonBody};
 use super::view;
 use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
 use engine::store::WebhookCounts;
 
-/// The most webhooks of a controller: each has a courier of its own.
-const MOST: u32 = 32;
+/// The maximum of webhooks of a controller; each has its own dispatcher task.
+const MAX_WEBHOOKS: u32 = 32;
 const MAX_URL: usize = 2048;
-/// A tag is worth no more than the secret under it.
+/// The allowed length of a secret in bytes; a short secret makes the signature worthless.
 const SECRET: std::ops::RangeInclusive<usize> = 16..=1024;
 const MAX_TYPES: usize = 64;
 const MAX_LABELS: usize = 16;
@@ -37,16 +37,16 @@ struct Request {
     labels: BTreeMap<String, String>,
 }
 
-/// Registers a webhook; it gets what happens from now on.
+/// Creates a webhook; it receives every later event.
 pub(in crate::api) async fn create(
     State(api): State<Api>,
-    Writer(principal): Writer,
-    body: Body,
+    CanWrite(principal): CanWrite,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let request: Request = body.read()?;
     let url = check(&request)?;
     let now = api.now();
-    let id = WebhookId(api.engine.chance().id(now));
+    let id = WebhookId(api.engine.id_source().new_id(now));
     let sealed = api
         .resolver
         .seal(&id.secret_context(), &request.secret)
@@ -68,25 +68,25 @@ pub(in crate::api) async fn create(
         NewEvent::info("webhook.created", format!("webhook {id} sends events to {}", webhook.origin()))
             .by(&principal.name)
             .with(json!({ "webhook_id": id }));
-    if !api.store().create_webhook(webhook.clone(), MOST, event).await? {
+    if !api.store().create_webhook(webhook.clone(), MAX_WEBHOOKS, event).await? {
         return Err(ApiError::conflict(
             "conflict.webhooks",
-            format!("there are {MOST} webhooks already; remove one with `shoal webhook remove`"),
+            format!("the maximum of {MAX_WEBHOOKS} webhooks exists; remove one with `shoal webhook remove`"),
         ));
     }
     Ok((StatusCode::CREATED, Json(view::webhook(&webhook, WebhookCounts::default()))))
 }
 
-/// Everything that is wrong, or the URL as it is asked for.
+/// All problems of the request, or the normalized URL.
 fn check(request: &Request) -> Result<String, ApiError> {
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     let url = checked_url(request.url.expose_secret());
     if let Err(why) = &url {
-        wrong.push(Detail::new("/url", "format", *why));
+        problems.push(Detail::new("/url", "format", *why));
     }
     if !SECRET.contains(&request.secret.expose_secret().len()) {
         let (least, most) = SECRET.into_inner();
-        wrong.push(Detail::new("/secret", "length", format!("a secret has {least} to {most} bytes")));
+        problems.push(Detail::new("/secret", "length", format!("a secret has {least} to {most} bytes")));
     }
     let text = |text: &str| (1..=MAX_TEXT).contains(&text.len());
     let known = |kind: &String| {
@@ -94,21 +94,21 @@ fn check(request: &Request) -> Result<String, ApiError> {
     };
     if request.types.len() > MAX_TYPES || !request.types.iter().all(known) {
         let what = format!("at most {MAX_TYPES} event types, such as \"job.created\" or \"report.*\"");
-        wrong.push(Detail::new("/types", "format", what));
+        problems.push(Detail::new("/types", "format", what));
     }
     if request.labels.len() > MAX_LABELS
         || !request.labels.iter().all(|(key, value)| text(key) && text(value))
     {
         let what = format!("at most {MAX_LABELS} labels of at most {MAX_TEXT} bytes");
-        wrong.push(Detail::new("/labels", "labels", what));
+        problems.push(Detail::new("/labels", "labels", what));
     }
     match url {
-        Ok(url) if wrong.is_empty() => Ok(url),
-        _ => Err(ApiError::invalid(wrong)),
+        Ok(url) if problems.is_empty() => Ok(url),
+        _ => Err(ApiError::invalid(problems)),
     }
 }
 
-/// A place to post to. The refusal does not repeat it.
+/// Checks and normalizes a URL. The error text does not contain it, because a URL may contain a secret.
 fn checked_url(text: &str) -> Result<String, &'static str> {
     if text.len() > MAX_URL {
         return Err("a URL has at most 2048 bytes");
@@ -118,7 +118,7 @@ fn checked_url(text: &str) -> Result<String, &'static str> {
         return Err("not an HTTP URL: give http(s)://HOST[:PORT]/PATH");
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
-        return Err("no user, password or fragment belongs into this URL: deliveries are signed");
+        return Err("the URL must not contain user, password or fragment: deliveries are signed");
     }
     Ok(url.to_string())
 }

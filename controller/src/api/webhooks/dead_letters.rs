@@ -1,4 +1,4 @@
-//! `GET /api/v1/webhooks/{id}/dead` and `POST …/dead/retry`.
+//! `GET /api/v1/webhooks/{id}/dead-letters` and `POST …/dead-letters/redeliver`.
 
 use std::collections::HashMap;
 
@@ -10,50 +10,53 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Body, Reader, Writer, page_size};
+use super::super::extract::{CanRead, CanWrite, JsonBody, page_size};
 use super::{WebhookPath, find, view};
 use engine::model::NewEvent;
 
-/// What was given up, in the order of the log.
-pub(in crate::api) async fn dead(
+/// Lists the dead letters of a webhook in the order of the log.
+pub(in crate::api) async fn list_dead_letters(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
     WebhookPath(id): WebhookPath,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
     find(&api, id).await?;
     let letters: Vec<Value> =
-        api.store().dead_letters(id, false, limit).await?.iter().map(view::dead).collect();
-    Ok(Json(json!({ "dead": letters, "next": null })))
+        api.store().dead_letters(id, false, limit).await?.iter().map(view::dead_letter).collect();
+    Ok(Json(json!({ "dead_letters": letters, "next": null })))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Request {
-    /// One event; all of them when absent.
+    /// The event of one dead letter; all dead letters when absent.
     seq: Option<i64>,
 }
 
-/// Has dead letters tried once more, under the same delivery id; what is not taken stays where it is.
-pub(in crate::api) async fn retry(
+/// Requests one more delivery of dead letters under their delivery ids; a letter that is refused again stays.
+pub(in crate::api) async fn redeliver(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
-    body: Body,
+    body: JsonBody,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
     let request: Request = body.read()?;
     find(&api, id).await?;
     let what = request.seq.map_or("all".to_owned(), |seq| format!("event {seq}"));
-    let event =
-        NewEvent::info("webhook.redelivered", format!("{what} given up for webhook {id} is tried again"))
-            .by(&principal.name)
-            .with(json!({ "webhook_id": id, "seq": request.seq }));
-    let raised = api.store().redeliver(id, request.seq, event, api.now()).await?;
-    if let (0, Some(seq)) = (raised, request.seq) {
-        let message =
-            format!("event {seq} is no dead letter of this webhook; `shoal webhook dead` shows them");
+    let event = NewEvent::info(
+        "webhook.redelivered",
+        format!("redelivery of dead letters of webhook {id} requested: {what}"),
+    )
+    .by(&principal.name)
+    .with(json!({ "webhook_id": id, "seq": request.seq }));
+    let requested = api.store().redeliver(id, request.seq, event, api.now()).await?;
+    if let (0, Some(seq)) = (requested, request.seq) {
+        let message = format!(
+            "event {seq} is not a dead letter of this webhook; `shoal webhook dead-letters` lists them"
+        );
         return Err(ApiError::not_found("unknown_dead_letter", message));
     }
-    Ok((StatusCode::ACCEPTED, Json(json!({ "retried": raised }))))
+    Ok((StatusCode::ACCEPTED, Json(json!({ "requested": requested }))))
 }

@@ -6,17 +6,17 @@ use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::Writer;
+use super::super::extract::CanWrite;
 use super::{WebhookPath, unknown};
 use engine::model::NewEvent;
 
-/// Forgets a webhook with all it had yet to deliver.
+/// Deletes a webhook with its undelivered events and dead letters.
 pub(in crate::api) async fn delete(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
 ) -> Result<StatusCode, ApiError> {
-    let event = NewEvent::info("webhook.deleted", format!("webhook {id} was removed"))
+    let event = NewEvent::info("webhook.deleted", format!("webhook {id} was deleted"))
         .by(&principal.name)
         .with(json!({ "webhook_id": id }));
     if api.store().delete_webhook(id, event, api.now()).await? {

@@ -1,4 +1,4 @@
-//! Outgoing webhooks: who is told of events. What the maintenance OS reports comes in elsewhere.
+//! Outgoing webhooks: HTTP subscriptions to events. Installation reports are received by `api/report.rs`.
 
 mod create;
 mod dead_letters;
@@ -11,7 +11,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 
 pub(super) use create::create;
-pub(super) use dead_letters::{dead, retry};
+pub(super) use dead_letters::{list_dead_letters, redeliver};
 pub(super) use delete::delete;
 pub(super) use list::{list, show};
 pub(super) use switch::{disable, enable};
@@ -20,7 +20,7 @@ use super::Api;
 use super::error::ApiError;
 use engine::model::{Webhook, WebhookId};
 
-/// A webhook's id out of the path; one that cannot be an id is a webhook that is not there.
+/// The webhook id in the path; a malformed id is an unknown webhook.
 pub(super) struct WebhookPath(WebhookId);
 
 impl FromRequestParts<Api> for WebhookPath {
@@ -33,10 +33,7 @@ impl FromRequestParts<Api> for WebhookPath {
 }
 
 fn unknown() -> ApiError {
-    ApiError::not_found(
-        "unknown_webhook",
-        "there is no webhook with this id; `shoal webhook list` shows them",
-    )
+    ApiError::not_found("unknown_webhook", "no webhook has this id; `shoal webhook list` shows the webhooks")
 }
 
 async fn find(api: &Api, id: WebhookId) -> Result<Webhook, ApiError> {

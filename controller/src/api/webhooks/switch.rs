@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::{Body, Writer};
+use super::super::extract::{CanWrite, JsonBody};
 use super::{WebhookPath, find, unknown, view};
 use crate::auth::Principal;
 use engine::model::{NewEvent, WebhookId};
@@ -19,12 +19,12 @@ struct Request {
     reason: String,
 }
 
-/// Sends nothing more; what happens meanwhile is sent once it is enabled again.
+/// Disables a webhook; events are kept and sent after it is enabled again.
 pub(in crate::api) async fn disable(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
-    body: Body,
+    body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
     let request: Request = body.read()?;
     let reason: String = request.reason.chars().filter(|c| !c.is_control()).take(256).collect();
@@ -35,10 +35,10 @@ pub(in crate::api) async fn disable(
     switch(&api, &principal, id, Some(why)).await
 }
 
-/// Goes on where it stopped.
+/// Enables a webhook; it continues after the last delivered event.
 pub(in crate::api) async fn enable(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     WebhookPath(id): WebhookPath,
 ) -> Result<Json<Value>, ApiError> {
     switch(&api, &principal, id, None).await

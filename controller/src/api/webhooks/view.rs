@@ -1,15 +1,15 @@
-//! A webhook as clients see it: never its secret, and no part of its URL that may be one.
+//! The JSON of a webhook: without its secret, and of its URL only the origin.
 
 use serde_json::{Value, json};
 
 use engine::model::{DeadLetter, RetryStream, Webhook};
 use engine::store::WebhookCounts;
 
-/// A webhook and how far it got.
+/// The JSON of a webhook with its progress.
 pub(super) fn webhook(webhook: &Webhook, counts: WebhookCounts) -> Value {
     json!({
         "webhook_id": webhook.id,
-        // Many receivers carry a token in path or query.
+        // The URL of many receivers contains a token in path or query.
         "target": webhook.origin(),
         "types": webhook.filter.types,
         "labels": webhook.filter.labels,
@@ -18,29 +18,29 @@ pub(super) fn webhook(webhook: &Webhook, counts: WebhookCounts) -> Value {
         "disabled": webhook.disabled,
         "delivered": webhook.delivered,
         "behind": counts.behind,
-        "late": counts.late,
-        "dead": counts.dead,
+        "retrying": counts.retrying,
+        "dead_letters": counts.dead,
         "failing_since": webhook.failing_since,
         "last_error": webhook.last_error,
     })
 }
 
-/// A job whose next event was not taken yet.
-pub(super) fn late(late: &RetryStream) -> Value {
+/// The JSON of a retry stream.
+pub(super) fn retry_stream(stream: &RetryStream) -> Value {
     json!({
-        "job_id": named(&late.stream), "seq": late.seq, "attempts": late.attempts, "since": late.since,
-        "next_at": late.next_at, "error": late.error,
+        "job_id": job_id(&stream.stream), "seq": stream.seq, "attempts": stream.attempts, "since": stream.since,
+        "next_at": stream.next_at, "error": stream.error,
     })
 }
 
-/// An event that was given up, without its body: the events of the job tell it.
-pub(super) fn dead(dead: &DeadLetter) -> Value {
+/// The JSON of a dead letter without its body; the event itself is in the events of the job.
+pub(super) fn dead_letter(dead: &DeadLetter) -> Value {
     json!({
-        "seq": dead.seq, "job_id": named(&dead.stream), "type": dead.kind, "attempts": dead.attempts,
-        "since": dead.since, "died_at": dead.died_at, "error": dead.error, "again": dead.again,
+        "seq": dead.seq, "job_id": job_id(&dead.stream), "type": dead.kind, "attempts": dead.attempts,
+        "since": dead.since, "given_up_at": dead.given_up_at, "error": dead.error, "redelivery_requested": dead.redeliver,
     })
 }
 
-fn named(stream: &str) -> Option<&str> {
+fn job_id(stream: &str) -> Option<&str> {
     Some(stream).filter(|stream| !stream.is_empty())
 }

@@ -1,4 +1,4 @@
-//! From a header to a principal.
+//! Authentication from the header to the principal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 
 use super::*;
 use crate::auth::password::{DECOY_HASH, verify};
-use crate::auth::verify::{Claim, PasswordVerifier};
+use crate::auth::verify::{PasswordAttempt, PasswordVerifier};
 use secrets::{JobTokens, MasterKey, token_hash};
 
 const OTHER_PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -42,18 +42,18 @@ mod modes {
     use super::*;
 
     #[tokio::test]
-    async fn mode_none_makes_everybody_admin() {
+    async fn in_mode_none_every_caller_is_admin() {
         let (authenticator, store) = authenticator(AuthMode::None);
         store.down.store(true, Ordering::Relaxed);
         for value in [None, Some("nonsense")] {
             let principal = authenticator.authenticate(value, PEER, at(0)).await.unwrap();
             assert!(principal.allows(Permission::Write, None));
-            assert_eq!(principal.method, Method::Open);
+            assert_eq!(principal.method, AuthMethod::Open);
         }
     }
 
     #[tokio::test]
-    async fn without_a_header_the_credential_is_missing_and_nobody_is_blamed() {
+    async fn a_request_without_a_header_has_no_credential_and_counts_no_failure() {
         for mode in [AuthMode::Basic, AuthMode::Jwt] {
             let (authenticator, _) = authenticator(mode);
             for _ in 0..20 {
@@ -73,14 +73,14 @@ mod modes {
             for value in [format!("Bearer {token}"), basic("anything", &token), basic(JOB_USERNAME, &token)] {
                 let principal = ask(&authenticator, &value, 0).await.unwrap();
                 assert_eq!(principal.name, "ci");
-                assert_eq!(principal.grants, Grants::Role(Role::Reader));
-                assert_eq!(principal.method, Method::ApiToken { id: "t1".to_owned() });
+                assert_eq!(principal.rights, PrincipalRights::Role(Role::Reader));
+                assert_eq!(principal.method, AuthMethod::ApiToken { id: "t1".to_owned() });
             }
         }
     }
 
     #[tokio::test]
-    async fn a_token_ends_with_its_time_or_a_second_after_its_record() {
+    async fn a_token_ends_at_its_expiry_or_one_second_after_its_removal() {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         let value = format!("Bearer {}", add_token(&store, Role::Admin, Some(at(100))));
         ask(&authenticator, &value, 99).await.unwrap();
@@ -93,15 +93,15 @@ mod modes {
     }
 
     #[tokio::test]
-    async fn jwts_count_in_their_mode_only_and_passwords_do_not_count_there() {
+    async fn jwts_are_accepted_in_mode_jwt_only_and_passwords_are_not() {
         let jwt = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9\
                    .eyJzdWIiOiJjaSIsInJvbGUiOiJyZWFkZXIiLCJleHAiOjIwMDAwMDAwMDB9\
                    .TBDYHYBjjj5leIIji8RDOO21qXgSixwaQAqtTRVNdN0";
         let (with_jwt, _) = authenticator(AuthMode::Jwt);
         for value in [format!("Bearer {jwt}"), basic("anything", jwt)] {
             let principal = ask(&with_jwt, &value, 0).await.unwrap();
-            let grants = Grants::Role(Role::Reader);
-            assert_eq!(principal, Principal { name: "ci".to_owned(), grants, method: Method::Jwt });
+            let rights = PrincipalRights::Role(Role::Reader);
+            assert_eq!(principal, Principal { name: "ci".to_owned(), rights, method: AuthMethod::Jwt });
         }
         let password = ask(&with_jwt, &basic("ann", "ann's password"), 0).await;
         assert_eq!(password.unwrap_err(), AuthFailure::Invalid);
@@ -123,7 +123,7 @@ mod modes {
             let record = PullRecord { job_id: "job-1".to_owned(), repository: "os-images/x".to_owned() };
             store.pulls.lock().unwrap().insert(token_hash(password.expose_secret()), record);
             let principal = ask(&authenticator, &value, 0).await.unwrap();
-            assert_eq!(principal.method, Method::Job { job_id: "job-1".to_owned() });
+            assert_eq!(principal.method, AuthMethod::Job { job_id: "job-1".to_owned() });
             assert!(principal.allows(Permission::RegistryPull, Some("os-images/x")));
             assert!(!principal.allows(Permission::RegistryPull, Some("os-images/y")));
             assert!(!principal.allows(Permission::Read, None));
@@ -137,17 +137,17 @@ mod passwords {
     use super::*;
 
     #[tokio::test]
-    async fn users_get_the_role_of_their_record() {
+    async fn users_have_the_role_of_their_record() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
         let ann = ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
         let ron = ask(&authenticator, &basic("ron", "ron's password"), 0).await.unwrap();
-        assert_eq!(ann.grants, Grants::Role(Role::Admin));
-        assert_eq!(ron.grants, Grants::Role(Role::Reader));
-        assert_eq!((ron.name.as_str(), ron.method), ("ron", Method::Password));
+        assert_eq!(ann.rights, PrincipalRights::Role(Role::Admin));
+        assert_eq!(ron.rights, PrincipalRights::Role(Role::Reader));
+        assert_eq!((ron.name.as_str(), ron.method), ("ron", AuthMethod::Password));
     }
 
     #[tokio::test]
-    async fn wrong_passwords_and_unknown_users_look_alike() {
+    async fn wrong_passwords_and_unknown_users_return_equal_errors() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
         for value in [basic("ann", "ron's password"), basic("eve", "ann's password"), "Basic @".to_owned()] {
             assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Invalid);
@@ -155,25 +155,25 @@ mod passwords {
     }
 
     #[tokio::test]
-    async fn the_configured_user_is_admin_and_goes_before_the_stored_one() {
+    async fn the_configured_user_is_admin_and_takes_precedence_over_the_stored_one() {
         let (_, store) = authenticator(AuthMode::Basic);
         store.add_user("root", "stored password", Role::Reader);
         let mut config = config(AuthMode::Basic);
         config.basic_user = Some(("root".to_owned(), quick_hash("configured password")));
         let authenticator = Authenticator::new(config, store).unwrap();
         let principal = ask(&authenticator, &basic("root", "configured password"), 0).await.unwrap();
-        assert_eq!(principal.grants, Grants::Role(Role::Admin));
+        assert_eq!(principal.rights, PrincipalRights::Role(Role::Admin));
         assert!(ask(&authenticator, &basic("root", "stored password"), 0).await.is_err());
         ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_changed_password_role_or_user_counts_at_once() {
+    async fn a_changed_password_role_or_user_takes_effect_immediately() {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         let value = basic("ann", "ann's password");
         ask(&authenticator, &value, 0).await.unwrap();
         store.add_user("ann", "ann's password", Role::Reader);
-        assert_eq!(ask(&authenticator, &value, 1).await.unwrap().grants, Grants::Role(Role::Reader));
+        assert_eq!(ask(&authenticator, &value, 1).await.unwrap().rights, PrincipalRights::Role(Role::Reader));
         store.add_user("ann", "a new password", Role::Admin);
         assert!(ask(&authenticator, &value, 2).await.is_err());
         ask(&authenticator, &basic("ann", "a new password"), 3).await.unwrap();
@@ -189,11 +189,11 @@ mod passwords {
         assert_eq!(passwords.remembered_count(), 0);
         ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
         assert_eq!(passwords.remembered_count(), 1);
-        // With every turn taken, only what is remembered can be answered.
-        let (turns, _, _) = PasswordVerifier::LIMITS;
+        // With all permits taken, only remembered passwords are accepted.
+        let (permits, _, _) = PasswordVerifier::LIMITS;
         let mut taken = Vec::new();
-        for _ in 0..turns {
-            taken.push(passwords.turn().await.unwrap());
+        for _ in 0..permits {
+            taken.push(passwords.acquire().await.unwrap());
         }
         let value = basic("ann", "ann's password");
         assert!(ask(&authenticator, &value, 29).now_or_never().unwrap().is_ok());
@@ -205,18 +205,18 @@ mod passwords {
     #[tokio::test]
     async fn an_unknown_user_waits_for_a_verification_like_a_known_one() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
-        let (turns, _, _) = PasswordVerifier::LIMITS;
+        let (permits, _, _) = PasswordVerifier::LIMITS;
         let mut taken = Vec::new();
-        for _ in 0..turns {
-            taken.push(authenticator.passwords().turn().await.unwrap());
+        for _ in 0..permits {
+            taken.push(authenticator.passwords().acquire().await.unwrap());
         }
-        for name in ["ann", "nobody"] {
+        for name in ["ann", "unknown"] {
             assert!(ask(&authenticator, &basic(name, "some password"), 0).now_or_never().is_none());
         }
     }
 
     #[test]
-    fn the_decoy_costs_what_our_own_hashes_cost_and_belongs_to_no_password() {
+    fn the_decoy_has_the_costs_of_our_hashes_and_matches_no_password() {
         let own = hash_password(&SecretString::from("some password")).unwrap();
         let numbers = |hash: &str| hash.split('$').take(4).collect::<Vec<_>>().join("$");
         assert_eq!(numbers(&own), numbers(DECOY_HASH));
@@ -228,17 +228,17 @@ mod passwords {
     }
 
     #[tokio::test]
-    async fn more_than_the_queue_holds_is_refused_as_unavailable_and_not_blamed() {
+    async fn requests_beyond_the_queue_are_unavailable_and_count_no_failure() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
         let passwords = authenticator.passwords();
-        let (turns, queue, _) = PasswordVerifier::LIMITS;
+        let (permits, queue, _) = PasswordVerifier::LIMITS;
         let mut taken = Vec::new();
-        for _ in 0..turns {
-            taken.push(passwords.turn().await.unwrap());
+        for _ in 0..permits {
+            taken.push(passwords.acquire().await.unwrap());
         }
-        let mut waiting: Vec<_> = (turns..queue).map(|_| Box::pin(passwords.turn())).collect();
-        for turn in &mut waiting {
-            assert!(turn.as_mut().now_or_never().is_none());
+        let mut waiting: Vec<_> = (permits..queue).map(|_| Box::pin(passwords.acquire())).collect();
+        for permit in &mut waiting {
+            assert!(permit.as_mut().now_or_never().is_none());
         }
         let value = basic("ann", "ann's password");
         assert_eq!(ask(&authenticator, &value, 0).await.unwrap_err(), AuthFailure::Unavailable);
@@ -247,7 +247,7 @@ mod passwords {
     }
 
     #[tokio::test]
-    async fn what_is_remembered_is_bounded() {
+    async fn the_number_of_remembered_passwords_is_bounded() {
         let passwords = PasswordVerifier::new().unwrap();
         let (_, _, most) = PasswordVerifier::LIMITS;
         let proof = |number: usize| {
@@ -260,11 +260,11 @@ mod passwords {
         }
         assert_eq!(passwords.remembered_count(), most);
         passwords.remember_for_test(proof(most + 10), at(60));
-        assert_eq!(passwords.remembered_count(), 1, "the old ones made room");
+        assert_eq!(passwords.remembered_count(), 1, "the old entries were dropped");
     }
 
     #[tokio::test]
-    async fn an_unusable_stored_hash_lets_nobody_in() {
+    async fn a_stored_hash_that_cannot_be_verified_denies_the_login() {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         for hash in [
             "",
@@ -293,7 +293,7 @@ mod passwords {
     }
 
     #[test]
-    fn passwords_and_hashes_out_of_bounds_are_refused_without_being_repeated() {
+    fn passwords_and_hashes_out_of_bounds_are_refused_and_not_repeated() {
         let hash = |password: &str| hash_password(&SecretString::from(password));
         assert!(matches!(hash("seven77"), Err(PasswordError::TooShort)));
         assert!(matches!(hash(&"x".repeat(MAX_PASSWORD_BYTES + 1)), Err(PasswordError::TooLong)));
@@ -310,7 +310,7 @@ mod passwords {
         for text in refused {
             let error = password_hash_usable(&text).unwrap_err();
             assert!(matches!(error, PasswordError::Unusable), "{text}");
-            assert!(!everything_said(&error).contains(CANARY));
+            assert!(!all_messages(&error).contains(CANARY));
         }
     }
 }
@@ -336,7 +336,7 @@ mod brakes {
     }
 
     #[tokio::test]
-    async fn success_costs_nothing() {
+    async fn successes_are_not_counted() {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         let token = format!("Bearer {}", add_token(&store, Role::Admin, None));
         for second in 0..50 {
@@ -347,7 +347,7 @@ mod brakes {
     }
 
     #[tokio::test]
-    async fn a_right_token_and_a_remembered_password_do_not_suffer_from_a_neighbour() {
+    async fn a_valid_token_and_a_remembered_password_work_despite_failures_of_their_address() {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         let token = format!("Bearer {}", add_token(&store, Role::Admin, None));
         ask(&authenticator, &basic("ann", "ann's password"), 0).await.unwrap();
@@ -361,23 +361,23 @@ mod brakes {
     }
 
     #[tokio::test]
-    async fn guesses_sent_at_once_do_not_get_past_the_limit_together() {
+    async fn parallel_guesses_do_not_exceed_the_limit() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
         let guesses = (0..40).map(|number| {
             let value = basic("ann", &format!("guess {number:04}"));
             let authenticator = &authenticator;
             async move { ask(authenticator, &value, 0).await.unwrap_err() }
         });
-        let answers = futures_util::future::join_all(guesses).await;
-        let next_check = answers.iter().filter(|answer| **answer == AuthFailure::Invalid).count();
+        let results = futures_util::future::join_all(guesses).await;
+        let next_check = results.iter().filter(|answer| **answer == AuthFailure::Invalid).count();
         let limited =
-            answers.iter().filter(|answer| matches!(answer, AuthFailure::RateLimited { .. })).count();
+            results.iter().filter(|answer| matches!(answer, AuthFailure::RateLimited { .. })).count();
         assert_eq!((next_check, limited), (3, 37));
     }
 
     #[test]
-    fn who_hangs_up_before_the_answer_has_paid_for_the_attempt() {
-        // One blocking thread, and it is busy until we say so: every verification is under way when it is abandoned.
+    fn a_client_that_disconnects_before_the_response_has_used_up_its_attempt() {
+        // One blocking thread that the test keeps busy: every verification has started when its request is dropped.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
             let (authenticator, _) = authenticator(AuthMode::Basic);
@@ -388,15 +388,15 @@ mod brakes {
                 let mut attempt = Box::pin(ask(&authenticator, &value, 0));
                 assert!(attempt.as_mut().now_or_never().is_none());
                 drop(attempt);
-                let (turns, _, _) = PasswordVerifier::LIMITS;
+                let (permits, _, _) = PasswordVerifier::LIMITS;
                 let mut taken = Vec::new();
-                for _ in 1..turns {
-                    taken.push(authenticator.passwords().turn().await.unwrap());
+                for _ in 1..permits {
+                    taken.push(authenticator.passwords().acquire().await.unwrap());
                 }
-                let next = authenticator.passwords().turn().now_or_never();
-                assert!(next.is_none(), "the abandoned verification keeps its turn");
+                let next = authenticator.passwords().acquire().now_or_never();
+                assert!(next.is_none(), "the abandoned verification keeps its permit");
                 release.send(()).unwrap();
-                taken.push(authenticator.passwords().turn().await.unwrap());
+                taken.push(authenticator.passwords().acquire().await.unwrap());
             }
             let limited = ask(&authenticator, &basic("ron", "ron's password"), 0).await;
             assert!(matches!(limited, Err(AuthFailure::RateLimited { .. })), "{limited:?}");
@@ -404,16 +404,16 @@ mod brakes {
     }
 
     #[tokio::test]
-    async fn right_passwords_sent_at_once_are_all_accepted() {
+    async fn parallel_right_passwords_are_all_accepted() {
         let (authenticator, _) = authenticator(AuthMode::Basic);
         let value = basic("ann", "ann's password");
         let requests = (0..50).map(|_| ask(&authenticator, &value, 0));
-        let answers = futures_util::future::join_all(requests).await;
-        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        let results = futures_util::future::join_all(requests).await;
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
     }
 
     #[tokio::test]
-    async fn a_store_that_is_down_is_nobodys_fault() {
+    async fn a_failure_of_the_store_counts_no_failure() {
         let (authenticator, store) = authenticator(AuthMode::Basic);
         let token = format!("Bearer {}", generate_token().unwrap().expose_secret());
         store.down.store(true, Ordering::Relaxed);
@@ -453,7 +453,7 @@ mod configuration {
         }
         let error = refused(with("root", CANARY));
         assert!(matches!(error, AuthConfigError::BasicPassHash(_)));
-        assert!(!everything_said(&error).contains(CANARY));
+        assert!(!all_messages(&error).contains(CANARY));
     }
 }
 
@@ -483,10 +483,10 @@ fn no_type_shows_its_secret() {
     let shown_config = format!("{config:?}");
     let authenticator = Authenticator::new(config, Arc::new(Memory::default())).unwrap();
     let user = UserRecord { name: "ann".to_owned(), password_hash: hash.clone(), role: Role::Admin };
-    let claim_lifetime = SecretString::from(CANARY);
-    let claim = Claim { name: "ann", password: &claim_lifetime, hash: &hash };
-    assert!(!authenticator.passwords().remembers(&claim, at(0)));
-    let shown = format!("{shown_config} {authenticator:?} {user:?} {claim_lifetime:?}");
+    let password = SecretString::from(CANARY);
+    let attempt = PasswordAttempt { name: "ann", password: &password, hash: &hash };
+    assert!(!authenticator.passwords().remembers(&attempt, at(0)));
+    let shown = format!("{shown_config} {authenticator:?} {user:?} {password:?}");
     let digest = hash.rsplit('$').next().unwrap();
     assert!(!shown.contains(CANARY) && !shown.contains(digest), "{shown}");
 }

@@ -1,4 +1,4 @@
-//! The `Authorization` header.
+//! Parsing of the `Authorization` header.
 
 use proptest::prelude::*;
 use secrecy::ExposeSecret;
@@ -14,7 +14,7 @@ fn basic_of(value: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn name_and_password_are_divided_at_the_first_colon() {
+fn the_first_colon_separates_name_and_password() {
     let pair = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
     // RFC 7617 section 2.
     assert_eq!(basic_of("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), pair("Aladdin", "open sesame"));
@@ -24,7 +24,7 @@ fn name_and_password_are_divided_at_the_first_colon() {
 }
 
 #[test]
-fn bearer_tokens_are_taken_whole() {
+fn a_bearer_token_is_parsed_completely() {
     for value in ["Bearer abc.DEF-1_~+/=", "BEARER  abc.DEF-1_~+/=  "] {
         let Some(PresentedCredentials::Bearer(token)) = parse(value) else { panic!("{value}") };
         assert_eq!(token.expose_secret(), "abc.DEF-1_~+/=");
@@ -32,7 +32,7 @@ fn bearer_tokens_are_taken_whole() {
 }
 
 #[test]
-fn what_is_neither_is_refused() {
+fn every_other_header_is_refused() {
     let long_name = basic(&"n".repeat(129), "password");
     let long_password = basic("n", &"p".repeat(MAX_PASSWORD_BYTES + 1));
     let long_header = format!("Bearer {}", "a".repeat(9000));
@@ -66,7 +66,7 @@ fn what_is_neither_is_refused() {
 }
 
 #[test]
-fn what_was_presented_does_not_show_its_secret() {
+fn debug_output_of_credentials_contains_no_secret() {
     let presented = [parse(&basic("name", CANARY)), parse(&format!("Bearer {CANARY}"))];
     let shown = format!("{presented:?}");
     assert!(!shown.contains(CANARY), "{shown}");
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn every_printable_pair_comes_back(name in "[^:\\p{Cc}]{1,30}", password in "[^\\p{Cc}]{1,60}") {
+    fn every_printable_name_and_password_is_parsed_unchanged(name in "[^:\\p{Cc}]{1,30}", password in "[^\\p{Cc}]{1,60}") {
         prop_assert_eq!(basic_of(&basic(&name, &password)), Some((name, password)));
     }
 }

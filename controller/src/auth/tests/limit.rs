@@ -1,4 +1,4 @@
-//! The brake on guessing.
+//! The rate limit of authentication failures.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn a_burst_is_allowed_and_then_one_per_interval() {
 }
 
 #[test]
-fn asking_costs_nothing() {
+fn a_check_uses_up_nothing() {
     let limiter = limiter(1, 10, 16);
     for _ in 0..100 {
         limiter.check(PEER, at(0)).unwrap();
@@ -59,7 +59,7 @@ fn an_ipv6_network_counts_as_one_and_mapped_ipv4_as_ipv4() {
 }
 
 #[test]
-fn a_full_map_forgets_who_owes_least() {
+fn a_full_map_drops_the_address_with_the_smallest_deficit() {
     let limiter = limiter(2, 10, 4);
     for number in 0..4 {
         limiter.record_failure(host(number), at(0));
@@ -70,12 +70,15 @@ fn a_full_map_forgets_who_owes_least() {
     limiter.record_failure(host(9), at(1));
     assert_eq!(limiter.remembered(), 4);
     for number in 1..4 {
-        assert!(limiter.check(host(number), at(1)).is_err(), "host {number} is_pending more than host 0 did");
+        assert!(
+            limiter.check(host(number), at(1)).is_err(),
+            "host {number} has a larger deficit than host 0 had"
+        );
     }
 }
 
 #[test]
-fn a_full_map_forgets_first_who_owes_nothing_any_more() {
+fn a_full_map_drops_addresses_without_a_deficit_first() {
     let limiter = limiter(1, 10, 3);
     for number in 0..3 {
         limiter.record_failure(host(number), at(0));
@@ -85,27 +88,27 @@ fn a_full_map_forgets_first_who_owes_nothing_any_more() {
 }
 
 #[test]
-fn what_is_given_back_can_be_used_again() {
+fn a_refunded_attempt_can_be_used_again() {
     let limiter = limiter(2, 10, 16);
     limiter.record_failure(PEER, at(0));
-    limiter.forgive(PEER, at(0));
+    limiter.refund(PEER, at(0));
     assert_eq!(limiter.remembered(), 0);
     limiter.record_failure(PEER, at(0));
     limiter.record_failure(PEER, at(0));
-    limiter.forgive(PEER, at(0));
+    limiter.refund(PEER, at(0));
     limiter.check(PEER, at(0)).unwrap();
     limiter.record_failure(PEER, at(0));
     assert!(limiter.check(PEER, at(0)).is_err());
     for _ in 0..5 {
-        limiter.forgive(PEER, at(1));
+        limiter.refund(PEER, at(1));
     }
     limiter.record_failure(PEER, at(1));
     limiter.record_failure(PEER, at(1));
-    assert!(limiter.check(PEER, at(1)).is_err(), "nobody saves up more than the burst");
+    assert!(limiter.check(PEER, at(1)).is_err(), "the allowance never exceeds the burst");
 }
 
 #[test]
-fn a_clock_set_back_does_not_lock_anybody_out() {
+fn a_clock_that_is_set_back_locks_no_address_out() {
     let limiter = limiter(2, 10, 16);
     limiter.record_failure(PEER, at(1_000_000));
     limiter.record_failure(PEER, at(1_000_000));
@@ -114,7 +117,7 @@ fn a_clock_set_back_does_not_lock_anybody_out() {
 }
 
 #[test]
-fn a_senseless_rule_is_still_a_rule() {
+fn zeros_and_extreme_values_of_a_limit_are_accepted() {
     let limiter = RateLimiter::new(RateLimit { burst: 0, interval: Duration::ZERO, max_addresses: 0 });
     limiter.check(PEER, at(0)).unwrap();
     limiter.record_failure(PEER, at(0));
@@ -126,9 +129,9 @@ fn a_senseless_rule_is_still_a_rule() {
 }
 
 proptest! {
-    /// Failures that are let through by `check` never exceed the burst plus what came back meanwhile.
+    /// The attempts that `check` allows never exceed the burst plus the restored attempts.
     #[test]
-    fn no_sequence_of_attempts_beats_the_rule(waits in prop::collection::vec(0i64..30, 1..80)) {
+    fn no_sequence_of_attempts_exceeds_the_limit(waits in prop::collection::vec(0i64..30, 1..80)) {
         let limiter = limiter(3, 10, 4);
         let mut now = 0;
         let mut let_through = 0;
@@ -142,9 +145,9 @@ proptest! {
         prop_assert!(let_through <= 3 + now / 10, "{let_through} in {now} s");
     }
 
-    /// Whoever waits as long as it was told is let through.
+    /// A client that waits for `retry_after` is allowed.
     #[test]
-    fn the_time_to_wait_is_enough(failures in 1usize..20, later in 0i64..40) {
+    fn an_attempt_after_the_retry_time_is_allowed(failures in 1usize..20, later in 0i64..40) {
         let limiter = limiter(3, 10, 4);
         for _ in 0..failures {
             limiter.record_failure(PEER, at(0));

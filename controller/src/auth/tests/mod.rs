@@ -1,4 +1,4 @@
-//! What the room promises, one file per promise.
+//! Tests of authentication, one file per topic.
 
 mod authenticate;
 mod header;
@@ -32,7 +32,7 @@ fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
 }
 
-/// A hash with the smallest numbers, so that tests do not wait for it.
+/// A hash with the smallest costs, so that tests are fast.
 fn quick_hash(password: &str) -> String {
     use argon2::password_hash::{PasswordHasher, SaltString};
     let params = argon2::Params::new(8, 1, 1, None).unwrap();
@@ -41,7 +41,7 @@ fn quick_hash(password: &str) -> String {
     argon2.hash_password(password.as_bytes(), &salt).unwrap().to_string()
 }
 
-/// A store in memory, which can fail.
+/// A credential store in memory with a switch for failure.
 #[derive(Default)]
 struct Memory {
     users: Mutex<HashMap<String, UserRecord>>,
@@ -79,8 +79,8 @@ impl CredentialStore for Memory {
     }
 }
 
-/// The messages of an error and of everything behind it, as `Display` and as `Debug`.
-fn everything_said(error: &dyn std::error::Error) -> String {
+/// The messages of an error and of its sources, as `Display` and as `Debug`.
+fn all_messages(error: &dyn std::error::Error) -> String {
     let mut said = format!("{error} {error:?}");
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! Who may report the end of a job.
+//! Authentication of installation reports.
 
 use super::*;
 use secrets::token_hash;
@@ -9,7 +9,7 @@ fn secrets(current: Option<&str>, previous: Option<&str>) -> ReportSecrets {
 }
 
 #[test]
-fn the_jobs_token_is_recognised_before_the_shared_secret() {
+fn the_token_of_the_job_takes_precedence_over_the_shared_secret() {
     let hash = token_hash("of the job");
     let verify =
         |presented| verify_report_secret(Some(presented), Some(&hash), &secrets(Some("of the job"), None));
@@ -17,7 +17,7 @@ fn the_jobs_token_is_recognised_before_the_shared_secret() {
 }
 
 #[test]
-fn current_and_previous_shared_secret_both_count() {
+fn the_current_and_the_previous_shared_secret_are_accepted() {
     let hash = token_hash("of the job");
     let secrets = secrets(Some("new"), Some("old"));
     for presented in ["new", "old"] {
@@ -36,7 +36,7 @@ fn the_token_of_another_job_is_wrong() {
 }
 
 #[test]
-fn nothing_presented_is_missing_even_where_secrets_are_empty() {
+fn a_report_without_a_secret_is_missing_even_if_shared_secrets_are_empty() {
     let empty = secrets(Some(""), Some(""));
     for presented in [None, Some("")] {
         assert_eq!(verify_report_secret(presented, Some(&token_hash("")), &empty), ReportAuth::Missing);
@@ -52,7 +52,7 @@ fn unset_and_empty_shared_secrets_match_nothing() {
 }
 
 #[test]
-fn webhook_secrets_do_not_show_themselves() {
+fn debug_output_of_report_secrets_contains_no_secret() {
     let shown = format!("{:?}", secrets(Some(CANARY), Some(CANARY)));
     assert!(!shown.contains(CANARY) && !shown.contains(&token_hash(CANARY)), "{shown}");
 }

@@ -1,4 +1,4 @@
-//! Who is claimed next: what has begun before what has not, batches in turn, and at a cost that does not grow with the line.
+//! The order of claims: started runs first, batches alternate, and the cost does not grow with the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,56 +23,56 @@ async fn batch(kit: &Kit) -> BatchId {
     id
 }
 
-/// A job of a batch on a server of its own.
+/// A job of a batch on a new server.
 async fn job(kit: &Kit, name: &str, batch: Option<BatchId>, priority: i32, second: u64) -> RunId {
     kit.server(name).await;
     let mut run = NewRun { priority, ..new_job(name, at(second), None, name) };
     if let Some(Effect::JobCreated(job)) = run.effects.first_mut() {
         job.batch = batch;
     }
-    kit.made(run).await
+    kit.create_run(run).await
 }
 
-async fn one(kit: &Kit, second: u64) -> Option<RunId> {
+async fn claim_next(kit: &Kit, second: u64) -> Option<RunId> {
     claim(&kit.store, "w", 1, at(second)).await.pop().map(|claimed| claimed.snapshot.run.id)
 }
 
 #[tokio::test]
-async fn batches_take_turns_with_each_other_and_with_jobs_ordered_alone() {
+async fn batches_alternate_with_each_other_and_with_single_jobs() {
     let kit = Kit::new();
     let (first, second) = (batch(&kit).await, batch(&kit).await);
-    let mut lines = [Vec::new(), Vec::new(), Vec::new()];
+    let mut queues = [Vec::new(), Vec::new(), Vec::new()];
     for row in 0..4 {
-        lines[0].push(job(&kit, &format!("A-{row}"), Some(first), 0, 1).await);
+        queues[0].push(job(&kit, &format!("A-{row}"), Some(first), 0, 1).await);
     }
     for row in 0..2 {
-        lines[1].push(job(&kit, &format!("B-{row}"), Some(second), 0, 2).await);
-        lines[2].push(job(&kit, &format!("C-{row}"), None, 0, 3).await);
+        queues[1].push(job(&kit, &format!("B-{row}"), Some(second), 0, 2).await);
+        queues[2].push(job(&kit, &format!("C-{row}"), None, 0, 3).await);
     }
     let mut order = String::new();
     for second in 10..18 {
-        let id = one(&kit, second).await.unwrap();
-        let line = lines.iter().position(|line| line.contains(&id)).unwrap();
-        order.push(['a', 'b', 'c'][line]);
+        let id = claim_next(&kit, second).await.unwrap();
+        let queue = queues.iter().position(|queue| queue.contains(&id)).unwrap();
+        order.push(['a', 'b', 'c'][queue]);
     }
     assert_eq!(order, "abcabcaa");
-    assert_eq!(one(&kit, 20).await, None);
+    assert_eq!(claim_next(&kit, 20).await, None);
 }
 
 #[tokio::test]
-async fn what_has_begun_goes_before_a_higher_priority_that_has_not() {
+async fn a_started_run_is_claimed_before_an_unstarted_one_of_higher_priority() {
     let kit = Kit::new();
-    let begun = kit.made(new_run(at(0))).await;
+    let started = kit.create_run(new_run(at(0))).await;
     let old = kit.claim_one("w", at(1)).await.run;
-    kit.commit(Change::of(parked(&old, "word", at(1))), &old, at(1)).await;
-    let eager = kit.made(NewRun { priority: 100, ..new_run(at(2)) }).await;
-    kit.store.deliver(begun, signal("word", "1"), Vec::new(), None, at(3)).await.unwrap();
-    assert_eq!(one(&kit, 4).await, Some(begun));
-    assert_eq!(one(&kit, 4).await, Some(eager));
+    kit.commit(RunChange::of(waiting_for(&old, "word", at(1))), &old, at(1)).await;
+    let eager = kit.create_run(NewRun { priority: 100, ..new_run(at(2)) }).await;
+    kit.store.deliver(started, signal("word", "1"), Vec::new(), None, at(3)).await.unwrap();
+    assert_eq!(claim_next(&kit, 4).await, Some(started));
+    assert_eq!(claim_next(&kit, 4).await, Some(eager));
 }
 
 #[tokio::test]
-async fn a_line_with_places_serves_batches_in_turn() {
+async fn the_queue_of_a_lock_alternates_between_batches() {
     let kit = Kit::new();
     let (first, second) = (batch(&kit).await, batch(&kit).await);
     let mut names = std::collections::HashMap::new();
@@ -86,20 +86,20 @@ async fn a_line_with_places_serves_batches_in_turn() {
         if let Some(Effect::JobCreated(job)) = run.effects.first_mut() {
             job.batch = Some(batch);
         }
-        names.insert(kit.made(run).await, row);
+        names.insert(kit.create_run(run).await, row);
     }
     let mut order = Vec::new();
     for second in 10..15 {
         let next = claim(&kit.store, "w", 10, at(second)).await;
-        assert_eq!(next.len(), 1, "one place");
+        assert_eq!(next.len(), 1, "the lock has capacity 1");
         order.push(names[&next[0].snapshot.run.id]);
         kit.end(next[0].snapshot.run.id, Outcome::Succeeded, at(second)).await;
     }
-    // The first batch was served before there was a second.
+    // The second batch was created after the first one had been served.
     assert_eq!(order, [0, 1, 3, 2, 4]);
 }
 
-/// Steps of SQLite's machine that a claim takes, in hundreds.
+/// The cost of a claim, in hundreds of steps of SQLite's virtual machine.
 fn cost(kit: &Kit, second: u64) -> u64 {
     let steps = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&steps);
@@ -116,12 +116,12 @@ fn cost(kit: &Kit, second: u64) -> u64 {
     steps.load(Ordering::Relaxed)
 }
 
-/// So many more rows in line: in batches, of several priorities, some asleep before a gate.
-fn line(kit: &Kit, rows: u32) {
+/// Adds queued runs: in batches, of several priorities, some behind a gate.
+fn enqueue(kit: &Kit, rows: u32) {
     let plan = serde_json::to_string(&new_run(at(0)).plan).unwrap();
     let outside = kit.outside();
     let make = format!(
-        "INSERT INTO runs (id, kind, kind_version, root, phase, queue, priority, next_run_at, deadline_at, progress_at,
+        "INSERT INTO runs (id, workflow, workflow_version, root, phase, queue, priority, next_run_at, deadline_at, progress_at,
                            created_by, created_at, updated_at, batch, rank)
          SELECT id, 'test', 1, id, 'queued', 'default', n % 7, CASE n % 5 WHEN 0 THEN ?2 ELSE ?1 END, ?2, ?1, 'x', ?1, ?1,
                 'b' || (n % 11), n
@@ -136,16 +136,16 @@ fn line(kit: &Kit, rows: u32) {
 }
 
 #[tokio::test]
-async fn a_claim_costs_the_same_with_a_hundred_and_with_a_hundred_thousand_in_line() {
+async fn a_claim_costs_the_same_with_a_hundred_and_with_a_hundred_thousand_queued_runs() {
     let kit = Kit::new();
-    line(&kit, 100);
+    enqueue(&kit, 100);
     cost(&kit, 1);
     let few = cost(&kit, 2);
-    line(&kit, 100_000);
+    enqueue(&kit, 100_000);
     let many = cost(&kit, 3);
     assert!(many <= few * 2 + 2, "{few} and {many} hundred steps");
-    // Drained, it costs less still: nobody in line is looked at.
-    let closed = crate::model::Closed { since: at(4), by: "ann".to_owned(), reason: String::new() };
+    // A drained controller claims no queued run.
+    let closed = crate::model::GateClosure { since: at(4), by: "ann".to_owned(), reason: String::new() };
     kit.store.drain(closed).await.unwrap();
-    assert_eq!(one(&kit, 5).await, None);
+    assert_eq!(claim_next(&kit, 5).await, None);
 }

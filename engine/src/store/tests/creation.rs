@@ -1,13 +1,13 @@
-//! Making runs and jobs: idempotency, conflicts, unknown servers, and the rows of servers themselves.
+//! Creation of runs and jobs: idempotency, conflicts, unknown servers, and the rows of servers.
 
 use super::*;
 use crate::store::{DeletedServer, EventFilter, UpdatedServer};
 
 #[tokio::test]
-async fn the_same_key_answers_the_same_job_in_any_state_and_another_body_is_told_apart() {
+async fn a_repeated_key_returns_the_first_job_in_any_state_and_refuses_another_body() {
     let kit = Kit::new();
     kit.server("A").await;
-    let id = kit.made(new_job("A", at(0), Some("k"), "body-1")).await;
+    let id = kit.create_run(new_job("A", at(0), Some("k"), "body-1")).await;
     assert_eq!(kit.create(new_job("A", at(1), Some("k"), "body-1")).await, Created::Replay(id));
     assert_eq!(kit.create(new_job("A", at(1), Some("k"), "body-2")).await, Created::KeyReused(id));
     kit.end(id, Outcome::Succeeded, at(2)).await;
@@ -15,16 +15,16 @@ async fn the_same_key_answers_the_same_job_in_any_state_and_another_body_is_told
     assert_eq!(kit.create(new_job("A", at(3), Some("k"), "body-2")).await, Created::KeyReused(id));
     // The key belongs to its server.
     kit.server("B").await;
-    kit.made(new_job("B", at(3), Some("k"), "body-2")).await;
+    kit.create_run(new_job("B", at(3), Some("k"), "body-2")).await;
     let runs: i64 = kit.outside().query_row("SELECT count(*) FROM runs", [], |row| row.get(0)).unwrap();
     assert_eq!(runs, 2);
 }
 
 #[tokio::test]
-async fn many_copies_of_one_request_at_once_make_one_job() {
+async fn concurrent_copies_of_one_request_create_one_job() {
     let kit = Kit::new();
     kit.server("A").await;
-    let other = kit.again();
+    let other = kit.second_store();
     let tasks: Vec<_> = (0..16)
         .map(|index| {
             let store = if index % 2 == 0 { kit.store.clone() } else { other.clone() };
@@ -44,28 +44,28 @@ async fn many_copies_of_one_request_at_once_make_one_job() {
 }
 
 #[tokio::test]
-async fn a_second_job_for_a_server_meets_the_holder_until_the_first_has_ended() {
+async fn a_second_job_for_a_server_is_refused_until_the_first_has_ended() {
     let kit = Kit::new();
     kit.server("A").await;
-    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     assert_eq!(kit.create(new_job("A", at(1), None, "y")).await, Created::Conflict { holder: id });
     kit.end(id, Outcome::Failed, at(2)).await;
-    kit.made(new_job("A", at(3), None, "y")).await;
+    kit.create_run(new_job("A", at(3), None, "y")).await;
 }
 
 #[tokio::test]
-async fn a_family_cannot_give_one_server_two_jobs_either() {
+async fn a_run_tree_cannot_create_two_jobs_for_one_server() {
     let kit = Kit::new();
     kit.server("A").await;
     let parent =
-        kit.made(NewRun { locks: vec![lock("server/A", OnConflict::Refuse)], ..new_run(at(0)) }).await;
+        kit.create_run(NewRun { locks: vec![lock("server/A", OnConflict::Refuse)], ..new_run(at(0)) }).await;
     let child = |second| NewRun { parent: Some((parent, parent)), ..new_job("A", at(second), None, "x") };
-    let first = kit.made(child(1)).await;
+    let first = kit.create_run(child(1)).await;
     assert_eq!(kit.create(child(2)).await, Created::Conflict { holder: first });
 }
 
 #[tokio::test]
-async fn an_unknown_server_makes_no_job() {
+async fn a_job_for_an_unknown_server_is_refused() {
     let kit = Kit::new();
     assert_eq!(kit.create(new_job("nowhere", at(0), None, "x")).await, Created::UnknownServer);
     let rows: i64 = kit
@@ -76,10 +76,10 @@ async fn an_unknown_server_makes_no_job() {
 }
 
 #[tokio::test]
-async fn a_server_is_registered_once_changed_by_revision_and_kept_by_its_jobs() {
+async fn a_server_is_registered_once_updated_by_revision_and_not_deleted_while_it_has_jobs() {
     let kit = Kit::new();
     let event = || NewEvent::info("server", "x");
-    // Whatever revision a caller writes, a new server begins with 1.
+    // The revision of the request is ignored; a new server starts with 1.
     let new = Server { revision: 9, ..server("A") };
     let ServerChange::Created(made) = kit.store.create_server(new, event()).await.unwrap() else { panic!() };
     assert_eq!(made.revision, 1);
@@ -103,7 +103,7 @@ async fn a_server_is_registered_once_changed_by_revision_and_kept_by_its_jobs() 
     assert_eq!(names(kit.store.servers(None, 2).await.unwrap()), ["A", "B"]);
     assert_eq!(names(kit.store.servers(Some(serial("B")), 2).await.unwrap()), ["C"]);
 
-    let job = kit.made(new_job("A", at(6), None, "x")).await;
+    let job = kit.create_run(new_job("A", at(6), None, "x")).await;
     let delete = |name| {
         let (store, serial) = (kit.store.clone(), serial(name));
         async move { store.delete_server(&serial, NewEvent::info("server.deleted", "x"), at(7)).await.unwrap() }
@@ -117,20 +117,23 @@ async fn a_server_is_registered_once_changed_by_revision_and_kept_by_its_jobs() 
 }
 
 #[tokio::test]
-async fn what_is_observed_of_a_server_never_changes_its_revision() {
+async fn observations_of_a_server_never_change_its_revision() {
     let kit = Kit::new();
     kit.server("A").await;
-    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let claimed = kit.claim_one("w", at(1)).await;
-    let mut change = Change::of(claimed.run.clone());
+    let mut change = RunChange::of(claimed.run.clone());
     change.effects = vec![
         Effect::ServerObserved { serial: serial("A"), observed: json!({ "model": "X" }) },
-        Effect::CleanupPending { serial: serial("A"), debt: Some(json!({ "job_id": id })) },
+        Effect::CleanupPending { serial: serial("A"), pending: Some(json!({ "job_id": id })) },
     ];
     kit.commit(change, &claimed.run, at(2)).await;
     let seen = kit.store.server(&serial("A")).await.unwrap().unwrap();
     assert_eq!((seen.revision, seen.last_seen), (1, Some(at(2))));
-    assert_eq!((seen.observed, seen.debt), (Some(json!({ "model": "X" })), Some(json!({ "job_id": id }))));
+    assert_eq!(
+        (seen.observed, seen.pending_cleanup),
+        (Some(json!({ "model": "X" })), Some(json!({ "job_id": id })))
+    );
     let before = kit.store.events(EventFilter { limit: 100, ..EventFilter::default() }).await.unwrap().len();
-    assert_eq!(before, 2, "registering and creating each told one thing");
+    assert_eq!(before, 2, "one event each from the registration and the creation");
 }

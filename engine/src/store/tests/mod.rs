@@ -1,10 +1,10 @@
-//! The store through its public methods, on real files; a second connection proves what is on disk.
+//! Tests of the store through its public methods, on real files. A second connection reads what is on disk.
 
 mod admission;
 mod creation;
 mod job_cache;
 mod leases;
-mod lines;
+mod locks;
 mod records;
 mod webhooks;
 mod writing;
@@ -18,14 +18,14 @@ use uuid::Uuid;
 
 use super::{Claimed, Committed, Created, Creation, ServerChange, Store, StoreError};
 use crate::model::{
-    Change, Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, Phase, Plan, Run, RunId,
-    Serial, Server, Signal, Snapshot, StepInstance, Time, TlsMode, Wait,
+    Effect, LockRequest, NewEvent, NewJob, NewRun, OnConflict, Outcome, Phase, Run, RunChange, RunId,
+    RunPlan, Serial, Server, Signal, Snapshot, StepInstance, Time, TlsMode, Wait,
 };
 
 const TTL: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A store on a file of its own.
+/// A store on a new file.
 struct Kit {
     folder: TempDir,
     store: Store,
@@ -38,12 +38,12 @@ impl Kit {
         Self { folder, store }
     }
 
-    /// One more handle on the same file, as another process would have it.
-    fn again(&self) -> Store {
+    /// Another store on the same file, as another process would open it.
+    fn second_store(&self) -> Store {
         Store::open(&self.folder.path().join("shoal.db"), at(0)).unwrap()
     }
 
-    /// A connection that sees only what is committed.
+    /// A connection that sees only committed rows.
     fn outside(&self) -> Connection {
         Connection::open(self.folder.path().join("shoal.db")).unwrap()
     }
@@ -58,7 +58,7 @@ impl Kit {
         self.store.create(Creation { run }).await.unwrap()
     }
 
-    async fn made(&self, run: NewRun) -> RunId {
+    async fn create_run(&self, run: NewRun) -> RunId {
         match self.create(run).await {
             Created::New(run) => run.id,
             other => panic!("{other:?}"),
@@ -79,11 +79,11 @@ impl Kit {
         self.store.snapshot(id).await.unwrap().unwrap().run
     }
 
-    async fn commit(&self, change: Change, old: &Run, now: Time) -> Committed {
+    async fn commit(&self, change: RunChange, old: &Run, now: Time) -> Committed {
         self.store.commit(change, (old.epoch, old.revision), now).await.unwrap()
     }
 
-    /// Ends a run as an engine would, through finishing.
+    /// Ends a run through the phase `finishing`, as the engine does.
     async fn end(&self, id: RunId, outcome: Outcome, now: Time) -> Run {
         for phase in [Phase::Finishing, Phase::Ended] {
             let old = self.run(id).await;
@@ -97,7 +97,7 @@ impl Kit {
                 next_run_at: next,
                 ..old.clone()
             };
-            assert!(matches!(self.commit(Change::of(new), &old, now).await, Committed::Applied(_)));
+            assert!(matches!(self.commit(RunChange::of(new), &old, now).await, Committed::Applied(_)));
         }
         self.run(id).await
     }
@@ -136,7 +136,7 @@ fn server(name: &str) -> Server {
         last_seen: None,
         observed: None,
         learned: None,
-        debt: None,
+        pending_cleanup: None,
         maintenance: None,
     }
 }
@@ -148,8 +148,8 @@ fn instance(name: &str) -> StepInstance {
 fn new_run(created: Time) -> NewRun {
     NewRun {
         id: RunId::new(),
-        kind: "test".to_owned(),
-        kind_version: 1,
+        workflow: "test".to_owned(),
+        workflow_version: 1,
         server: None,
         parent: None,
         priority: 0,
@@ -157,7 +157,7 @@ fn new_run(created: Time) -> NewRun {
         created_by: "tester".to_owned(),
         created_at: created,
         input: json!({ "size": 7 }),
-        plan: Plan { forward: vec![instance("one"), instance("two")], finish: vec![instance("clean")] },
+        plan: RunPlan { forward: vec![instance("one"), instance("two")], finish: vec![instance("clean")] },
         locks: Vec::new(),
         effects: Vec::new(),
         events: vec![NewEvent::info("run.created", "made")],
@@ -165,10 +165,10 @@ fn new_run(created: Time) -> NewRun {
 }
 
 fn lock(resource: &str, on_conflict: OnConflict) -> LockRequest {
-    LockRequest { resource: resource.to_owned(), places: 1, on_conflict }
+    LockRequest { resource: resource.to_owned(), capacity: 1, on_conflict }
 }
 
-/// A run with a public row, as `provision` makes it.
+/// A run with a row in `jobs`, as the workflow `provision` creates it.
 fn new_job(name: &str, created: Time, key: Option<&str>, request: &str) -> NewRun {
     let job = NewJob {
         server: serial(name),
@@ -200,8 +200,8 @@ fn signal(name: &str, key: &str) -> Signal {
     }
 }
 
-/// The row parked with a wait for a signal.
-fn parked(run: &Run, awaited: &str, now: Time) -> Run {
+/// The run in a wait for a signal.
+fn waiting_for(run: &Run, awaited: &str, now: Time) -> Run {
     Run {
         phase: Phase::Waiting,
         lease: None,

@@ -1,26 +1,26 @@
-//! Signals, children, projections, grants and the log.
+//! Signals, children, the rows of jobs, grants and the event log.
 
 use super::*;
 use crate::model::{Artifact, Failure, Grant, GrantReads, JobStatus, JsonText};
-use crate::store::{CANCEL, Delivered, EventFilter, JobFilter};
+use crate::store::{CANCEL, DeliverOutcome, EventFilter, JobFilter};
 
 #[tokio::test]
-async fn a_signal_is_stored_once_and_wakes_only_what_waits_for_it() {
+async fn a_signal_is_stored_once_and_wakes_only_a_run_that_waits_for_it() {
     let kit = Kit::new();
-    let id = kit.made(new_run(at(0))).await;
+    let id = kit.create_run(new_run(at(0))).await;
     let run = kit.claim_one("a", at(1)).await.run;
-    kit.commit(Change::of(parked(&run, "report", at(1))), &run, at(1)).await;
+    kit.commit(RunChange::of(waiting_for(&run, "report", at(1))), &run, at(1)).await;
     let deliver = |signal: Signal, second| {
         let store = kit.store.clone();
         async move {
-            store.deliver(id, signal, vec![NewEvent::info("told", "x")], None, at(second)).await.unwrap()
+            store.deliver(id, signal, vec![NewEvent::info("noted", "x")], None, at(second)).await.unwrap()
         }
     };
-    let Delivered::Stored(run) = deliver(signal("progress", "1"), 2).await else { panic!() };
-    assert_eq!(run.next_run_at, Some(run.deadline_at), "nobody waits for progress");
-    let Delivered::Stored(run) = deliver(signal("report", "1"), 3).await else { panic!() };
+    let DeliverOutcome::Stored(run) = deliver(signal("progress", "1"), 2).await else { panic!() };
+    assert_eq!(run.next_run_at, Some(run.deadline_at), "the run does not wait for progress");
+    let DeliverOutcome::Stored(run) = deliver(signal("report", "1"), 3).await else { panic!() };
     assert_eq!(run.next_run_at, Some(at(3)));
-    let Delivered::Duplicate(earlier) =
+    let DeliverOutcome::Duplicate(earlier) =
         deliver(Signal { payload: json!(2), ..signal("report", "1") }, 4).await
     else {
         panic!()
@@ -28,89 +28,93 @@ async fn a_signal_is_stored_once_and_wakes_only_what_waits_for_it() {
     assert_eq!(earlier.payload, json!({ "said": "1" }));
     assert_eq!(kit.store.signals(id).await.unwrap().len(), 2);
     assert_eq!(
-        kit.store.last_events(id, 9).await.unwrap().iter().filter(|event| event.kind == "told").count(),
+        kit.store.last_events(id, 9).await.unwrap().iter().filter(|event| event.kind == "noted").count(),
         2
     );
-    let nobody =
+    let unknown =
         kit.store.deliver(RunId::new(), signal("report", "1"), Vec::new(), None, at(5)).await.unwrap();
-    assert_eq!(nobody, Delivered::NoRun);
+    assert_eq!(unknown, DeliverOutcome::NoRun);
 }
 
 #[tokio::test]
 async fn a_signal_with_its_change_is_one_transaction_or_is_computed_again() {
     let kit = Kit::new();
-    let id = kit.made(new_run(at(0))).await;
+    let id = kit.create_run(new_run(at(0))).await;
     let run = kit.claim_one("a", at(1)).await.run;
-    kit.commit(Change::of(parked(&run, "report", at(1))), &run, at(1)).await;
+    kit.commit(RunChange::of(waiting_for(&run, "report", at(1))), &run, at(1)).await;
     let old = kit.run(id).await;
-    let change =
-        Change::of(Run { wait: None, next_run_at: Some(at(2)), step: Some("two".to_owned()), ..old.clone() });
+    let change = RunChange::of(Run {
+        wait: None,
+        next_run_at: Some(at(2)),
+        step: Some("two".to_owned()),
+        ..old.clone()
+    });
     let stale = (old.epoch, old.revision - 1);
     let moved = kit
         .store
         .deliver(id, signal("report", "1"), Vec::new(), Some((change.clone(), stale)), at(2))
         .await
         .unwrap();
-    assert!(matches!(moved, Delivered::Moved(_)));
+    assert!(matches!(moved, DeliverOutcome::Moved(_)));
     assert!(kit.store.signals(id).await.unwrap().is_empty());
     let fresh = (old.epoch, old.revision);
     let stored =
         kit.store.deliver(id, signal("report", "1"), Vec::new(), Some((change, fresh)), at(2)).await.unwrap();
-    assert!(matches!(stored, Delivered::Stored(_)));
+    assert!(matches!(stored, DeliverOutcome::Stored(_)));
     assert_eq!(kit.run(id).await.step.as_deref(), Some("two"));
 }
 
 #[tokio::test]
-async fn a_cancel_told_to_a_working_run_shows_at_once() {
+async fn a_cancel_request_marks_a_running_run_at_once() {
     let kit = Kit::new();
-    let id = kit.made(new_run(at(0))).await;
+    let id = kit.create_run(new_run(at(0))).await;
     kit.claim_one("a", at(1)).await;
     kit.store.deliver(id, signal(CANCEL, ""), Vec::new(), None, at(2)).await.unwrap();
     assert_eq!(kit.run(id).await.cancel_requested_at, Some(at(2)));
 }
 
 #[tokio::test]
-async fn a_childs_end_is_told_to_its_parent_once_and_wakes_it() {
+async fn the_end_of_a_child_signals_its_parent_once_and_wakes_it() {
     let kit = Kit::new();
-    let parent = kit.made(new_run(at(0))).await;
+    let parent = kit.create_run(new_run(at(0))).await;
     let run = kit.claim_one("a", at(1)).await.run;
     let child = NewRun { parent: Some((parent, parent)), ..new_run(at(1)) };
     let child_id = child.id;
-    let mut change = Change::of(parked(&run, "child.ended", at(1)));
+    let mut change = RunChange::of(waiting_for(&run, "child.ended", at(1)));
     change.children.push(child);
     assert!(matches!(kit.commit(change, &run, at(1)).await, Committed::Applied(_)));
     assert_eq!(kit.run(child_id).await.root, parent);
     kit.end(child_id, Outcome::Failed, at(2)).await;
-    let told = kit.store.signals(parent).await.unwrap();
-    assert_eq!((told[0].name.as_str(), told[0].key.clone()), ("child.ended", child_id.to_string()));
-    assert_eq!(told[0].payload["outcome"], "failed");
+    let received = kit.store.signals(parent).await.unwrap();
+    assert_eq!((received[0].name.as_str(), received[0].key.clone()), ("child.ended", child_id.to_string()));
+    assert_eq!(received[0].payload["outcome"], "failed");
     assert_eq!(kit.run(parent).await.next_run_at, Some(at(2)));
 }
 
 #[tokio::test]
-async fn a_refused_child_takes_its_new_siblings_along_and_leaves_old_ones_alone() {
+async fn a_refused_child_rolls_back_its_new_siblings_and_leaves_earlier_ones() {
     let kit = Kit::new();
-    let stranger = kit
-        .made(NewRun { locks: vec![lock("taken", OnConflict::Refuse)], priority: -9, ..new_run(at(0)) })
+    let other = kit
+        .create_run(NewRun { locks: vec![lock("taken", OnConflict::Refuse)], priority: -9, ..new_run(at(0)) })
         .await;
-    let parent = kit.made(new_run(at(0))).await;
+    let parent = kit.create_run(new_run(at(0))).await;
     let claimed = kit.claim("a", at(1)).await;
     let run = claimed.into_iter().find(|claimed| claimed.snapshot.run.id == parent).unwrap().snapshot.run;
-    let family = |resource: &str| NewRun {
+    let child = |resource: &str| NewRun {
         parent: Some((parent, parent)),
         locks: vec![lock(resource, OnConflict::Refuse)],
         ..new_run(at(1))
     };
-    let old = family("mine");
-    let mut change = Change::of(run.clone());
+    let old = child("mine");
+    let mut change = RunChange::of(run.clone());
     change.children.push(old.clone());
     let Committed::Applied(run) = kit.commit(change, &run, at(1)).await else { panic!() };
 
-    let new = family("also-mine");
-    let mut change = Change::of((*run).clone());
-    change.children = vec![old.clone(), new.clone(), family("taken")];
-    assert_eq!(kit.commit(change, &run, at(2)).await, Committed::ChildRefused { holder: stranger });
-    assert!(kit.store.snapshot(old.id).await.unwrap().is_some(), "made by an earlier change");
+    let new = child("also-mine");
+    let mut change = RunChange::of((*run).clone());
+    change.children = vec![old.clone(), new.clone(), child("taken")];
+    assert_eq!(kit.commit(change, &run, at(2)).await, Committed::ChildRefused { holder: other });
+    assert!(kit.store.snapshot(old.id).await.unwrap().is_some(), "created by an earlier change");
     assert!(kit.store.snapshot(new.id).await.unwrap().is_none());
     let locks: String = kit
         .outside()
@@ -121,16 +125,16 @@ async fn a_refused_child_takes_its_new_siblings_along_and_leaves_old_ones_alone(
     assert_eq!(locks, "mine,taken");
     assert_eq!(kit.run(parent).await, *run, "nothing of the change was written");
 
-    let mut change = Change::of((*run).clone());
-    change.children = vec![NewRun { server: Some(serial("nowhere")), ..family("free") }];
+    let mut change = RunChange::of((*run).clone());
+    change.children = vec![NewRun { server: Some(serial("nowhere")), ..child("free") }];
     assert_eq!(kit.commit(change, &run, at(2)).await, Committed::ChildUnknownServer);
 }
 
 #[tokio::test]
-async fn the_public_row_follows_the_run_in_the_same_transaction() {
+async fn the_row_of_the_job_is_written_with_its_run_in_one_transaction() {
     let kit = Kit::new();
     kit.server("A").await;
-    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let row = || -> (String, Option<String>, Option<String>, Option<String>, Option<String>) {
         kit.outside()
             .query_row("SELECT status, failed_step, picked_at, worker_id, outcome FROM jobs", [], |row| {
@@ -146,7 +150,7 @@ async fn the_public_row_follows_the_run_in_the_same_transaction() {
         class: "bmc".to_owned(),
         step: "one".to_owned(),
         summary: "no".to_owned(),
-        evidence: None,
+        detail: None,
         next_action: "look".to_owned(),
     };
     let failed = Run {
@@ -155,7 +159,7 @@ async fn the_public_row_follows_the_run_in_the_same_transaction() {
         failure: Some(failure),
         ..run.clone()
     };
-    kit.commit(Change::of(failed), &run, at(2)).await;
+    kit.commit(RunChange::of(failed), &run, at(2)).await;
     let failed = (Some("one".to_owned()), Some("failed".to_owned()));
     assert_eq!(
         row(),
@@ -175,7 +179,7 @@ async fn jobs_are_listed_newest_first_filtered_and_paged() {
     let mut ids = Vec::new();
     for (name, second) in [("A", 1), ("B", 2), ("C", 3)] {
         kit.server(name).await;
-        ids.push(kit.made(new_job(name, at(second), None, "x")).await);
+        ids.push(kit.create_run(new_job(name, at(second), None, "x")).await);
     }
     kit.end(ids[1], Outcome::Succeeded, at(9)).await;
     let page = |filter: JobFilter| {
@@ -203,18 +207,18 @@ async fn jobs_are_listed_newest_first_filtered_and_paged() {
 async fn grants_end_with_the_run_even_when_no_step_ends_them() {
     let kit = Kit::new();
     kit.server("A").await;
-    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let run = kit.claim_one("w", at(1)).await.run;
     let grant = Grant {
         token_hash: "t".to_owned(),
         run: id,
         artifact: Artifact::Task,
-        frozen: Some("sealed".to_owned()),
+        inputs: Some("sealed".to_owned()),
         sha256: "d".to_owned(),
         size: 7,
         created_at: at(1),
     };
-    let mut change = Change::of(run.clone());
+    let mut change = RunChange::of(run.clone());
     change.effects = vec![
         Effect::GrantIssued(Box::new(grant.clone())),
         Effect::PullGrantIssued { token_hash: "p".to_owned(), repository: "os/linux".to_owned() },
@@ -237,34 +241,34 @@ async fn grants_end_with_the_run_even_when_no_step_ends_them() {
 
     kit.end(id, Outcome::Failed, at(20)).await;
     let ended = kit.store.grants(id).await.unwrap().remove(0);
-    assert_eq!((ended.ended_at, ended.grant.frozen), (Some(at(20)), None));
+    assert_eq!((ended.ended_at, ended.grant.inputs), (Some(at(20)), None));
     assert_eq!(kit.store.pull_grant("p").await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_job_tells_its_events_as_the_log_does() {
+async fn the_events_of_a_job_equal_the_events_of_the_log() {
     let kit = Kit::new();
     kit.server("A").await;
-    let id = kit.made(new_job("A", at(0), None, "x")).await;
+    let id = kit.create_run(new_job("A", at(0), None, "x")).await;
     let plain = NewEvent::info("tick", "said \"so\"\n").by("maintenance-os");
     let full = NewEvent::error("tick", "ü")
         .with(json!({ "b": [1.5, null], "a": { "c": "\u{1f980}" } }))
         .of_step("one", 2);
     kit.store.append(Some(id), Some(serial("A")), vec![plain, full], at(1)).await.unwrap();
     let log = kit.store.last_events(id, 9).await.unwrap();
-    let story = kit.store.job_detail(id, 9).await.unwrap().unwrap();
+    let detail = kit.store.job_detail(id, 9).await.unwrap().unwrap();
     let log: Vec<String> = log.iter().map(|event| serde_json::to_string(event).unwrap()).collect();
-    let told: Vec<&str> = story.events.iter().map(JsonText::as_str).collect();
-    assert_eq!(told.len(), 3);
-    assert_eq!(told, log);
+    let shown: Vec<&str> = detail.events.iter().map(JsonText::as_str).collect();
+    assert_eq!(shown.len(), 3);
+    assert_eq!(shown, log);
     let latest = kit.store.job_detail(id, 1).await.unwrap().unwrap().events;
-    assert_eq!(latest, story.events[2..]);
+    assert_eq!(latest, detail.events[2..]);
 }
 
 #[tokio::test]
 async fn the_log_only_grows_and_is_read_in_pages() {
     let kit = Kit::new();
-    let id = kit.made(new_run(at(0))).await;
+    let id = kit.create_run(new_run(at(0))).await;
     for index in 0..5 {
         let run = (index % 2 == 0).then_some(id);
         let event = NewEvent::warn("tick", format!("tick {index}")).with(json!(index)).of_step("one", 2);
@@ -288,26 +292,26 @@ async fn the_log_only_grows_and_is_read_in_pages() {
 }
 
 #[tokio::test]
-async fn old_families_are_forgotten_whole_and_nothing_else() {
+async fn expired_run_trees_are_deleted_whole_and_nothing_else() {
     let kit = Kit::new();
-    let old = kit.made(new_run(at(0))).await;
+    let old = kit.create_run(new_run(at(0))).await;
     let child = NewRun { parent: Some((old, old)), ..new_run(at(1)) };
-    let child = kit.made(child).await;
-    let working = kit.made(new_run(at(2))).await;
-    let family = kit.made(new_run(at(3))).await;
-    let busy = kit.made(NewRun { parent: Some((family, family)), ..new_run(at(3)) }).await;
-    let young = kit.made(new_run(at(4))).await;
-    for (run, second) in [(child, 5), (old, 6), (family, 7), (young, 5000)] {
+    let child = kit.create_run(child).await;
+    let working = kit.create_run(new_run(at(2))).await;
+    let root = kit.create_run(new_run(at(3))).await;
+    let busy = kit.create_run(NewRun { parent: Some((root, root)), ..new_run(at(3)) }).await;
+    let young = kit.create_run(new_run(at(4))).await;
+    for (run, second) in [(child, 5), (old, 6), (root, 7), (young, 5000)] {
         kit.end(run, Outcome::Succeeded, at(second)).await;
     }
     let expired = kit.store.expired(at(1000), 10).await.unwrap();
-    assert_eq!(expired, [old], "ended long ago, and all of the family with it");
-    kit.store.forget(expired).await.unwrap();
+    assert_eq!(expired, [old], "it and its whole tree ended long ago");
+    kit.store.delete_ended(expired).await.unwrap();
     for gone in [old, child] {
         assert!(kit.store.snapshot(gone).await.unwrap().is_none());
         assert!(kit.store.last_events(gone, 10).await.unwrap().is_empty());
     }
-    for kept in [working, family, busy, young] {
+    for kept in [working, root, busy, young] {
         assert!(kit.store.snapshot(kept).await.unwrap().is_some());
     }
     assert!(kit.store.expired(at(1000), 10).await.unwrap().is_empty());

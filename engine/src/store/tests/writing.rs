@@ -1,4 +1,4 @@
-//! Group commit, isolation of jobs, durability, readers, the schema as a golden file.
+//! Group commit, isolation of writer jobs, durability, readers, and the schema as a golden file.
 
 use std::sync::mpsc;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::store::{EventFilter, StoreError, readers};
 
 #[tokio::test]
-async fn what_waits_for_the_writer_shares_a_transaction_and_is_answered_after_it() {
+async fn queued_writes_share_a_transaction_and_return_after_its_commit() {
     let kit = Kit::new();
     let (open, gate) = mpsc::channel::<()>();
     let (entered, inside) = mpsc::channel::<()>();
@@ -30,11 +30,11 @@ async fn what_waits_for_the_writer_shares_a_transaction_and_is_answered_after_it
         rest.push(tokio::spawn(async move {
             store
                 .writer
-                .write("write and look from outside", move |connection| {
+                .write("write and read from outside", move |connection| {
                     connection
                         .execute("INSERT INTO settings (key, value) VALUES (?1, 'x')", [format!("k{index}")])
                         .unwrap();
-                    // Nothing of this batch is visible to anybody else before its commit.
+                    // No row of this batch is visible to another connection before the commit.
                     let outside = Connection::open(&path).unwrap();
                     let seen: i64 = outside
                         .query_row("SELECT count(*) FROM settings WHERE key LIKE 'k%'", [], |row| row.get(0))
@@ -44,7 +44,7 @@ async fn what_waits_for_the_writer_shares_a_transaction_and_is_answered_after_it
                 .await
         }));
     }
-    // All 20 are in the queue before the writer goes on: a task that has sent waits for its answer.
+    // The writer continues when all 20 are in the queue. A task that has sent its job waits for the result.
     while kit.store.writer.waiting() < 20 {
         tokio::task::yield_now().await;
     }
@@ -54,13 +54,13 @@ async fn what_waits_for_the_writer_shares_a_transaction_and_is_answered_after_it
         assert_eq!(
             task.await.unwrap().unwrap(),
             0,
-            "a job saw another one's commit: they were not one transaction"
+            "a job saw the commit of another: they were not in one transaction"
         );
         let seen: i64 = kit
             .outside()
             .query_row("SELECT count(*) FROM settings WHERE key LIKE 'k%'", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(seen, 20, "answered before the commit");
+        assert_eq!(seen, 20, "returned before the commit");
     }
 }
 
@@ -101,7 +101,7 @@ async fn a_failing_job_rolls_back_alone_and_a_panicking_one_leaves_the_writer_al
 }
 
 #[tokio::test]
-async fn a_write_whose_caller_went_away_stands_all_the_same() {
+async fn a_write_whose_caller_is_gone_is_committed_anyway() {
     let kit = Kit::new();
     let mut write = Box::pin(kit.store.append(None, None, vec![NewEvent::info("left", "x")], at(1)));
     assert!(futures_util::poll!(&mut write).is_pending());
@@ -120,7 +120,7 @@ async fn reopening_finds_everything_that_was_acknowledged() {
         expected.push(run.id);
         store.create(Creation { run }).await.unwrap();
     }
-    // A copy of the files as they are now is what a power cut would leave; nothing was closed properly.
+    // A copy of the files now is what a power cut would leave: nothing was closed.
     let copy = tempfile::tempdir().unwrap();
     for file in ["shoal.db", "shoal.db-wal"] {
         std::fs::copy(folder.path().join(file), copy.path().join(file)).unwrap();
@@ -165,17 +165,17 @@ async fn the_writer_syncs_every_commit_and_readers_cannot_write() {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_after_a_panic_and_begins_no_read_whose_caller_is_gone() {
+async fn a_reader_continues_after_a_panic_and_starts_no_read_whose_caller_is_gone() {
     let kit = Kit::new();
     let version = kit.store.setting("schema_version").await.unwrap();
     for _ in 0..9 {
         let broken = kit.store.read::<(), _>("panic", |_| panic!("on purpose")).await;
         assert!(matches!(broken, Err(StoreError::Panicked { operation: "panic" })));
     }
-    // All readers are busy, for callers that have gone away.
+    // All readers are busy with reads whose callers are gone.
     let (open, gate) = mpsc::channel::<()>();
     let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
-    for _ in 0..readers::many() {
+    for _ in 0..readers::count() {
         let gate = std::sync::Arc::clone(&gate);
         let (entered, inside) = tokio::sync::oneshot::channel();
         let mut read = Box::pin(kit.store.read("hang", move |_| {
@@ -186,22 +186,22 @@ async fn a_reader_goes_on_after_a_panic_and_begins_no_read_whose_caller_is_gone(
         assert!(futures_util::poll!(&mut read).is_pending());
         inside.await.unwrap();
     }
-    let (begun, was_begun) = tokio::sync::oneshot::channel();
+    let (started, was_started) = tokio::sync::oneshot::channel();
     let mut unwanted = Box::pin(kit.store.read("unwanted", move |_| {
-        begun.send(()).unwrap();
+        started.send(()).unwrap();
         Ok(())
     }));
     assert!(futures_util::poll!(&mut unwanted).is_pending());
     drop(unwanted);
     let mut another = Box::pin(kit.store.setting("schema_version"));
     assert!(futures_util::poll!(&mut another).is_pending());
-    (0..readers::many()).for_each(|_| open.send(()).unwrap());
+    (0..readers::count()).for_each(|_| open.send(()).unwrap());
     assert_eq!(another.await.unwrap(), version);
-    assert!(was_begun.await.is_err(), "it went away without having been begun");
+    assert!(was_started.await.is_err(), "the read was dropped without being started");
 }
 
 #[test]
-fn the_schema_is_the_golden_one() {
+fn the_schema_equals_the_golden_schema() {
     let kit = Kit::new();
     let outside = kit.outside();
     let mut statement = outside

@@ -1,4 +1,4 @@
-//! The model's row beside the store's, over random walks of the actions that touch it.
+//! Compares the row of the model with the row of the store over random walks of actions.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use proptest::test_runner::TestCaseResult;
 use serde_json::Value;
 
 use super::rules::{Action, ENDED, FINISH, GRACE, Mutant, PAUSE, Row, Stage, State, TTL, Worker};
-use crate::decide::{self, Circumstances, Next};
-use crate::model::{Change, Failure, Lease, Phase, Run, RunId, Snapshot, StepPhase, StepRecord, Time};
+use crate::decide::{self, DecisionContext, Next};
+use crate::model::{Failure, Lease, Phase, Run, RunChange, RunId, Snapshot, StepPhase, StepRecord, Time};
 use crate::store::{Committed, TakeOver};
 use crate::tests::kit::{Kit, new_run};
-use crate::workflow::{Kind, StepPolicy, StepReport, Verdict};
+use crate::workflow::{StepOutcome, StepPolicy, StepReport, Workflow};
 use crate::{Verb, verbs};
 
 const TICK: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ fn ticks(count: u8) -> Duration {
     TICK * u32::from(count)
 }
 
-/// The real store, with what two workers have read of it.
+/// The real store, and what two workers have read from it.
 struct Real {
     kit: Kit,
     run: RunId,
@@ -35,7 +35,7 @@ impl Real {
         Self { kit, run, read: [None, None] }
     }
 
-    /// `alone`: the other controller is down, so that the file lock is gained at a start.
+    /// `alone`: the other controller is down, so that a start gains the file lock.
     async fn act(&mut self, action: Action, alone: bool) {
         let now = self.kit.now();
         match action {
@@ -47,12 +47,12 @@ impl Real {
                     store.claim(OWNERS[who], &queues, 1, now, ticks(TTL), ticks(GRACE)).await.unwrap();
                 self.read[who] = claimed.into_iter().next().map(|claimed| claimed.snapshot);
             }
-            Action::Announce(who) => {
+            Action::RecordIntent(who) => {
                 let Some(read) = self.read[who].clone() else { return };
-                let kind = self.kind();
+                let workflow = self.workflow();
                 let change = match verbs::cancel_pending(&read) {
-                    true => verbs::cancelled(&read, &circumstances(&*kind, now)),
-                    false => announced(&read, now),
+                    true => verbs::cancelled(&read, &decision(&*workflow, now)),
+                    false => intent_recorded(&read, now),
                 };
                 self.commit(who, &read, change).await;
             }
@@ -62,10 +62,10 @@ impl Real {
                     class: "transient".to_owned(),
                     step: "a".to_owned(),
                     summary: "not yet".to_owned(),
-                    evidence: None,
+                    detail: None,
                     next_action: "none".to_owned(),
                 };
-                self.conclude(who, StepReport::new(Verdict::Retry(failure))).await;
+                self.conclude(who, StepReport::new(StepOutcome::Retry(failure))).await;
             }
             Action::Checkpoint(who) => {
                 let Some(read) = self.read[who].clone() else { return };
@@ -84,31 +84,31 @@ impl Real {
                 let scope = if alone { TakeOver::Everything } else { TakeOver::ExpiredOnly };
                 self.kit.engine.store().take_over(scope, now).await.unwrap();
             }
-            // Nothing of these reaches the store.
+            // These actions do not reach the store.
             Action::Find(_)
             | Action::Send(_)
-            | Action::LetGo(_)
+            | Action::Stop(_)
             | Action::Land(_)
             | Action::Lose(_)
-            | Action::Answer(_)
+            | Action::Respond(_)
             | Action::TimeOut(_) => {}
         }
     }
 
-    fn kind(&self) -> std::sync::Arc<dyn Kind> {
-        std::sync::Arc::clone(self.kit.engine.kinds().get("drill").unwrap())
+    fn workflow(&self) -> std::sync::Arc<dyn Workflow> {
+        std::sync::Arc::clone(self.kit.engine.workflows().get("drill").unwrap())
     }
 
     async fn conclude(&mut self, who: usize, report: StepReport) {
         let Some(read) = self.read[who].clone() else { return };
-        let kind = self.kind();
+        let workflow = self.workflow();
         let record = record_of(&read);
-        let change = decide::after(&read, &record, &report, &circumstances(&*kind, self.kit.now()));
+        let change = decide::apply_report(&read, &record, &report, &decision(&*workflow, self.kit.now()));
         self.commit(who, &read, change).await;
     }
 
-    /// One try, as a worker makes it: written, seen to have moved, or lost.
-    async fn commit(&mut self, who: usize, read: &Snapshot, mut change: Change) {
+    /// One commit as a worker makes it: applied, in conflict, or refused because the lease is lost.
+    async fn commit(&mut self, who: usize, read: &Snapshot, mut change: RunChange) {
         let now = self.kit.now();
         if change.run.lease.is_some() {
             change.run = renewed(&change.run, now);
@@ -117,7 +117,7 @@ impl Real {
         let store = self.kit.engine.store();
         self.read[who] = match store.commit(change, expected, now).await.unwrap() {
             Committed::Applied(run) if run.lease.is_some() => {
-                // As a worker knows it: the row it wrote, with nothing that came later.
+                // A worker knows the row that it wrote, without later changes.
                 let fresh = self.kit.snapshot(self.run).await;
                 assert_eq!(fresh.run.revision, run.revision);
                 Some(fresh)
@@ -136,7 +136,7 @@ impl Real {
             phase if phase.is_forward() => 0,
             _ => FINISH,
         };
-        let announced = match decide::next(&snapshot) {
+        let intent = match decide::next(&snapshot) {
             Next::Run(at) => snapshot.record(at).is_some_and(|record| record.phase == StepPhase::Intent),
             Next::Undo(_) | Next::StageCompleted => false,
         };
@@ -145,7 +145,7 @@ impl Real {
         let left = |at: Time| u8::try_from(at.since(now).as_secs().div_ceil(TICK.as_secs())).unwrap();
         Row {
             step,
-            intent: announced && step < ENDED,
+            intent: intent && step < ENDED,
             owner: owner.map(|owner| owner.unwrap() as u8),
             epoch: u8::try_from(run.epoch).unwrap(),
             next: run.next_run_at.map(left),
@@ -154,7 +154,7 @@ impl Real {
     }
 }
 
-fn circumstances(kind: &dyn Kind, now: Time) -> Circumstances<'_> {
+fn decision(workflow: &dyn Workflow, now: Time) -> DecisionContext<'_> {
     static QUEUES: std::sync::LazyLock<[String; 1]> = std::sync::LazyLock::new(|| ["default".to_owned()]);
     let policy = StepPolicy {
         backoff: ticks(PAUSE),
@@ -162,11 +162,11 @@ fn circumstances(kind: &dyn Kind, now: Time) -> Circumstances<'_> {
         attempts: 1000,
         ..StepPolicy::default()
     };
-    Circumstances { kind, policy, now, chance: 1.0, queues: &*QUEUES }
+    DecisionContext { workflow, policy, now, jitter: 1.0, queues: &*QUEUES }
 }
 
-fn announced(read: &Snapshot, now: Time) -> Change {
-    let mut change = Change::of(Run { wait: None, ..read.run.clone() });
+fn intent_recorded(read: &Snapshot, now: Time) -> RunChange {
+    let mut change = RunChange::of(Run { wait: None, ..read.run.clone() });
     if let Next::Run(at) = decide::next(read)
         && read.record(at).is_none()
     {
@@ -176,9 +176,9 @@ fn announced(read: &Snapshot, now: Time) -> Change {
 }
 
 fn record_of(read: &Snapshot) -> StepRecord {
-    let Next::Run(at) = decide::next(read) else { panic!("nothing is at work in {read:?}") };
+    let Next::Run(at) = decide::next(read) else { panic!("no step is running in {read:?}") };
     let mut record = read.record(at).unwrap().clone();
-    record.evidence = Value::Null;
+    record.output = Value::Null;
     record
 }
 
@@ -188,7 +188,7 @@ fn renewed(run: &Run, now: Time) -> Run {
     Run { lease, next_run_at: Some(expires_at.plus(ticks(GRACE))), ..run.clone() }
 }
 
-/// Walks a choice of actions in both and compares after each.
+/// Applies a sequence of actions to both and compares the rows after each.
 async fn walk(choices: Vec<usize>) -> TestCaseResult {
     let (mut model, mut real) = (State::start(), Real::start().await);
     let mut taken = Vec::new();
@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_store_does_what_the_model_says(choices in proptest::collection::vec(0_usize..1000, 1..40)) {
+    fn the_store_agrees_with_the_model(choices in proptest::collection::vec(0_usize..1000, 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(walk(choices))?;
     }

@@ -1,24 +1,24 @@
-//! Claim, lease, epoch, steal and cancel, searched through every interleaving of two controllers, a clock and crashes.
+//! A model check of claims, leases, epochs, takeovers and cancels: every interleaving of two controllers, a clock and crashes.
 //!
 //! ```text
-//!   row       step, intent, owner, epoch, wake time, cancel      what the store keeps
-//!   worker    down | idle | busy: what it last read of the row and whether that has moved, its lease, how far it is
-//!   air       requests sent and not yet landed: each lands or is lost within one deadline
-//!   outside   which steps' effects hold
+//!   row       step, intent, owner, epoch, due time, cancel       what the store contains
+//!   worker    down | idle | busy: what it last read of the row and whether that has changed, its lease, its progress
+//!   air       requests in flight: each has its effect ("lands") or is lost within its deadline
+//!   outside   the steps whose effect exists
 //! ```
 //!
-//! A state's successors are the actions of [`rules`]. The search visits every state within the bounds once and keeps how it
-//! came there, so that a broken rule is shown as a story. Times count down to zero, so that the same situation later is the
-//! same state. Held in every state:
+//! The actions of [`rules`] lead from one state to the next. The search visits every state within the bounds once and records
+//! the path to it, so that a broken rule is reported with its sequence of actions. Times count down to zero, so that equal
+//! situations at different times are one state. The invariants of every state:
 //!
-//! - one effect at most is sent under one epoch for one step;
-//! - no effect lands after a later epoch has looked at the outside world (but for what a killed predecessor left in the air);
-//! - a run that has not ended has a wake time;
+//! - at most one effect is sent under one epoch for one step;
+//! - no effect lands after a later epoch has observed the outside world (except requests of a killed predecessor);
+//! - a run that has not ended has a due time;
 //! - no claim made after a cancel sends a forward effect;
 //! - the end can be reached.
 //!
-//! That the rules are those of the real store is shown in [`conformance`]: random walks take the same actions in both and
-//! compare the rows. Each rule that is left out on purpose ([`Mutant`]) is found by the search.
+//! [`conformance`] shows that the rules are those of the real store: random walks take the same actions in both and compare the
+//! rows. The search finds every rule that is omitted on purpose ([`Mutant`]).
 
 mod conformance;
 mod rules;
@@ -27,7 +27,7 @@ use std::collections::HashMap;
 
 use rules::{Action, ENDED, EPOCHS, Mutant, State};
 
-/// What a search came to.
+/// The result of a search.
 struct Searched {
     states: usize,
     /// States from which the end cannot be reached although another claim is within the bounds.
@@ -38,7 +38,7 @@ struct Searched {
 fn search(mutant: Mutant) -> Searched {
     let mut states = vec![State::start()];
     let mut known = HashMap::from([(State::start(), 0)]);
-    // How each state was come to, the first way first.
+    // The predecessors of each state, the first one found first.
     let mut from: Vec<Vec<(usize, Action)>> = vec![Vec::new()];
     let mut at = 0;
     while at < states.len() {
@@ -46,7 +46,7 @@ fn search(mutant: Mutant) -> Searched {
         for action in state.actions() {
             let Some(next) = state.after(action, mutant) else { continue };
             if let Some(rule) = state.broken(action, &next) {
-                let broken = Some((rule, story(&from, at, action)));
+                let broken = Some((rule, path_to(&from, at, action)));
                 return Searched { states: states.len(), stuck: 0, broken };
             }
             let found = match known.get(&next) {
@@ -73,8 +73,8 @@ fn search(mutant: Mutant) -> Searched {
     Searched { states: states.len(), stuck, broken: None }
 }
 
-/// The actions that lead to a state, and the last one.
-fn story(from: &[Vec<(usize, Action)>], mut at: usize, last: Action) -> Vec<Action> {
+/// The actions that lead to a state, and the last action.
+fn path_to(from: &[Vec<(usize, Action)>], mut at: usize, last: Action) -> Vec<Action> {
     let mut actions = vec![last];
     while at > 0 {
         let (before, action) = from[at][0];
@@ -88,25 +88,25 @@ fn story(from: &[Vec<(usize, Action)>], mut at: usize, last: Action) -> Vec<Acti
 #[test]
 fn no_interleaving_of_two_controllers_and_crashes_breaks_a_rule_or_sticks() {
     let searched = search(Mutant::None);
-    if let Some((rule, story)) = searched.broken {
-        panic!("{rule}: {story:?}");
+    if let Some((rule, path)) = searched.broken {
+        panic!("{rule}: {path:?}");
     }
-    assert_eq!(searched.stuck, 0, "states without a way to the end, of {}", searched.states);
-    assert!(searched.states > 10_000, "{} states are too few to have searched anything", searched.states);
+    assert_eq!(searched.stuck, 0, "states from which the end cannot be reached, of {}", searched.states);
+    assert!(searched.states > 10_000, "{} states are too few for a complete search", searched.states);
 }
 
 #[test]
-fn every_rule_that_is_left_out_is_missed() {
+fn every_omitted_rule_is_found_by_the_search() {
     for (mutant, rule) in [
-        (Mutant::NoGrace, "an effect landed after a later owner had looked"),
+        (Mutant::NoGrace, "an effect landed after a later owner had observed"),
         (Mutant::SameEpoch, "two effects under one epoch"),
-        (Mutant::CommitsAnyway, "an effect landed after a later owner had looked"),
-        (Mutant::SendsAnyway, "an effect landed after a later owner had looked"),
-        (Mutant::SleepsForGood, "a run that has not ended has no wake time"),
-        (Mutant::RepeatsBlindly, "two effects under one epoch"),
-        (Mutant::DeafToCancel, "a forward effect by a claim made after a cancel"),
+        (Mutant::CommitsAnyway, "an effect landed after a later owner had observed"),
+        (Mutant::SendsAnyway, "an effect landed after a later owner had observed"),
+        (Mutant::NeverDue, "a run that has not ended has no due time"),
+        (Mutant::RepeatsUnobserved, "two effects under one epoch"),
+        (Mutant::IgnoresCancel, "a forward effect by a claim made after a cancel"),
     ] {
-        let (found, story) = search(mutant).broken.unwrap_or_else(|| panic!("{mutant:?} was not found"));
-        assert_eq!(found, rule, "{mutant:?}: {story:?}");
+        let (found, path) = search(mutant).broken.unwrap_or_else(|| panic!("{mutant:?} was not found"));
+        assert_eq!(found, rule, "{mutant:?}: {path:?}");
     }
 }

@@ -1,65 +1,65 @@
-//! The rules of claims and leases as a small machine: one run of two steps, two controllers.
+//! The rules of claims and leases as a small state machine: one run of two steps, two controllers.
 
 /// How long a lease lasts, in ticks.
 pub(super) const TTL: u8 = 3;
-/// How long past its expiry nobody may take it.
+/// How long after the expiry of a lease no other worker may take the run over.
 pub(super) const GRACE: u8 = 1;
 /// How long a parked run sleeps.
 pub(super) const PAUSE: u8 = 1;
-/// How long a worker waits for the answer of a request.
+/// How long a worker waits for the response to a request.
 const DEADLINE: u8 = 1;
-/// How long a request may take to land, answered or not.
-const FLIGHT: u8 = DEADLINE + GRACE;
-/// Where the search stops: in claims and in crashes.
+/// How long a request may take until it has its effect, with or without a response.
+const IN_FLIGHT: u8 = DEADLINE + GRACE;
+/// The bounds of the search: the number of claims and of crashes.
 pub(super) const EPOCHS: u8 = 3;
 const CRASHES: u8 = 1;
-/// After the forward step, number 0, comes the finishing step, and then the end.
+/// The number of the finish step, after the forward step 0, and the number of the end.
 pub(super) const FINISH: u8 = 1;
 pub(super) const ENDED: u8 = 2;
 
-/// A rule left out.
+/// An omitted rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mutant {
     None,
-    /// A lease is taken at its expiry.
+    /// A run is taken over at the expiry of its lease, without a grace period.
     NoGrace,
-    /// A claim does not count the epoch up.
+    /// A claim does not increment the epoch.
     SameEpoch,
-    /// A commit looks neither at epoch nor at revision.
+    /// A commit compares neither epoch nor revision.
     CommitsAnyway,
-    /// A request is sent however little of the lease is left.
+    /// A request is sent however soon the lease ends.
     SendsAnyway,
-    /// A worker that parks leaves no wake time.
-    SleepsForGood,
-    /// A step that timed out is tried again without giving the lease back.
-    RepeatsBlindly,
-    /// A worker does not look for a cancel.
-    DeafToCancel,
+    /// A worker that parks the run sets no due time.
+    NeverDue,
+    /// A step that timed out is repeated without giving the lease back.
+    RepeatsUnobserved,
+    /// A worker does not read a cancel.
+    IgnoresCancel,
 }
 
-/// What the store keeps of the run.
+/// The row of the run in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Row {
     pub(super) step: u8,
-    /// Whether the step's intent is on disk.
+    /// Whether the intent of the step is durable.
     pub(super) intent: bool,
     pub(super) owner: Option<u8>,
     pub(super) epoch: u8,
-    /// In how many ticks it is due.
+    /// The ticks until the run is due.
     pub(super) next: Option<u8>,
     pub(super) cancel: bool,
 }
 
-/// How far a worker is with a step.
+/// The progress of a worker in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// Has read the row.
+    /// The worker has read the row.
     Fresh,
-    /// Waits for the answer of a request, for so many ticks; then looks until the request can no longer land.
+    /// The worker waits this many ticks for the response, then observes until the request can no longer have its effect.
     Sent(u8),
-    /// Knows that the effect holds.
+    /// The worker has observed the effect.
     Acted,
-    /// Knows that the request was lost.
+    /// The worker has observed that the request was lost.
     Refuted,
 }
 
@@ -67,21 +67,21 @@ pub(super) enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Claim {
     pub(super) epoch: u8,
-    /// What it read of the row.
+    /// The step and intent that the worker has read.
     pub(super) step: u8,
     pub(super) intent: bool,
     cancel: bool,
-    /// Whether the row has changed since it was read, by another.
+    /// Whether another writer has changed the row since the worker read it.
     moved: bool,
-    /// How long the lease lasts by its own clock.
+    /// How long the lease lasts by the clock of the worker.
     ends: u8,
     pub(super) stage: Stage,
-    /// Whether a cancel was there before the claim.
+    /// Whether a cancel was requested before the claim.
     warned: bool,
 }
 
 impl Claim {
-    /// Whether it has read a cancel that ends what it is about to do.
+    /// Whether the worker has read a cancel that ends its next step.
     fn cancelled(self) -> bool {
         self.cancel && self.step < FINISH
     }
@@ -98,9 +98,9 @@ pub(super) enum Worker {
 struct Request {
     epoch: u8,
     step: u8,
-    /// It lands within so many ticks or never.
+    /// The ticks within which the request has its effect or is lost.
     left: u8,
-    /// Its sender was killed and its successor knows.
+    /// Whether the sender was killed and its successor knows that.
     orphan: bool,
 }
 
@@ -110,9 +110,9 @@ pub(super) struct State {
     pub(super) workers: [Worker; 2],
     air: Vec<Request>,
     outside: [bool; 2],
-    /// For each step a bit for each epoch that sent its effect.
+    /// For each step, one bit for each epoch that sent its effect.
     sent: [u8; 2],
-    /// The latest epoch that has looked at the outside world.
+    /// The latest epoch that has observed the outside world.
     looked: u8,
     crashes: u8,
 }
@@ -121,16 +121,16 @@ pub(super) struct State {
 pub(super) enum Action {
     Tick,
     Claim(usize),
-    /// Writes the intent, or what a cancel makes of the run instead.
-    Announce(usize),
-    /// Finds that the effect holds already.
+    /// Writes the intent, or the change of a cancel instead.
+    RecordIntent(usize),
+    /// Observes that the effect exists already.
     Find(usize),
     Send(usize),
-    /// Too little of the lease is left to send anything.
-    LetGo(usize),
+    /// Stops, because the lease ends too soon for a request.
+    Stop(usize),
     Land(usize),
     Lose(usize),
-    Answer(usize),
+    Respond(usize),
     TimeOut(usize),
     Finish(usize),
     Park(usize),
@@ -160,7 +160,7 @@ impl State {
         }
     }
 
-    /// What may happen next; some of it turns out not to be possible in [`State::after`].
+    /// The candidates for the next action. [`State::after`] excludes those that are not possible.
     pub(super) fn actions(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.row.step == ENDED {
@@ -182,13 +182,13 @@ impl State {
                 Worker::Busy(claim) => {
                     match claim.stage {
                         Stage::Fresh if !claim.intent || claim.cancelled() => {
-                            actions.push(Action::Announce(who));
+                            actions.push(Action::RecordIntent(who));
                         }
                         Stage::Fresh => {
-                            actions.extend([Action::Find(who), Action::Send(who), Action::LetGo(who)]);
+                            actions.extend([Action::Find(who), Action::Send(who), Action::Stop(who)]);
                             actions.extend([Action::Park(who), Action::Checkpoint(who)]);
                         }
-                        Stage::Sent(_) => actions.extend([Action::Answer(who), Action::TimeOut(who)]),
+                        Stage::Sent(_) => actions.extend([Action::Respond(who), Action::TimeOut(who)]),
                         Stage::Acted => actions.push(Action::Finish(who)),
                         Stage::Refuted => actions.push(Action::Park(who)),
                     }
@@ -207,16 +207,16 @@ impl State {
         match action {
             Action::Tick => next.tick(),
             Action::Claim(who) => next.claim(who, mutant)?,
-            Action::Announce(who) => next.announce(who, mutant),
+            Action::RecordIntent(who) => next.record_intent(who, mutant),
             Action::Cancel => next.cancel(),
             Action::Checkpoint(who) => next.checkpoint(who),
             Action::Park(who) => next.commit(who, mutant, |row| {
                 row.owner = None;
-                row.next = (mutant != Mutant::SleepsForGood).then_some(PAUSE);
+                row.next = (mutant != Mutant::NeverDue).then_some(PAUSE);
             }),
             Action::Finish(who) => next.commit(who, mutant, |row| {
                 row.step += 1;
-                // The next intent is written with the end of this step.
+                // The commit that ends this step writes the next intent.
                 row.intent = row.step < ENDED;
                 if row.step == ENDED {
                     row.owner = None;
@@ -232,8 +232,8 @@ impl State {
             Action::Start(who) => next.begin(who),
             Action::Find(who)
             | Action::Send(who)
-            | Action::LetGo(who)
-            | Action::Answer(who)
+            | Action::Stop(who)
+            | Action::Respond(who)
             | Action::TimeOut(who) => next.act(who, action, mutant)?,
         }
         Some(next)
@@ -274,14 +274,14 @@ impl State {
         self.row.next = Some(TTL + if mutant == Mutant::NoGrace { 0 } else { GRACE });
         let Row { step, intent, cancel, epoch, .. } = self.row;
         let (stage, warned) = (Stage::Fresh, cancel);
-        let cancel = cancel && mutant != Mutant::DeafToCancel;
+        let cancel = cancel && mutant != Mutant::IgnoresCancel;
         self.workers[who] =
             Worker::Busy(Claim { epoch, step, intent, cancel, moved: false, ends: TTL, stage, warned });
         self.moved(Some(who));
         Some(())
     }
 
-    /// Writes a change of a worker: all of it, or nothing.
+    /// Commits a change of a worker completely or not at all.
     fn commit(&mut self, who: usize, mutant: Mutant, change: impl FnOnce(&mut Row)) {
         let Worker::Busy(claim) = self.workers[who] else { return };
         let anyway = mutant == Mutant::CommitsAnyway;
@@ -304,7 +304,7 @@ impl State {
             Worker::Busy(Claim { step, intent, cancel, moved: false, ends, stage: Stage::Fresh, ..claim });
     }
 
-    fn announce(&mut self, who: usize, mutant: Mutant) {
+    fn record_intent(&mut self, who: usize, mutant: Mutant) {
         let Worker::Busy(claim) = self.workers[who] else { return };
         let cancelled = claim.cancelled();
         self.commit(who, mutant, |row| {
@@ -315,7 +315,7 @@ impl State {
         });
     }
 
-    /// An operator's cancel ends the way forward of a parked run at once; a worker sees it with its next commit.
+    /// A cancel ends the forward stage of a parked run at once. A worker reads it at its next commit.
     fn cancel(&mut self) {
         self.row.cancel = true;
         if self.row.owner.is_none() {
@@ -326,7 +326,7 @@ impl State {
         self.moved(None);
     }
 
-    /// A heartbeat: it asks for epoch and owner only.
+    /// A checkpoint: it compares epoch and owner only.
     fn checkpoint(&mut self, who: usize) {
         let Worker::Busy(claim) = &mut self.workers[who] else { return };
         if self.row.epoch == claim.epoch && self.row.owner == Some(who as u8) {
@@ -337,11 +337,11 @@ impl State {
         }
     }
 
-    /// A controller starts. With the file lock gained its predecessor is dead: what it left is due at once.
+    /// A controller starts. When it gains the file lock, its predecessor is dead and the predecessor's runs are due at once.
     fn begin(&mut self, who: usize) {
         self.workers[who] = Worker::Idle;
         if self.workers[1 - who] == Worker::Down {
-            // Also what sleeps in a step: it looks around once after a start.
+            // A run parked in a step is due too: its step observes once after a start.
             if self.row.owner.is_some() || self.row.intent {
                 self.row.next = Some(0);
             }
@@ -349,28 +349,33 @@ impl State {
         }
     }
 
-    /// What a worker does to and learns of the outside world; the row is not touched.
+    /// The actions of a worker on the outside world; the row does not change.
     fn act(&mut self, who: usize, action: Action, mutant: Mutant) -> Option<()> {
         let Worker::Busy(claim) = self.workers[who] else { return None };
         let holds = self.outside[claim.step as usize];
-        let outlives = claim.ends > DEADLINE || mutant == Mutant::SendsAnyway;
-        let flying =
+        let allowed = claim.ends > DEADLINE || mutant == Mutant::SendsAnyway;
+        let in_flight =
             self.air.iter().any(|request| (request.epoch, request.step) == (claim.epoch, claim.step));
         let stage = match (action, claim.stage) {
             (Action::Find(_), _) if holds => Stage::Acted,
-            (Action::Send(_), _) if !holds && outlives => {
-                self.air.push(Request { epoch: claim.epoch, step: claim.step, left: FLIGHT, orphan: false });
+            (Action::Send(_), _) if !holds && allowed => {
+                self.air.push(Request {
+                    epoch: claim.epoch,
+                    step: claim.step,
+                    left: IN_FLIGHT,
+                    orphan: false,
+                });
                 self.sent[claim.step as usize] |= 1 << claim.epoch;
                 Stage::Sent(DEADLINE)
             }
-            (Action::LetGo(_), _) if !holds && !outlives => {
+            (Action::Stop(_), _) if !holds && !allowed => {
                 self.workers[who] = Worker::Idle;
                 return Some(());
             }
-            (Action::Answer(_), Stage::Sent(_)) if holds && !flying => Stage::Acted,
-            (Action::TimeOut(_), Stage::Sent(0)) if !flying => match holds {
+            (Action::Respond(_), Stage::Sent(_)) if holds && !in_flight => Stage::Acted,
+            (Action::TimeOut(_), Stage::Sent(0)) if !in_flight => match holds {
                 true => Stage::Acted,
-                false if mutant == Mutant::RepeatsBlindly => Stage::Fresh,
+                false if mutant == Mutant::RepeatsUnobserved => Stage::Fresh,
                 false => Stage::Refuted,
             },
             _ => return None,
@@ -380,10 +385,10 @@ impl State {
         Some(())
     }
 
-    /// Which invariant an action breaks.
+    /// The invariant that an action breaks.
     pub(super) fn broken(&self, action: Action, next: &Self) -> Option<&'static str> {
         if next.row.step != ENDED && next.row.next.is_none() {
-            return Some("a run that has not ended has no wake time");
+            return Some("a run that has not ended has no due time");
         }
         if next.row.step < self.row.step || next.row.step > self.row.step + 1 {
             return Some("a step was skipped or taken back");
@@ -400,7 +405,7 @@ impl State {
             Action::Land(index) => {
                 let request = self.air[index];
                 (request.epoch < self.looked && !request.orphan)
-                    .then_some("an effect landed after a later owner had looked")
+                    .then_some("an effect landed after a later owner had observed")
             }
             _ => None,
         }

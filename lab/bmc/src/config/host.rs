@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 use super::{media::MediaKind, time};
 use crate::{boot::OverrideEnabled, power::ResetType};
 
-/// How power commands are taken.
+/// How the BMC handles resets and shows the power state.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PowerPolicy {
     /// `ResetType@Redfish.AllowableValues`; anything else is refused.
     pub reset_types: Vec<ResetType>,
-    /// Reset types that are offered and answered with 501.
+    /// Reset types that are offered and return 501.
     pub not_implemented: Vec<ResetType>,
-    /// Whether the allowable values stand in a `@Redfish.ActionInfo` resource instead of the action.
+    /// Whether the allowable values are in a `@Redfish.ActionInfo` resource instead of the action.
     pub action_info: bool,
-    /// `On` when on, `ForceOff` when off.
+    /// The response to `On` when on and to `ForceOff` when off.
     pub already_there: AlreadyThere,
-    /// What the operating system does when asked to shut down.
+    /// The operating system's reaction to a graceful shutdown.
     pub graceful: Graceful,
-    /// From power-on to the choice of the boot source.
+    /// Time from power-on to the choice of the boot source.
     #[serde(with = "time")]
     pub post_time: Duration,
-    /// From the end of the operating system to `Off`.
+    /// Time from the end of the operating system to `Off`.
     #[serde(with = "time")]
     pub off_time: Duration,
-    /// From the answer to a reset to its beginning.
+    /// Time from the response to a reset to its start.
     #[serde(with = "time")]
     pub act_delay: Duration,
-    /// How far `PowerState` lags behind the truth.
+    /// Time by which `PowerState` lags behind the real state.
     #[serde(with = "time")]
     pub state_lag: Duration,
-    /// `On` is answered with 409 for this long after the host went off.
+    /// Time after power off in which `On` returns 409.
     #[serde(with = "time")]
     pub no_on_after_off: Duration,
-    /// Any reset is refused for this long after the last one.
+    /// Time after a reset in which every reset is refused.
     #[serde(with = "time")]
     pub quiet_after_reset: Duration,
-    /// Whether `PowerState` knows `PoweringOn` and `PoweringOff`; else it shows the state that was left last.
+    /// Whether `PowerState` shows `PoweringOn` and `PoweringOff`; else it shows the state before the transition.
     pub shows_transitions: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for PowerPolicy {
     }
 }
 
-/// The answer to a power command that would change nothing.
+/// The response to a reset that would change nothing.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AlreadyThere {
@@ -78,21 +78,21 @@ pub enum AlreadyThere {
     Conflict,
     /// 400, as older BMCs do.
     BadRequest,
-    /// 204, nothing happens.
+    /// 204, without effect.
     NoOp,
 }
 
-/// What the operating system does when asked to shut down.
+/// The operating system's reaction to a graceful shutdown.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Graceful {
-    /// It is down after this time.
+    /// It ends after this time.
     After(#[serde(with = "time")] Duration),
-    /// Nothing: the BMC answers 2xx and the host stays on.
+    /// It ignores the request: the BMC returns 2xx and the host stays on.
     IgnoredByHost,
 }
 
-/// What the boot override takes and how the firmware searches.
+/// What the boot override accepts and how the firmware searches for media.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BootPolicy {
@@ -100,27 +100,27 @@ pub struct BootPolicy {
     pub targets: Vec<String>,
     /// Allowable `BootSourceOverrideEnabled`.
     pub enabled: Vec<OverrideEnabled>,
-    /// Allowable `BootSourceOverrideMode`, the first one being the start value; none: there is no such property.
+    /// Allowable `BootSourceOverrideMode`; the first one is the start value. When empty, the property does not exist.
     pub modes: Vec<String>,
     /// Whether the allowable values are shown.
     pub shows_allowable: bool,
-    /// Which slots a target means; a target that is not listed means no virtual media.
+    /// The kinds of slots that a target selects; a target that is not listed selects no virtual media.
     pub media_targets: BTreeMap<String, Vec<MediaKind>>,
-    /// Which slot counts.
+    /// How the firmware chooses among the slots.
     pub search: BootSearch,
     /// Whether a CD needs an El Torito record and a USB image a boot signature to be booted.
     pub require_boot_record: bool,
     /// The settings resource below the system.
     pub settings: Option<SettingsObject>,
-    /// What a PATCH must have.
+    /// What a PATCH must contain.
     pub demands: BootDemands,
-    /// `BootSourceOverrideMode` becomes this when a PATCH sets a target and no mode.
+    /// The mode that a PATCH sets when it has a target and no mode.
     pub mode_falls_to: Option<String>,
-    /// Whatever `BootSourceOverrideEnabled` is written, this is kept.
+    /// The value that is stored in place of every written `BootSourceOverrideEnabled`.
     pub stored_as: Option<OverrideEnabled>,
     /// Whether the override is refused between power-on and the choice of the boot source.
     pub locked_in_post: bool,
-    /// A second way to choose the boot device.
+    /// An OEM method to choose the boot device.
     pub oem: Option<BootOem>,
 }
 
@@ -149,32 +149,32 @@ impl Default for BootPolicy {
     }
 }
 
-/// A settings resource (`@Redfish.Settings`) that takes the boot override.
+/// A settings resource (`@Redfish.Settings`) that accepts the boot override.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingsObject {
     /// The last segment of its path.
     pub id: String,
-    /// Whether the override can be written at the system too.
+    /// Whether the system accepts the override too.
     #[serde(default)]
     pub also_direct: bool,
 }
 
-/// What a PATCH of the boot override must have.
+/// What a PATCH of the boot override must contain.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BootDemands {
-    /// Any of its properties.
+    /// Any of the properties.
     Nothing,
-    /// Target, enabled and mode; else it is taken and changes nothing.
+    /// Target, enabled and mode; else the PATCH succeeds without effect.
     AllOrIgnored,
-    /// Enabled beside the target; else it is taken and changes nothing.
+    /// Enabled beside the target; else the PATCH succeeds without effect.
     EnabledOrIgnored,
-    /// The target; else it is refused in plain text that says it is JSON.
+    /// The target; else the PATCH is refused with plain text declared as JSON.
     Target,
 }
 
-/// An own way to choose the boot device.
+/// An OEM method to choose the boot device.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BootOem {
@@ -188,8 +188,8 @@ pub enum BootOem {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BootSearch {
-    /// The first slot of the kind with a medium decides; if that cannot be booted the disk is.
+    /// Only the first slot of the kind with a medium is tried; if that is not bootable, the host boots the disk.
     FirstInserted,
-    /// The first slot of the kind with a medium that can be booted.
+    /// The first slot of the kind with a bootable medium is used.
     FirstBootable,
 }

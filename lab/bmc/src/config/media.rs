@@ -1,4 +1,4 @@
-//! The slots of a vendor and how media come into them.
+//! The slots of a vendor and how media are inserted.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ pub enum MediaKind {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotConfig {
-    /// `Id` of the slot, unique in the twin.
+    /// `Id` of the slot, unique in the BMC.
     pub id: String,
-    /// What it is for the host.
+    /// How the host sees the slot.
     pub kind: MediaKind,
-    /// `MediaTypes`; by default what fits the kind.
+    /// `MediaTypes`; the default depends on the kind.
     #[serde(default)]
     pub media_types: Vec<String>,
-    /// Whether it can be inserted into; a slot that cannot has no action and takes no PATCH of its image.
+    /// Whether the slot accepts media; if not, it has no insert action and takes no PATCH of its image.
     #[serde(default = "yes")]
     pub insertable: bool,
-    /// It offers the action, and refuses each insert with this status.
+    /// The status of every insert, for a slot that offers the action and refuses it.
     #[serde(default)]
     pub refuses: Option<u16>,
-    /// Endings of the path this slot takes, in place of those of all slots.
+    /// Accepted endings of the URL path, in place of those in [`UrlRules`].
     #[serde(default)]
     pub suffixes: Option<Vec<String>>,
 }
@@ -69,56 +69,56 @@ impl SlotConfig {
     }
 }
 
-/// How media are taken.
+/// How media are inserted, shown and ejected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MediaPolicy {
-    /// The ways to insert and eject.
+    /// The methods to insert and eject.
     pub via: Vec<MediaVia>,
     /// The time in which the image must have been read at insert.
     #[serde(with = "time")]
     pub timeout: Duration,
     /// The smallest image, in 2048-byte sectors for a CD (300 is what Linux USB gadgets demand).
     pub min_sectors: u64,
-    /// What a URL must look like.
+    /// The rules for URLs.
     pub url: UrlRules,
-    /// What the body of `InsertMedia` must look like.
+    /// The rules for the body of `InsertMedia`.
     pub insert: InsertRules,
-    /// Properties a PATCH of a slot takes; others are refused by name.
+    /// Properties that a PATCH of a slot accepts; others are refused by name.
     pub patch_accepted: Vec<String>,
-    /// Whether a PATCH without `Inserted: true` is taken and attaches nothing.
+    /// Whether a PATCH without `Inserted: true` succeeds without effect.
     pub patch_needs_inserted: bool,
-    /// Whether the parameters of the insert action stand in a `@Redfish.ActionInfo` resource.
+    /// Whether the parameters of the insert action are in a `@Redfish.ActionInfo` resource.
     pub action_info: bool,
-    /// Whether `Password` demands `UserName` and the reverse.
+    /// Whether `Password` requires `UserName` and the reverse.
     pub credentials_in_pairs: bool,
-    /// Inserting into a slot that has a medium.
+    /// The response to an insert into a slot that has a medium.
     pub occupied: Occupied,
-    /// How many slots may have a medium at a time.
+    /// Maximum number of slots with a medium.
     pub at_most: usize,
-    /// Ejecting an empty slot.
+    /// The response to an eject of an empty slot.
     pub eject_empty: EjectEmpty,
-    /// Whether the eject action is offered by empty slots.
+    /// Whether empty slots offer the eject action.
     pub eject_offered_while_empty: bool,
     /// Whether an action without a body is refused with 415.
     pub body_required: bool,
-    /// How an image is read.
+    /// How the BMC reads an image.
     pub read: ReadStyle,
-    /// From the end of an insert to the moment the slot and the host have the medium.
+    /// Time from the end of an insert until the slot and the host have the medium.
     #[serde(with = "time")]
     pub attach_time: Duration,
-    /// For so long after an eject the slot shows what it had, and an insert is answered with 500.
+    /// Time after an eject in which the slot shows the ejected medium and an insert returns 500.
     #[serde(with = "time")]
     pub eject_time: Duration,
-    /// What `Image` shows.
+    /// The part of the URL that `Image` shows.
     pub image_shown: ImageShown,
-    /// Whether `Image` and `ImageName` stay after an eject.
+    /// Whether `Image` and `ImageName` keep their values after an eject.
     pub image_sticks: bool,
-    /// Whether media are lost when the host is powered on.
+    /// Whether a power-on of the host removes all media.
     pub lost_at_power_on: bool,
-    /// Slots are there only after they were enabled.
+    /// For slots that exist only after an OEM action enabled them.
     pub enable: Option<EnableMedia>,
-    /// Each insert is answered with 403 and this `MessageId`: the licence is missing.
+    /// The `MessageId` with which every insert returns 403 because the licence is missing.
     pub licence_missing: Option<String>,
 }
 
@@ -151,7 +151,7 @@ impl Default for MediaPolicy {
     }
 }
 
-/// A way to insert and eject.
+/// A method to insert and eject.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MediaVia {
@@ -163,13 +163,13 @@ pub enum MediaVia {
     HpAction,
     /// `HpeiLOVirtualMedia.InsertVirtualMedia` and `EjectVirtualMedia` under `Oem.Hpe`.
     HpeAction,
-    /// Host and path are written to a `CfgCD` beside the slots, `IsoConfig.Mount` mounts, `IsoConfig.UnMount` unmounts.
+    /// PATCH of host and path at a `CfgCD` beside the slots, then `IsoConfig.Mount`; `IsoConfig.UnMount` ejects.
     SmcIsoConfig,
     /// `VirtualMedia.VmmControl` under `Oem.Huawei`.
     HuaweiVmmControl,
 }
 
-/// Inserting into a slot that has a medium.
+/// The response to an insert into a slot that has a medium.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Occupied {
@@ -177,54 +177,54 @@ pub enum Occupied {
     Conflict,
     /// 400 with `SYS446`.
     BadRequest,
-    /// The new one takes its place.
+    /// The new medium replaces the old one.
     Replaced,
 }
 
-/// What `Image` shows of the URL.
+/// The part of the URL that `Image` shows.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageShown {
-    /// All of it.
+    /// The whole URL.
     Whole,
     /// The file name.
     FileName,
-    /// Nothing.
+    /// An empty string.
     Nothing,
 }
 
-/// Slots that have to be enabled first (`AMIVirtualMedia.EnableRMedia`).
+/// Slots that an OEM action enables (`AMIVirtualMedia.EnableRMedia`).
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnableMedia {
-    /// From the answer to the moment the slots are there.
+    /// Time from the response until the slots exist.
     #[serde(with = "time")]
     pub settle: Duration,
-    /// How many slots there are until `AMIVirtualMedia.ConfigureCDInstance` says otherwise.
+    /// Number of slots until `AMIVirtualMedia.ConfigureCDInstance` changes it.
     pub instances: usize,
 }
 
-/// What a BMC takes as a media URL. The default refuses all that some BMC is known to refuse (DESIGN L1).
+/// What a BMC accepts as a media URL. The default refuses everything that some BMC is known to refuse (decision D1).
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UrlRules {
-    /// Schemes, lower case.
+    /// Accepted schemes, lower case.
     pub schemes: Vec<String>,
-    /// The `MessageId` for another scheme, where it is a particular one.
+    /// The `MessageId` for an unsupported scheme, if the vendor has its own.
     pub scheme_message: Option<String>,
-    /// Ports; `None` is any.
+    /// Accepted ports; `None` for any.
     pub ports: Option<Vec<u16>>,
     /// The longest URL in bytes.
     pub max_bytes: usize,
-    /// Whether `?` and `&` are taken.
+    /// Whether `?` and `&` are accepted.
     pub query: bool,
-    /// Whether a hyphen in the path is taken.
+    /// Whether a hyphen in the path is accepted.
     pub hyphens: bool,
-    /// Whether an image directly at the root is taken.
+    /// Whether an image at the root of the server is accepted.
     pub at_root: bool,
-    /// The most directories above the image.
+    /// Maximum number of directories above the image.
     pub max_depth: usize,
-    /// Endings of the path; empty is any.
+    /// Accepted endings of the path; empty for any.
     pub suffixes: Vec<String>,
 }
 
@@ -245,7 +245,7 @@ impl Default for UrlRules {
 }
 
 impl UrlRules {
-    /// Any HTTP or HTTPS URL that fits the schema.
+    /// Accepts every HTTP and HTTPS URL of up to 2048 bytes.
     pub fn lenient() -> Self {
         Self {
             max_bytes: 2048,
@@ -258,13 +258,13 @@ impl UrlRules {
     }
 }
 
-/// What the body of `InsertMedia` may and must have.
+/// The accepted and required parameters of `InsertMedia`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InsertRules {
-    /// Parameters taken; others are refused by name.
+    /// Accepted parameters; others are refused by name.
     pub accepted: Vec<String>,
-    /// Parameters without which the action is refused.
+    /// Required parameters.
     pub required: Vec<String>,
 }
 
@@ -285,7 +285,7 @@ impl Default for InsertRules {
     }
 }
 
-/// The answer to ejecting an empty slot.
+/// The response to an eject of an empty slot.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EjectEmpty {

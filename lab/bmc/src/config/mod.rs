@@ -1,16 +1,16 @@
-//! What a twin is and how it behaves: data only, so that a vendor is a value and not a branch.
+//! Identity and behaviour of a simulated BMC, as data only: a vendor is a value, not a branch in the code.
 //!
 //! ```text
-//!   SimBmcConfig ─┬─ who it is       serial, sku, credentials, Identity
-//!               ├─ what it has     slots (SlotConfig), where they are shown (SlotTree), ServicePolicy
-//!               ├─ the host        PowerPolicy, BootPolicy
-//!               ├─ its media       MediaPolicy (UrlRules, InsertRules, ReadStyle)
-//!               ├─ the protocol    SessionPolicy, EtagPolicy, AnswerPolicy, TaskPolicy, ErrorPolicy
-//!               └─ what goes wrong faults
+//!   SimBmcConfig ─┬─ identity   serial, sku, credentials, SimIdentity
+//!                 ├─ resources  slots (SlotConfig), their place in the tree (SlotTree), ServicePolicy
+//!                 ├─ host       PowerPolicy, BootPolicy
+//!                 ├─ media      MediaPolicy (UrlRules, InsertRules, ReadStyle)
+//!                 ├─ protocol   SessionPolicy, EtagPolicy, ResponsePolicy, TaskPolicy, ErrorPolicy
+//!                 └─ faults
 //! ```
 //!
-//! The defaults describe a strict but capable BMC: two CD slots and a USB slot, all rules of DESIGN L1 enforced. What
-//! a vendor does otherwise is a file in `redfish/twins/` ([`SimBmcConfig::vendor`]).
+//! The defaults describe a strict but capable BMC: two CD slots and a USB slot, all rules of decision D1 enforced. A file
+//! in `lab/bmc/vendors` says where a vendor differs ([`SimBmcConfig::vendor`]).
 
 mod host;
 mod media;
@@ -32,28 +32,28 @@ pub use media::{
     UrlRules,
 };
 pub use service::{
-    AnswerPolicy, ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, IfMatch,
-    LoginOem, MonitorAfter, OddPath, ServicePolicy, SessionPolicy, Success, TaskPolicy,
+    ErrorPolicy, ErrorShape, EtagKind, EtagPolicy, ExtraSystem, FirmwareItem, FixedStatusPath, IfMatchRule,
+    LoginOem, MonitorAfter, ResponsePolicy, ServicePolicy, SessionPolicy, Success, TaskPolicy,
 };
 
-/// One twin.
+/// The configuration of one simulated BMC.
 #[derive(Clone, Debug)]
 pub struct SimBmcConfig {
     /// `SerialNumber` of the system.
     pub serial: String,
     /// `SKU` of the system (the service tag of some vendors); not shown when `None`.
     pub sku: Option<String>,
-    /// The only account.
+    /// User name of the only account.
     pub username: String,
-    /// Its password.
+    /// Password of the only account.
     pub password: SecretString,
     /// Names, ids and versions.
-    pub identity: Identity,
+    pub identity: SimIdentity,
     /// The virtual media slots, in the order in which the collection and the firmware list them.
     pub slots: Vec<SlotConfig>,
-    /// Where the slots are shown.
+    /// The resource that links to the slots.
     pub slot_tree: SlotTree,
-    /// Whether the host runs (from its disk) when the twin starts. The [`super::Host`] hears of later boots only.
+    /// Whether the host runs (from its disk) at the start. [`super::Host`] is called for later boots only.
     pub starts_on: bool,
     /// Power and reset.
     pub power: PowerPolicy,
@@ -63,34 +63,34 @@ pub struct SimBmcConfig {
     pub media: MediaPolicy,
     /// Sessions and lock-out.
     pub session: SessionPolicy,
-    /// Paths, collections and what else the service has.
+    /// Paths, collections and further resources of the service.
     pub service: ServicePolicy,
     /// ETags.
     pub etag: EtagPolicy,
-    /// What successes look like.
-    pub answers: AnswerPolicy,
-    /// What tasks look like.
+    /// Shapes of success responses.
+    pub responses: ResponsePolicy,
+    /// Shapes and times of tasks.
     pub tasks: TaskPolicy,
-    /// What errors look like.
+    /// Shape of error responses.
     pub errors: ErrorPolicy,
-    /// How long a request that never gets an answer is held before its connection is cut.
+    /// How long a request without a response is held before its connection is cut.
     pub hang_limit: Duration,
-    /// How many entries the journal keeps.
+    /// Maximum number of journal entries.
     pub journal_capacity: usize,
-    /// The wall clock at the moment the twin starts; from there on `tokio::time` counts.
+    /// The date and time at the start; `tokio::time` measures the time since then.
     pub started_at: jiff::Timestamp,
-    /// Faults present from the start.
+    /// Faults in force at the start.
     pub faults: Vec<Fault>,
 }
 
 impl SimBmcConfig {
-    /// A strict standard BMC, switched off.
+    /// A strict standard BMC whose host is off.
     pub fn new(serial: impl Into<String>, username: impl Into<String>, password: impl Into<String>) -> Self {
         let serial = serial.into();
         Self {
-            identity: Identity {
+            identity: SimIdentity {
                 uuid: Uuid::new_v5(&Uuid::NAMESPACE_OID, serial.as_bytes()),
-                ..Identity::default()
+                ..SimIdentity::default()
             },
             serial,
             sku: None,
@@ -105,7 +105,7 @@ impl SimBmcConfig {
             session: SessionPolicy::default(),
             service: ServicePolicy::default(),
             etag: EtagPolicy::default(),
-            answers: AnswerPolicy::default(),
+            responses: ResponsePolicy::default(),
             tasks: TaskPolicy::default(),
             errors: ErrorPolicy::default(),
             hang_limit: Duration::from_secs(600),
@@ -115,14 +115,14 @@ impl SimBmcConfig {
         }
     }
 
-    /// The same BMC with one CD slot only.
+    /// Replaces the slots with one CD slot.
     #[must_use]
     pub fn with_single_cd(mut self) -> Self {
         self.slots = vec![SlotConfig::cd("CD1")];
         self
     }
 
-    /// The same BMC with one CD and one USB slot.
+    /// Replaces the slots with one CD slot and one USB slot.
     #[must_use]
     pub fn with_cd_and_usb(mut self) -> Self {
         self.slots = vec![SlotConfig::cd("CD"), SlotConfig::usb("RemovableDisk")];
@@ -133,7 +133,7 @@ impl SimBmcConfig {
 /// Names, ids and versions a BMC shows.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Identity {
+pub struct SimIdentity {
     /// `Vendor` of the service root; not shown when empty.
     pub vendor: String,
     /// `Manufacturer` of the system.
@@ -162,7 +162,7 @@ pub struct Identity {
     pub uuid: Uuid,
 }
 
-impl Default for Identity {
+impl Default for SimIdentity {
     fn default() -> Self {
         Self {
             vendor: "Contoso".to_owned(),
@@ -172,7 +172,7 @@ impl Default for Identity {
             serial: SerialShown::SerialNumber,
             product: "Contoso BMC".to_owned(),
             model: "3500RX".to_owned(),
-            // The odd but legal ids of the DMTF mock-ups: who builds paths instead of following links finds nothing.
+            // Unusual but legal ids of the DMTF mock-ups: a client that builds paths instead of following links fails.
             system_id: "437XR1138R2".to_owned(),
             manager_id: "bmc-a7".to_owned(),
             manager_model: "Joo Janta 200".to_owned(),
@@ -189,15 +189,15 @@ impl Default for Identity {
 pub enum SerialShown {
     /// As `SerialNumber`.
     SerialNumber,
-    /// As `SKU` (the service tag), `SerialNumber` being another one.
+    /// As `SKU` (the service tag); `SerialNumber` has another value.
     Sku,
-    /// As `SerialNumber` of the chassis, the system having none.
+    /// As `SerialNumber` of the chassis; the system has none.
     Chassis,
-    /// Not at all.
+    /// In no resource.
     Nowhere,
 }
 
-/// Which resource links to the slots. With `Both` the same slots are shown under two paths.
+/// The resource that links to the slots. With `Both` each slot has two paths.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotTree {

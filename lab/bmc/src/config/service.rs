@@ -1,4 +1,4 @@
-//! The protocol side of a vendor: sessions, resources, ETags, answers, tasks, errors.
+//! The protocol of a vendor: sessions, resources, ETags, success responses, tasks, errors.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use super::time;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionPolicy {
-    /// Whether there are sessions at all.
+    /// Whether the session service exists.
     pub offered: bool,
-    /// Sessions at a time; a further login is answered with 503.
+    /// Maximum number of open sessions; a further login returns 503.
     pub limit: usize,
-    /// The `MessageId` of that answer.
+    /// The `MessageId` of that 503.
     pub limit_message: String,
-    /// A session unused for this long is gone.
+    /// The time without use after which a session is closed.
     #[serde(with = "time")]
     pub timeout: Duration,
-    /// Whether Basic authentication is taken.
+    /// Whether Basic authentication is accepted.
     pub basic: bool,
-    /// After so many wrong passwords in a row the account is locked; `None` never.
+    /// Number of wrong passwords in a row that locks the account; `None` for never.
     pub lockout_after: Option<u32>,
-    /// How long it is locked.
+    /// How long the account stays locked.
     #[serde(with = "time")]
     pub lockout_time: Duration,
-    /// Whether a login is answered with a `Location`; else the session is named in the body only.
+    /// Whether the login response has a `Location`; else only the body names the session.
     pub location: bool,
-    /// What a login has to have below `Oem`.
+    /// A property below `Oem` that a login must have.
     pub login_oem: Option<LoginOem>,
-    /// Whether the account has to change its password before it may do anything else.
+    /// Whether the password of the account must be changed before any other request.
     pub password_change_required: bool,
 }
 
@@ -59,35 +59,35 @@ pub struct LoginOem {
     pub vendor: String,
     /// The property.
     pub property: String,
-    /// Its value.
+    /// The required value.
     pub value: String,
 }
 
-/// Paths, collections and what else the service has.
+/// Paths, collections and further resources of the service.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServicePolicy {
-    /// Whether a path without a final slash is answered with 308.
+    /// Whether a path without a final slash returns 308.
     pub slash_redirect: bool,
-    /// Whether paths are taken in any case.
+    /// Whether paths are case-insensitive.
     pub any_case: bool,
     /// Whether `$expand` is offered for collections.
     pub expand: bool,
-    /// Members in one page of a collection; `None` is all.
+    /// Members in one page of a collection; `None` for all.
     pub page: Option<usize>,
-    /// The name of the collection of slots in its path.
+    /// The name of the slot collection in its path.
     pub slots_name: String,
-    /// Whether the manager links to the slots of the system, having none itself.
+    /// Whether the manager links to the slots of the system and has none itself.
     pub manager_links_system_slots: bool,
-    /// Whether there is a chassis.
+    /// Whether the chassis collection exists.
     pub chassis: bool,
-    /// Whether there is an update service, and what is installed.
+    /// The firmware inventory; when empty, there is no update service.
     pub firmware: Vec<FirmwareItem>,
     /// Systems behind the same BMC that are not the host.
     pub extra_systems: Vec<ExtraSystem>,
-    /// Paths with an answer of their own.
-    pub odd: Vec<OddPath>,
-    /// Whether TLS ends at version 1.0: every handshake fails.
+    /// Paths that return a fixed status.
+    pub fixed_status: Vec<FixedStatusPath>,
+    /// Whether TLS is limited to version 1.0: every handshake fails.
     pub legacy_tls: bool,
 }
 
@@ -103,7 +103,7 @@ impl Default for ServicePolicy {
             chassis: false,
             firmware: Vec::new(),
             extra_systems: Vec::new(),
-            odd: Vec::new(),
+            fixed_status: Vec::new(),
             legacy_tls: false,
         }
     }
@@ -113,13 +113,13 @@ impl Default for ServicePolicy {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirmwareItem {
-    /// Its id.
+    /// `Id` of the member.
     pub id: String,
-    /// Its name.
+    /// `Name` of the member.
     pub name: String,
-    /// Its version.
+    /// `Version` of the member.
     pub version: String,
-    /// Whether it can be updated.
+    /// `Updateable` of the member.
     #[serde(default)]
     pub updateable: bool,
 }
@@ -128,46 +128,46 @@ pub struct FirmwareItem {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtraSystem {
-    /// Its id.
+    /// `Id` of the system.
     pub id: String,
     /// Whether it comes before the host in the collection.
     #[serde(default)]
     pub first: bool,
-    /// Whether it has a `Boot` object (with nothing in it that can be set).
+    /// Whether it has a `Boot` object (without a property that can be set).
     #[serde(default)]
     pub boot: bool,
-    /// What a GET of it is answered with while the host is off.
+    /// The status of a GET while the host is off.
     #[serde(default)]
     pub status_while_off: Option<u16>,
 }
 
-/// A path with an answer of its own.
+/// A path that returns a fixed status.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct OddPath {
+pub struct FixedStatusPath {
     /// The end of the path.
     pub ends_with: String,
     /// The status.
     pub status: u16,
 }
 
-/// How ETags are given and what is asked of `If-Match`.
+/// How ETags are written and what `If-Match` must have.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EtagPolicy {
-    /// What a GET gives.
+    /// The ETag of a GET.
     pub kind: EtagKind,
-    /// What a PATCH needs.
-    pub if_match: IfMatch,
+    /// The `If-Match` that a PATCH needs.
+    pub if_match: IfMatchRule,
 }
 
 impl Default for EtagPolicy {
     fn default() -> Self {
-        Self { kind: EtagKind::Strong, if_match: IfMatch::Optional }
+        Self { kind: EtagKind::Strong, if_match: IfMatchRule::Optional }
     }
 }
 
-/// What ETag a GET gives.
+/// The ETag that a GET returns.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EtagKind {
@@ -177,19 +177,19 @@ pub enum EtagKind {
     Weak,
     /// `W/"5"`, of which only the strong form `"5"` matches.
     WeakMatchesStrong,
-    /// The header is there and empty.
+    /// An empty header.
     Empty,
-    /// None.
+    /// No header.
     Absent,
 }
 
-/// What a PATCH needs.
+/// The `If-Match` that a PATCH needs.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum IfMatch {
-    /// Checked if it is there.
+pub enum IfMatchRule {
+    /// Checked if the request has it.
     Optional,
-    /// Not looked at.
+    /// Never checked.
     Ignored,
     /// 428 without it.
     Required,
@@ -199,10 +199,10 @@ pub enum IfMatch {
     OnlyStar,
 }
 
-/// What a success is answered with.
+/// The success response of each kind of change.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct AnswerPolicy {
+pub struct ResponsePolicy {
     /// A PATCH of the system or its settings.
     pub patch: Success,
     /// A reset.
@@ -213,20 +213,20 @@ pub struct AnswerPolicy {
     pub eject: Success,
 }
 
-/// One success.
+/// The shape of a success response.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Success {
     /// 204.
     #[default]
     NoContent,
-    /// 200 and the message `Success`, as an error would be told.
+    /// 200 and the message `Success` in the shape of an error.
     Message,
     /// 200 and `{"Success": …}`.
     SuccessObject,
-    /// 200 and the resource as it is now.
+    /// 200 and the changed resource.
     Resource,
-    /// 202, and nothing that could be followed.
+    /// 202 without a task.
     Accepted,
     /// 202 and a task named by `Location`.
     TaskLocation,
@@ -246,16 +246,16 @@ impl Success {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskPolicy {
-    /// What comes before the number in an id.
+    /// Prefix of the number in an id.
     pub prefix: String,
-    /// The least time a task takes.
+    /// Minimum duration of a task.
     #[serde(with = "time")]
     pub time: Duration,
-    /// `TaskState` while it runs.
+    /// `TaskState` of a running task.
     pub running: String,
-    /// `TaskState` when it went well.
+    /// `TaskState` of a successful task.
     pub completed: String,
-    /// What the task monitor answers when it is over.
+    /// The response of the monitor of a finished task.
     pub monitor: MonitorAfter,
 }
 
@@ -271,25 +271,25 @@ impl Default for TaskPolicy {
     }
 }
 
-/// What a task monitor answers when the task is over.
+/// The response of the monitor of a finished task.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MonitorAfter {
-    /// What the operation itself would have answered.
+    /// The response of the operation.
     Result,
     /// 404.
     Gone,
-    /// 202 with a task that is completed.
+    /// 202 with a completed task.
     StillAccepted,
 }
 
-/// How errors look.
+/// The shape of error responses.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ErrorPolicy {
-    /// The registry and version before the ids of standard messages; empty is none.
+    /// Registry and version before the ids of standard messages; empty for none.
     pub registry: String,
-    /// The shape of the body.
+    /// The shape of the error body.
     pub shape: ErrorShape,
 }
 
@@ -299,21 +299,21 @@ impl Default for ErrorPolicy {
     }
 }
 
-/// The shape of an error's body.
+/// The shape of an error body.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorShape {
-    /// As the specification has it.
+    /// As in the specification.
     #[default]
     Standard,
     /// `@Message.ExtendedInfo` is an object.
     InfoIsObject,
-    /// `@Message.ExtendedInfo` at the top, no `error`.
+    /// `@Message.ExtendedInfo` at the top level, no `error`.
     NoEnvelope,
     /// Without `error.code`.
     NoCode,
     /// Only `error.code` and `error.message`.
     NoInfo,
-    /// Plain text that says it is JSON.
+    /// Plain text declared as JSON.
     Text,
 }

@@ -1,4 +1,4 @@
-//! The client against a twin without a socket, under virtual time.
+//! The client's transport to a simulated BMC without a socket, in virtual time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,22 +8,22 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::kit::{Map, config, iso, request};
 use crate::{
-    BootSource, Effect, Fault, InProcess, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost,
-    ReadStyle, SimBmc, SimBmcConfig, When,
+    BootSource, Fault, FaultEffect, FaultTrigger, InProcess, MediaReader, MediaRefusal, MediaRequest,
+    MediaResponse, NullHost, ReadStyle, SimBmc, SimBmcConfig,
 };
 use redfish::{Request, Transport, TransportErrorKind};
 
-/// Images in memory; counts nothing, serves ranges.
+/// One image in memory, with ranges.
 struct Memory(Bytes);
 
 #[async_trait]
 impl MediaReader for Memory {
-    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal> {
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
         let total = self.0.len() as u64;
         let (first, last) = request.range.unwrap_or((0, total - 1));
         let last = last.min(total - 1);
         let body = self.0.slice(usize::try_from(first).unwrap()..=usize::try_from(last).unwrap());
-        Ok(MediaAnswer {
+        Ok(MediaResponse {
             status: if request.range.is_some() { 206 } else { 200 },
             length: Some(if request.head { total } else { body.len() as u64 }),
             content_range: request.range.map(|_| format!("bytes {first}-{last}/{total}")),
@@ -33,7 +33,7 @@ impl MediaReader for Memory {
     }
 }
 
-fn twin(config: SimBmcConfig) -> SimBmc {
+fn simulated(config: SimBmcConfig) -> SimBmc {
     SimBmc::new(config, Arc::new(NullHost), Arc::new(Memory(Bytes::from(iso("MAINT", true, 300)))))
 }
 
@@ -45,12 +45,12 @@ fn read(path: &str) -> Request {
 async fn a_host_boots_from_memory_without_a_socket_and_without_waiting() {
     let mut config = config();
     config.power.post_time = Duration::from_secs(90);
-    let twin = twin(config);
-    let transport = InProcess::new(twin.clone());
+    let bmc = simulated(config);
+    let transport = InProcess::new(bmc.clone());
     let began = std::time::Instant::now();
-    let map = Map::of(&twin).await;
-    map.insert(&twin, 0, "http://192.0.2.1/tabc/boot.iso").await;
-    map.boot_once(&twin, "Cd").await;
+    let map = Map::of(&bmc).await;
+    map.insert(&bmc, 0, "http://192.0.2.1/tabc/boot.iso").await;
+    map.boot_once(&bmc, "Cd").await;
     let mut on = read(&map.reset);
     on.method = Method::POST;
     on.headers = request(Method::GET, "/", None).headers().clone();
@@ -58,23 +58,23 @@ async fn a_host_boots_from_memory_without_a_socket_and_without_waiting() {
     on.body = Some(Bytes::from_static(b"{\"ResetType\":\"On\"}"));
     let answer = transport.send(on, Duration::from_secs(1)).await.unwrap();
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
-    let booted = twin.wait_for(|now| now.boots_from_media == 1).await;
+    let booted = bmc.wait_for(|now| now.boots_from_media == 1).await;
     assert!(matches!(booted.running, Some(BootSource::Media { .. })));
-    assert!(began.elapsed() < Duration::from_secs(30), "virtual time was waited for");
+    assert!(began.elapsed() < Duration::from_secs(30), "the test waited in real time");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_a_request_of_unknown_fate_and_a_refused_connection_is_not() {
-    let twin = twin(config());
-    let transport = InProcess::new(twin.clone());
-    twin.inject(Fault::once(When::Read, Effect::Drop));
+async fn a_request_with_a_lost_response_may_be_applied_and_one_refused_at_connect_is_not() {
+    let bmc = simulated(config());
+    let transport = InProcess::new(bmc.clone());
+    bmc.inject(Fault::once(FaultTrigger::Read, FaultEffect::Drop));
     let lost = transport.send(read("/redfish/v1/"), Duration::from_secs(1)).await.unwrap_err();
     assert_eq!((lost.kind, lost.maybe_sent), (TransportErrorKind::Lost, true));
-    twin.set_reachable(false);
+    bmc.set_reachable(false);
     let refused = transport.send(read("/redfish/v1/"), Duration::from_secs(1)).await.unwrap_err();
     assert_eq!((refused.kind, refused.maybe_sent), (TransportErrorKind::Connect, false));
-    twin.set_reachable(true);
-    twin.inject(Fault::once(When::Read, Effect::Hang));
+    bmc.set_reachable(true);
+    bmc.inject(Fault::once(FaultTrigger::Read, FaultEffect::Hang));
     let late = transport.send(read("/redfish/v1/"), Duration::from_secs(1)).await.unwrap_err();
     assert_eq!((late.kind, late.maybe_sent), (TransportErrorKind::Timeout, true));
     let root = transport.send(read("/redfish/v1/"), Duration::from_secs(1)).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_lost_answer_is_a_request_of_unknown_fate_and_a_refused_connection_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_way_of_reading_comes_to_the_same_facts() {
+async fn every_read_style_finds_the_same_facts() {
     let reader = Memory(Bytes::from(iso("MAINT", true, 300)));
     let url = crate::MediaUrl::new("http://192.0.2.1/tabc/boot.iso");
     let usual = ReadStyle::default();

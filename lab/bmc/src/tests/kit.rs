@@ -1,4 +1,4 @@
-//! What the tests share: a client that follows links, a media server with range support, a recording host.
+//! Test helpers: a client that follows links, a media server with range support, a recording host.
 
 use std::{
     sync::{Arc, Mutex},
@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::mpsc};
 
-use crate::{BootContext, Host, HttpMediaReader, Operation, SimBmc, SimBmcConfig};
+use crate::{BootContext, Host, HttpMediaReader, RequestKind, SimBmc, SimBmcConfig};
 
 pub(super) const SERIAL: &str = "7CK4LW3";
 pub(super) const USER: &str = "root";
@@ -21,12 +21,12 @@ pub(super) fn config() -> SimBmcConfig {
     SimBmcConfig::new(SERIAL, USER, PASSWORD)
 }
 
-/// A host that tells the test about each boot.
+/// A host that sends each boot to the test.
 pub(super) struct Recorder(mpsc::UnboundedSender<BootContext>, Arc<Mutex<u32>>);
 
 impl Host for Recorder {
     fn power_on(&self, boot: BootContext) {
-        // A test that looks at the twin only has dropped the receiver.
+        // A test that does not use the boots has dropped the receiver.
         self.0.send(boot).ok();
     }
 
@@ -37,7 +37,7 @@ impl Host for Recorder {
 }
 
 pub(super) struct Rig {
-    pub(super) twin: SimBmc,
+    pub(super) bmc: SimBmc,
     pub(super) boots: mpsc::UnboundedReceiver<BootContext>,
     pub(super) power_offs: Arc<Mutex<u32>>,
 }
@@ -46,23 +46,23 @@ pub(super) fn rig(config: SimBmcConfig) -> Rig {
     let (sender, boots) = mpsc::unbounded_channel();
     let power_offs = Arc::new(Mutex::new(0));
     let host = Arc::new(Recorder(sender, Arc::clone(&power_offs)));
-    Rig { twin: SimBmc::new(config, host, Arc::new(HttpMediaReader::new().unwrap())), boots, power_offs }
+    Rig { bmc: SimBmc::new(config, host, Arc::new(HttpMediaReader::new().unwrap())), boots, power_offs }
 }
 
 /// A request with Basic credentials, in process.
 pub(super) async fn ask(
-    twin: &SimBmc,
+    bmc: &SimBmc,
     method: Method,
     path: &str,
     body: Option<Value>,
 ) -> (StatusCode, Value) {
-    let answer = send(twin, request(method, path, body)).await;
+    let answer = send(bmc, request(method, path, body)).await;
     let json = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
     (answer.status(), json)
 }
 
-pub(super) async fn send(twin: &SimBmc, request: Request<Bytes>) -> Response<Bytes> {
-    twin.handle(request).await.expect("an answer")
+pub(super) async fn send(bmc: &SimBmc, request: Request<Bytes>) -> Response<Bytes> {
+    bmc.handle(request).await.expect("a response")
 }
 
 pub(super) fn request(method: Method, path: &str, body: Option<Value>) -> Request<Bytes> {
@@ -82,7 +82,7 @@ pub(super) fn basic(username: &str, password: &str) -> http::HeaderValue {
     format!("Basic {}", STANDARD.encode(format!("{username}:{password}"))).parse().unwrap()
 }
 
-/// Follows `keys` (names or indexes) through a JSON value to a string.
+/// The string at a JSON pointer.
 pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_else(|| panic!("{pointer} in {value}"))
 }
@@ -91,7 +91,7 @@ pub(super) fn message_id(body: &Value) -> &str {
     text(body, "/error/@Message.ExtendedInfo/0/MessageId")
 }
 
-/// Where everything is, found by links alone.
+/// The paths of a simulated BMC, found by links alone.
 pub(super) struct Map {
     pub(super) system: String,
     pub(super) reset: String,
@@ -99,9 +99,9 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) async fn of(twin: &SimBmc) -> Self {
+    pub(super) async fn of(bmc: &SimBmc) -> Self {
         let get = async |path: &str| {
-            let (status, body) = ask(twin, Method::GET, path, None).await;
+            let (status, body) = ask(bmc, Method::GET, path, None).await;
             assert_eq!(status, StatusCode::OK, "{path}");
             body
         };
@@ -121,36 +121,36 @@ impl Map {
 
     pub(super) async fn act(
         &self,
-        twin: &SimBmc,
+        bmc: &SimBmc,
         slot: usize,
         action: &str,
         body: Option<Value>,
     ) -> (StatusCode, Value) {
-        let (_, shown) = ask(twin, Method::GET, &self.slots[slot], None).await;
+        let (_, shown) = ask(bmc, Method::GET, &self.slots[slot], None).await;
         let target = text(&shown, &format!("/Actions/#VirtualMedia.{action}/target")).to_owned();
-        ask(twin, Method::POST, &target, body).await
+        ask(bmc, Method::POST, &target, body).await
     }
 
-    pub(super) async fn insert(&self, twin: &SimBmc, slot: usize, url: &str) -> (StatusCode, Value) {
-        self.act(twin, slot, "InsertMedia", Some(json!({ "Image": url }))).await
+    pub(super) async fn insert(&self, bmc: &SimBmc, slot: usize, url: &str) -> (StatusCode, Value) {
+        self.act(bmc, slot, "InsertMedia", Some(json!({ "Image": url }))).await
     }
 
-    pub(super) async fn eject(&self, twin: &SimBmc, slot: usize) -> (StatusCode, Value) {
-        self.act(twin, slot, "EjectMedia", Some(json!({}))).await
+    pub(super) async fn eject(&self, bmc: &SimBmc, slot: usize) -> (StatusCode, Value) {
+        self.act(bmc, slot, "EjectMedia", Some(json!({}))).await
     }
 
-    pub(super) async fn reset(&self, twin: &SimBmc, kind: &str) -> (StatusCode, Value) {
-        ask(twin, Method::POST, &self.reset, Some(json!({ "ResetType": kind }))).await
+    pub(super) async fn reset(&self, bmc: &SimBmc, kind: &str) -> (StatusCode, Value) {
+        ask(bmc, Method::POST, &self.reset, Some(json!({ "ResetType": kind }))).await
     }
 
-    pub(super) async fn boot_once(&self, twin: &SimBmc, target: &str) -> (StatusCode, Value) {
+    pub(super) async fn boot_once(&self, bmc: &SimBmc, target: &str) -> (StatusCode, Value) {
         let boot = json!({ "BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": "Once" });
-        ask(twin, Method::PATCH, &self.system, Some(json!({ "Boot": boot }))).await
+        ask(bmc, Method::PATCH, &self.system, Some(json!({ "Boot": boot }))).await
     }
 }
 
-pub(super) fn operations(twin: &SimBmc) -> Vec<(Operation, Option<u16>)> {
-    let entries = twin.mutations().into_iter();
+pub(super) fn operations(bmc: &SimBmc) -> Vec<(RequestKind, Option<u16>)> {
+    let entries = bmc.mutations().into_iter();
     entries
         .map(|entry| match entry.what {
             crate::JournalItem::Request { operation, status, .. } => (operation, status),
@@ -163,7 +163,7 @@ pub(super) async fn soon<T>(event: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), event).await.expect("an event in time")
 }
 
-/// An ISO image by hand: descriptors only, `bootable` with a boot record.
+/// An ISO image with descriptors only; a bootable one has a boot record.
 pub(super) fn iso(label: &str, bootable: bool, sectors: usize) -> Vec<u8> {
     let mut image = vec![0_u8; sectors * 2048];
     let mut put = |sector: usize, kind: u8| {
@@ -182,7 +182,7 @@ pub(super) fn iso(label: &str, bootable: bool, sectors: usize) -> Vec<u8> {
     image
 }
 
-/// Serves `/m/{name}` on a real socket: boot.iso, task.iso, usb.img and all that can be wrong with an image.
+/// Serves `/m/{name}` on a real socket: boot.iso, task.iso, usb.img and images with every kind of defect.
 pub(super) async fn media_server() -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let base = format!("http://{}/m", listener.local_addr().unwrap());
@@ -217,10 +217,10 @@ async fn image(Path(name): Path<String>, method: Method, headers: HeaderMap) -> 
         Some(range) if name != "whole.iso" => {
             let (first, last) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
             let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
-            let told = if name == "lying.iso" { total + 2048 } else { total };
+            let shown = if name == "lying.iso" { total + 2048 } else { total };
             Response::builder()
                 .status(206)
-                .header(header::CONTENT_RANGE, format!("bytes {first}-{last}/{told}"))
+                .header(header::CONTENT_RANGE, format!("bytes {first}-{last}/{shown}"))
                 .body(Body::from(image[first..=last].to_vec()))
                 .unwrap()
         }

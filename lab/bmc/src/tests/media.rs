@@ -6,23 +6,23 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::kit::{Map, ask, config, media_server, message_id, operations, rig, soon, text};
-use crate::{EjectEmpty, Operation, UrlRules};
+use crate::{EjectEmpty, RequestKind, UrlRules};
 
 #[tokio::test]
 async fn an_inserted_image_has_been_read_and_is_shown() {
     let base = media_server().await;
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
     for (slot, name) in [(0, "boot.iso"), (1, "task.iso"), (2, "usb.img")] {
-        let (status, body) = map.insert(&twin, slot, &format!("{base}/{name}")).await;
+        let (status, body) = map.insert(&bmc, slot, &format!("{base}/{name}")).await;
         assert_eq!(status, StatusCode::NO_CONTENT, "{name}: {body}");
-        let (_, shown) = ask(&twin, Method::GET, &map.slots[slot], None).await;
+        let (_, shown) = ask(&bmc, Method::GET, &map.slots[slot], None).await;
         assert_eq!(shown["Inserted"], true);
         assert_eq!(text(&shown, "/Image"), format!("{base}/{name}"));
         assert_eq!(text(&shown, "/ImageName"), name);
         assert_eq!(text(&shown, "/ConnectedVia"), "URI");
     }
-    let snapshot = twin.snapshot();
+    let snapshot = bmc.snapshot();
     let boot = snapshot.slot("CD1").unwrap().facts.clone().unwrap();
     assert!(boot.el_torito);
     assert_eq!(boot.volume_id.as_deref(), Some("MAINT"));
@@ -35,8 +35,8 @@ async fn an_inserted_image_has_been_read_and_is_shown() {
 #[tokio::test]
 async fn an_image_that_cannot_be_used_is_refused_and_the_slot_stays_empty() {
     let base = media_server().await;
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
     let closed = {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         listener.local_addr().unwrap()
@@ -51,17 +51,17 @@ async fn an_image_that_cannot_be_used_is_refused_and_the_slot_stays_empty() {
         (format!("{base}/lying.iso"), 400, "ResourceAtUriInUnknownFormat"),
         (format!("http://{closed}/m/boot.iso"), 500, "CouldNotEstablishConnection"),
     ] {
-        let (told, body) = map.insert(&twin, 0, &url).await;
+        let (refused, body) = map.insert(&bmc, 0, &url).await;
         assert_eq!(
-            (told.as_u16(), message_id(&body).rsplit('.').next().unwrap()),
+            (refused.as_u16(), message_id(&body).rsplit('.').next().unwrap()),
             (status, id),
             "{url}: {body}"
         );
-        let (_, shown) = ask(&twin, Method::GET, &map.slots[0], None).await;
+        let (_, shown) = ask(&bmc, Method::GET, &map.slots[0], None).await;
         assert_eq!((&shown["Inserted"], &shown["Image"]), (&json!(false), &Value::Null));
         assert_eq!(text(&shown, "/ConnectedVia"), "NotConnected");
     }
-    let (status, _) = map.insert(&twin, 0, &format!("{base}/boot.iso")).await;
+    let (status, _) = map.insert(&bmc, 0, &format!("{base}/boot.iso")).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "after refusals the slot still works");
 }
 
@@ -70,24 +70,24 @@ async fn an_image_that_is_not_read_in_time_is_refused() {
     let base = media_server().await;
     let mut config = config();
     config.media.timeout = Duration::from_millis(200);
-    let twin = rig(config).twin;
-    let map = Map::of(&twin).await;
-    let (status, body) = soon(map.insert(&twin, 0, &format!("{base}/slow.iso"))).await;
+    let bmc = rig(config).bmc;
+    let map = Map::of(&bmc).await;
+    let (status, body) = soon(map.insert(&bmc, 0, &format!("{base}/slow.iso"))).await;
     assert_eq!((status.as_u16(), message_id(&body)), (500, "Base.1.18.CouldNotEstablishConnection"));
-    assert!(!twin.snapshot().slots[0].busy);
+    assert!(!bmc.snapshot().slots[0].busy);
 }
 
 #[tokio::test]
 async fn a_server_without_ranges_is_read_from_its_beginning() {
     let base = media_server().await;
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
-    assert_eq!(map.insert(&twin, 0, &format!("{base}/whole.iso")).await.0, StatusCode::NO_CONTENT);
-    assert!(twin.snapshot().slots[0].facts.as_ref().unwrap().el_torito);
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
+    assert_eq!(map.insert(&bmc, 0, &format!("{base}/whole.iso")).await.0, StatusCode::NO_CONTENT);
+    assert!(bmc.snapshot().slots[0].facts.as_ref().unwrap().el_torito);
 }
 
 #[tokio::test]
-async fn urls_that_some_bmc_refuses_are_refused_unless_the_twin_is_lenient() {
+async fn urls_that_some_bmc_refuses_are_refused_unless_the_simulated_bmc_is_lenient() {
     let base = media_server().await;
     let host = base.strip_suffix("/m").unwrap();
     let long = format!("{base}/{}.iso", "a".repeat(120));
@@ -102,7 +102,7 @@ async fn urls_that_some_bmc_refuses_are_refused_unless_the_twin_is_lenient() {
         "/m/boot.iso".to_owned(),
         long,
     ];
-    let strict = rig(config()).twin;
+    let strict = rig(config()).bmc;
     let map = Map::of(&strict).await;
     for url in refused {
         let (status, body) = map.insert(&strict, 0, &url).await;
@@ -111,24 +111,24 @@ async fn urls_that_some_bmc_refuses_are_refused_unless_the_twin_is_lenient() {
     }
     let mut config = config();
     config.media.url = UrlRules::lenient();
-    let lenient = rig(config).twin;
+    let lenient = rig(config).bmc;
     let (status, body) = map.insert(&lenient, 0, &format!("{base}/boot.iso?token=1&expires=2")).await;
     assert_eq!(status, StatusCode::NO_CONTENT, "{body}");
 }
 
 #[tokio::test]
-async fn an_occupied_slot_refuses_and_an_ejected_one_takes_again() {
+async fn an_occupied_slot_refuses_an_insert_and_an_ejected_one_accepts_it() {
     let base = media_server().await;
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
     let url = format!("{base}/boot.iso");
-    assert_eq!(map.insert(&twin, 0, &url).await.0, StatusCode::NO_CONTENT);
-    let (status, body) = map.insert(&twin, 0, &url).await;
+    assert_eq!(map.insert(&bmc, 0, &url).await.0, StatusCode::NO_CONTENT);
+    let (status, body) = map.insert(&bmc, 0, &url).await;
     assert_eq!((status, message_id(&body)), (StatusCode::CONFLICT, "Base.1.18.ResourceInUse"));
-    assert_eq!(map.eject(&twin, 0).await.0, StatusCode::NO_CONTENT);
-    assert_eq!(map.eject(&twin, 0).await.0, StatusCode::NO_CONTENT);
-    assert_eq!(map.insert(&twin, 0, &url).await.0, StatusCode::NO_CONTENT);
-    use Operation::{Eject, Insert};
+    assert_eq!(map.eject(&bmc, 0).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(map.eject(&bmc, 0).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(map.insert(&bmc, 0, &url).await.0, StatusCode::NO_CONTENT);
+    use RequestKind::{Eject, Insert};
     let expected = [
         (Insert, Some(204)),
         (Insert, Some(409)),
@@ -136,7 +136,7 @@ async fn an_occupied_slot_refuses_and_an_ejected_one_takes_again() {
         (Eject, Some(204)),
         (Insert, Some(204)),
     ];
-    assert_eq!(operations(&twin), expected);
+    assert_eq!(operations(&bmc), expected);
 }
 
 #[tokio::test]
@@ -144,46 +144,46 @@ async fn a_slot_whose_image_is_being_read_is_busy() {
     let base = media_server().await;
     let mut config = config();
     config.media.timeout = Duration::from_secs(5);
-    let twin = rig(config).twin;
-    let map = Map::of(&twin).await;
+    let bmc = rig(config).bmc;
+    let map = Map::of(&bmc).await;
     let slow = format!("{base}/slow.iso");
-    let insert = map.insert(&twin, 0, &slow);
+    let insert = map.insert(&bmc, 0, &slow);
     let others = async {
-        soon(twin.wait_for(|state| state.slots[0].busy)).await;
-        let busy = map.insert(&twin, 0, &format!("{base}/boot.iso")).await;
+        soon(bmc.wait_for(|state| state.slots[0].busy)).await;
+        let busy = map.insert(&bmc, 0, &format!("{base}/boot.iso")).await;
         assert_eq!(busy.0, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(map.eject(&twin, 0).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(map.insert(&twin, 1, &format!("{base}/boot.iso")).await.0, StatusCode::NO_CONTENT);
+        assert_eq!(map.eject(&bmc, 0).await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(map.insert(&bmc, 1, &format!("{base}/boot.iso")).await.0, StatusCode::NO_CONTENT);
     };
     tokio::select! {
         _ = insert => panic!("the slow insert ended first"),
         () = others => {}
     }
-    assert_eq!(twin.snapshot().max_mutating_in_flight, 2);
+    assert_eq!(bmc.snapshot().max_mutating_in_flight, 2);
 }
 
 #[tokio::test]
-async fn ejecting_an_empty_slot_can_be_an_error_and_a_body_can_be_demanded() {
+async fn ejecting_an_empty_slot_can_be_an_error_and_a_body_can_be_required() {
     let mut config = config();
     config.media.eject_empty = EjectEmpty::Refused;
     config.media.body_required = true;
-    let twin = rig(config).twin;
-    let map = Map::of(&twin).await;
-    assert_eq!(map.eject(&twin, 0).await.0, StatusCode::BAD_REQUEST);
-    assert_eq!(map.act(&twin, 0, "EjectMedia", None).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let bmc = rig(config).bmc;
+    let map = Map::of(&bmc).await;
+    assert_eq!(map.eject(&bmc, 0).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(map.act(&bmc, 0, "EjectMedia", None).await.0, StatusCode::UNSUPPORTED_MEDIA_TYPE);
 }
 
 #[tokio::test]
-async fn what_the_journal_keeps_has_no_secret() {
+async fn the_journal_and_debug_output_hold_no_secret() {
     let base = media_server().await;
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
     let url = format!("{}/m/boot.iso", base.strip_suffix("/m").unwrap());
-    map.insert(&twin, 0, &url).await;
-    let journal = serde_json::to_string(&twin.journal()).unwrap();
+    map.insert(&bmc, 0, &url).await;
+    let journal = serde_json::to_string(&bmc.journal()).unwrap();
     assert!(journal.contains("boot.iso"));
     assert!(!journal.contains(&url));
-    for text in [journal, format!("{:?} {:?} {:?}", twin, twin.snapshot(), twin.config())] {
+    for text in [journal, format!("{:?} {:?} {:?}", bmc, bmc.snapshot(), bmc.config())] {
         assert!(!text.contains(super::kit::PASSWORD) && !text.contains(&url), "{text}");
     }
 }

@@ -1,24 +1,24 @@
-//! The protocol itself: discovery, strictness, ETags, error bodies.
+//! The protocol: discovery, strictness, ETags, error bodies.
 
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use super::kit::{Map, ask, config, message_id, request, rig, send, soon, text};
-use crate::{IfMatch, SimBmc, SlotTree};
+use crate::{IfMatchRule, SimBmc, SlotTree};
 
-/// Every link of every resource answers, whatever the layout.
+/// Every link of every resource resolves, in every slot tree.
 #[tokio::test]
-async fn each_link_leads_somewhere() {
+async fn every_link_resolves() {
     for tree in [SlotTree::Manager, SlotTree::System, SlotTree::Both] {
         let mut config = config();
         config.slot_tree = tree;
-        let twin = rig(config).twin;
+        let bmc = rig(config).bmc;
         let (mut open, mut seen) = (vec!["/redfish/v1/".to_owned()], Vec::new());
         while let Some(path) = open.pop() {
             if seen.contains(&path) {
                 continue;
             }
-            let (status, body) = ask(&twin, Method::GET, &path, None).await;
+            let (status, body) = ask(&bmc, Method::GET, &path, None).await;
             assert_eq!(status, StatusCode::OK, "{path}");
             assert_eq!(text(&body, "/@odata.id"), path);
             links(&body, &mut open);
@@ -44,15 +44,15 @@ fn links(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-async fn refused(twin: &SimBmc, method: Method, path: &str, body: Option<Value>) -> (u16, String) {
-    let (status, body) = ask(twin, method, path, body).await;
+async fn refused(bmc: &SimBmc, method: Method, path: &str, body: Option<Value>) -> (u16, String) {
+    let (status, body) = ask(bmc, method, path, body).await;
     (status.as_u16(), message_id(&body).rsplit('.').next().unwrap().to_owned())
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_by_name() {
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
+async fn an_invalid_request_is_refused_with_its_message_id() {
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
     let insert = format!("{}/Actions/VirtualMedia.InsertMedia", map.slots[0]);
     let image = "http://127.0.0.1:9/t/boot.iso";
     let cases = [
@@ -105,42 +105,42 @@ async fn what_makes_no_sense_is_refused_by_name() {
         ),
     ];
     for (method, path, body, status, id) in cases {
-        let told = format!("{method} {path} {body:?}");
-        assert_eq!(refused(&twin, method, path, body).await, (status, id.to_owned()), "{told}");
+        let case = format!("{method} {path} {body:?}");
+        assert_eq!(refused(&bmc, method, path, body).await, (status, id.to_owned()), "{case}");
     }
-    assert_eq!(twin.snapshot().power_ons, 0);
+    assert_eq!(bmc.snapshot().power_ons, 0);
 }
 
 #[tokio::test]
 async fn a_body_must_be_declared_and_be_json() {
-    let twin = rig(config()).twin;
-    let map = Map::of(&twin).await;
+    let bmc = rig(config()).bmc;
+    let map = Map::of(&bmc).await;
     let mut untyped = request(Method::POST, &map.reset, Some(json!({ "ResetType": "On" })));
     untyped.headers_mut().remove(header::CONTENT_TYPE);
-    assert_eq!(send(&twin, untyped).await.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(send(&bmc, untyped).await.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     let mut broken = request(Method::POST, &map.reset, Some(json!({})));
     *broken.body_mut() = "{\"ResetType\":".into();
-    assert_eq!(send(&twin, broken).await.status(), StatusCode::BAD_REQUEST);
+    assert_eq!(send(&bmc, broken).await.status(), StatusCode::BAD_REQUEST);
     let mut huge = request(Method::POST, &map.reset, Some(json!({})));
     *huge.body_mut() = vec![b' '; 100_000].into();
-    assert_eq!(send(&twin, huge).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    assert_eq!(twin.snapshot().power_ons, 0);
+    assert_eq!(send(&bmc, huge).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(bmc.snapshot().power_ons, 0);
 }
 
 #[tokio::test]
 async fn a_stale_etag_is_refused_and_the_current_one_taken() {
     let mut config = config();
-    config.etag.if_match = IfMatch::Required;
-    let twin = rig(config).twin;
-    let map = Map::of(&twin).await;
+    config.etag.if_match = IfMatchRule::Required;
+    let bmc = rig(config).bmc;
+    let map = Map::of(&bmc).await;
     let boot = json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Once" } });
-    let etag = send(&twin, request(Method::GET, &map.system, None)).await.headers()[header::ETAG].clone();
+    let etag = send(&bmc, request(Method::GET, &map.system, None)).await.headers()[header::ETAG].clone();
     let patch = |tag: Option<http::HeaderValue>| {
         let mut patch = request(Method::PATCH, &map.system, Some(boot.clone()));
         if let Some(tag) = tag {
             patch.headers_mut().insert(header::IF_MATCH, tag);
         }
-        send(&twin, patch)
+        send(&bmc, patch)
     };
     assert_eq!(patch(None).await.status(), StatusCode::PRECONDITION_REQUIRED);
     assert_eq!(patch(Some(etag.clone())).await.status(), StatusCode::NO_CONTENT);
@@ -149,9 +149,9 @@ async fn a_stale_etag_is_refused_and_the_current_one_taken() {
 }
 
 #[tokio::test]
-async fn the_same_twin_answers_on_a_socket_and_stops() {
-    let twin = rig(config()).twin;
-    let server = twin.serve_on_loopback().await.unwrap();
+async fn a_simulated_bmc_serves_a_socket_and_stops() {
+    let bmc = rig(config()).bmc;
+    let server = bmc.serve_on_loopback().await.unwrap();
     let client = client();
     let url = format!("{}/redfish/v1/", server.url());
     let answer = soon(client.get(&url).send()).await.unwrap();
@@ -160,10 +160,10 @@ async fn the_same_twin_answers_on_a_socket_and_stops() {
     let head = soon(client.head(&url).send()).await.unwrap();
     assert_eq!(head.status(), 200);
     assert!(soon(head.bytes()).await.unwrap().is_empty());
-    twin.set_reachable(false);
+    bmc.set_reachable(false);
     assert!(soon(client.get(&url).send()).await.is_err());
-    twin.set_reachable(true);
-    // The listener comes back in its own time.
+    bmc.set_reachable(true);
+    // The listener comes back after some time.
     soon(async { while tokio::net::TcpStream::connect(server.address()).await.is_err() {} }).await;
     assert_eq!(soon(client.get(&url).send()).await.unwrap().status(), 200);
     soon(server.stop()).await;
@@ -171,11 +171,11 @@ async fn the_same_twin_answers_on_a_socket_and_stops() {
 }
 
 #[tokio::test]
-async fn the_router_answers_like_the_socket() {
+async fn the_router_responds_like_the_socket() {
     use tower::ServiceExt as _;
-    let twin = rig(config()).twin;
+    let bmc = rig(config()).bmc;
     let request = http::Request::get("/redfish/v1/").body(axum::body::Body::empty()).unwrap();
-    let answer = twin.router().oneshot(request).await.unwrap();
+    let answer = bmc.router().oneshot(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await.unwrap();
     let root: Value = serde_json::from_slice(&body).unwrap();
@@ -183,16 +183,16 @@ async fn the_router_answers_like_the_socket() {
 }
 
 #[tokio::test]
-async fn ten_thousand_twins_share_one_reader_and_own_no_task() {
+async fn ten_thousand_simulated_bmcs_share_one_reader_and_own_no_task() {
     let reader = std::sync::Arc::new(crate::HttpMediaReader::new().unwrap());
     let host = std::sync::Arc::new(crate::NullHost);
-    let mut twins = Vec::new();
+    let mut bmcs = Vec::new();
     for number in 0..10_000 {
         let config = crate::SimBmcConfig::new(format!("S{number}"), "root", "secret");
-        let twin = SimBmc::new(config, host.clone(), reader.clone());
-        let root = send(&twin, http::Request::get("/redfish/v1/").body(bytes::Bytes::new()).unwrap()).await;
+        let bmc = SimBmc::new(config, host.clone(), reader.clone());
+        let root = send(&bmc, http::Request::get("/redfish/v1/").body(bytes::Bytes::new()).unwrap()).await;
         assert_eq!(root.status(), StatusCode::OK);
-        twins.push(twin);
+        bmcs.push(bmc);
     }
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
 }

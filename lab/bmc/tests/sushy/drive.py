@@ -2,8 +2,8 @@
 
     drive.py BASE_URL USER PASSWORD IMAGE_URL
 
-Discovers the host, inserts the image into the first slot that takes it, sets a boot override for the next boot only, powers
-on, waits until the host is on, powers off and ejects. Prints one line for each step; any step that fails ends it with 1.
+Discovers the host, inserts the image into the first slot that accepts it, sets a boot override for the next boot, powers on,
+waits until the host is on, powers off and ejects. Prints one line for each step; the exit code is 1 when a step fails.
 """
 
 import sys
@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 def host_of(root):
-    """The system that can be powered on; others behind the same BMC cannot, or do not answer."""
+    """Returns the system that can be powered on; other systems of the BMC cannot be, or return errors."""
     for path in root.get_system_collection().members_identities:
         try:
             system = root.get_system(path)

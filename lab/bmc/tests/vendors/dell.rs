@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::kit::{Bmc, IMAGE, SERIAL, once};
 
 #[tokio::test(start_paused = true)]
-async fn the_service_tag_is_the_sku_and_the_serial_number_another_one() {
+async fn the_service_tag_is_the_sku_and_differs_from_the_serial_number() {
     for vendor in ["dell-idrac8", "dell-idrac9-5", "dell-idrac9-6", "dell-idrac10"] {
         let bmc = Bmc::of(vendor).await;
         let system = bmc.get(&bmc.system).await;
@@ -34,14 +34,14 @@ async fn before_6_00_cd_is_the_physical_drive_and_server_boot_chooses_the_virtua
         }});
         assert_eq!(bmc.patch(&attributes, chosen).await.status, 200);
         assert!(bmc.boots_from_media().await, "{vendor} did not boot the virtual CD");
-        // For one boot only.
+        // The choice is for one boot only.
         bmc.power("ForceOff").await;
         assert!(!bmc.boots_from_media().await);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_configuration_profile_is_a_job_and_must_have_no_space_between_its_tags() {
+async fn a_configuration_profile_is_a_job_and_is_refused_with_space_between_its_tags() {
     let bmc = Bmc::of("dell-idrac8").await;
     let slots = bmc.slots().await;
     bmc.insert(&slots[0], json!({ "Image": IMAGE })).await;
@@ -65,7 +65,7 @@ async fn a_configuration_profile_is_a_job_and_must_have_no_space_between_its_tag
         assert!(monitor.contains("JID_"), "{monitor}");
         assert_eq!(bmc.get(&monitor).await.status, 202);
         tokio::time::sleep(Duration::from_secs(15)).await;
-        assert_eq!(bmc.get(&monitor).await.status, 404, "the monitor is purged when the job is over");
+        assert_eq!(bmc.get(&monitor).await.status, 404, "the monitor of a finished job does not exist");
         let task = bmc.get(&monitor.replace("TaskMonitors", "Tasks")).await;
         assert_eq!(task.text("/TaskState"), state);
     }
@@ -73,7 +73,7 @@ async fn a_configuration_profile_is_a_job_and_must_have_no_space_between_its_tag
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_usb_slot_before_6_00_takes_names_that_end_in_img() {
+async fn the_usb_slot_before_6_00_accepts_only_names_that_end_in_img() {
     for vendor in ["dell-idrac8", "dell-idrac9-5"] {
         let bmc = Bmc::of(vendor).await;
         let slots = bmc.slots().await;
@@ -84,7 +84,7 @@ async fn the_usb_slot_before_6_00_takes_names_that_end_in_img() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn from_6_00_on_two_images_go_into_slots_of_the_system_and_an_eject_takes_a_while() {
+async fn from_6_00_on_the_system_has_two_slots_and_an_eject_takes_some_seconds() {
     let bmc = Bmc::of("dell-idrac9-6").await;
     let slots = bmc.slots().await;
     assert!(slots[0].contains("/Systems/") && slots[0].ends_with("/VirtualMedia/1"), "{}", slots[0]);
@@ -94,9 +94,9 @@ async fn from_6_00_on_two_images_go_into_slots_of_the_system_and_an_eject_takes_
     }
     let again = bmc.insert(&slots[0], json!({ "Image": IMAGE })).await;
     assert!(again.status == 400 && again.says("SYS446"));
-    assert!(again.body["error"]["@Message.ExtendedInfo"].is_object(), "iDRAC tells an object, not a list");
+    assert!(again.body["error"]["@Message.ExtendedInfo"].is_object(), "iDRAC sends an object, not a list");
     assert_eq!(bmc.eject(&slots[0]).await.status, 204);
-    assert_eq!(bmc.get(&slots[0]).await.body["Inserted"], true, "stale while the eject goes on");
+    assert_eq!(bmc.get(&slots[0]).await.body["Inserted"], true, "stale while the eject runs");
     assert_eq!(bmc.insert(&slots[0], json!({ "Image": IMAGE })).await.status, 500);
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(bmc.get(&slots[0]).await.body["Inserted"], false);
@@ -108,7 +108,7 @@ async fn from_6_00_on_two_images_go_into_slots_of_the_system_and_an_eject_takes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn idrac10_takes_the_override_at_its_settings_and_no_on_for_a_minute_after_off() {
+async fn idrac10_accepts_the_override_at_its_settings_and_refuses_on_for_a_minute_after_off() {
     let bmc = Bmc::of("dell-idrac10").await;
     assert_eq!(bmc.slots().await.len(), 1);
     let refused = bmc.patch(&bmc.system, once("Cd", None)).await;

@@ -1,4 +1,4 @@
-//! A BMC of a vendor, asked request by request.
+//! Test helpers: a BMC of a vendor that receives single requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header};
 use lab_bmc::{
-    ConnectionCut, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, SimBmc, SimBmcConfig,
+    ConnectionCut, MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, SimBmcConfig,
     SimBmcSnapshot,
 };
 use serde_json::{Value, json};
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 pub(crate) const SERIAL: &str = "7CK4LW3";
 pub(crate) const USER: &str = "root";
 pub(crate) const PASSWORD: &str = "canary-secret";
-/// A URL that no vendor which takes HTTP refuses.
+/// A URL that every vendor with HTTP accepts.
 pub(crate) const IMAGE: &str = "http://192.0.2.1/tabc/boot.iso";
 
-/// One image in memory, whatever the URL.
+/// One image in memory, served for every URL.
 pub(crate) struct Memory(Bytes);
 
 impl Memory {
-    /// A bootable ISO 9660 image of 300 sectors, or a disk with a boot signature: it is both.
+    /// A bootable ISO 9660 image of 300 sectors that is also a disk with a boot signature.
     pub(crate) fn bootable() -> Arc<Self> {
         let mut image = vec![0_u8; 300 * 2048];
         image[510..512].copy_from_slice(&[0x55, 0xAA]);
@@ -38,13 +38,13 @@ impl Memory {
 
 #[async_trait]
 impl MediaReader for Memory {
-    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal> {
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
         let total = self.0.len();
         let (first, last) = request.range.map_or((0, total - 1), |(first, last)| {
             (usize::try_from(first).unwrap(), usize::try_from(last).unwrap().min(total - 1))
         });
         let body = self.0.slice(first..=last);
-        Ok(MediaAnswer {
+        Ok(MediaResponse {
             status: if request.range.is_some() { 206 } else { 200 },
             length: Some(if request.head { total } else { body.len() } as u64),
             content_range: request.range.map(|_| format!("bytes {first}-{last}/{total}")),
@@ -58,7 +58,7 @@ pub(crate) fn config(vendor: &str) -> SimBmcConfig {
     SimBmcConfig::vendor(vendor, SERIAL, USER, PASSWORD).unwrap()
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -79,15 +79,15 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// All that the body says, for looking for a word.
+    /// Whether the body contains a word.
     pub(crate) fn says(&self, word: &str) -> bool {
         String::from_utf8_lossy(&self.text).contains(word)
     }
 }
 
-/// A BMC and the paths that were found in it.
+/// A simulated BMC and the paths found in it.
 pub(crate) struct Bmc {
-    pub(crate) twin: SimBmc,
+    pub(crate) sim_bmc: SimBmc,
     pub(crate) root: Answer,
     pub(crate) system: String,
     pub(crate) manager: String,
@@ -101,10 +101,10 @@ impl Bmc {
 
     pub(crate) async fn with(config: SimBmcConfig) -> Self {
         let system_id = config.identity.system_id.clone();
-        let twin = SimBmc::new(config, Arc::new(NullHost), Memory::bootable());
+        let sim_bmc = SimBmc::new(config, Arc::new(NullHost), Memory::bootable());
         let mut bmc = Self {
-            root: ask(&twin, Method::GET, "/redfish/v1/", None, &[]).await.unwrap(),
-            twin,
+            root: ask(&sim_bmc, Method::GET, "/redfish/v1/", None, &[]).await.unwrap(),
+            sim_bmc,
             system: String::new(),
             manager: String::new(),
             reset: String::new(),
@@ -121,19 +121,19 @@ impl Bmc {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
-        ask(&self.twin, Method::GET, path, None, &[]).await.unwrap()
+        ask(&self.sim_bmc, Method::GET, path, None, &[]).await.unwrap()
     }
 
     pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
-        ask(&self.twin, Method::POST, path, Some(body), &[]).await.unwrap()
+        ask(&self.sim_bmc, Method::POST, path, Some(body), &[]).await.unwrap()
     }
 
     pub(crate) async fn patch(&self, path: &str, body: Value) -> Answer {
-        ask(&self.twin, Method::PATCH, path, Some(body), &[]).await.unwrap()
+        ask(&self.sim_bmc, Method::PATCH, path, Some(body), &[]).await.unwrap()
     }
 
     pub(crate) async fn patch_if(&self, path: &str, tag: &str, body: Value) -> Answer {
-        ask(&self.twin, Method::PATCH, path, Some(body), &[("if-match", tag)]).await.unwrap()
+        ask(&self.sim_bmc, Method::PATCH, path, Some(body), &[("if-match", tag)]).await.unwrap()
     }
 
     /// The paths of the slots, as the system or else the manager links to them.
@@ -145,13 +145,13 @@ impl Bmc {
         members.map(|member| member["@odata.id"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// The standard insert.
+    /// Inserts by the standard action.
     pub(crate) async fn insert(&self, slot: &str, body: Value) -> Answer {
         let target = self.get(slot).await.text("/Actions/#VirtualMedia.InsertMedia/target").to_owned();
         self.post(&target, body).await
     }
 
-    /// The standard eject, with a body.
+    /// Ejects by the standard action, with a body.
     pub(crate) async fn eject(&self, slot: &str) -> Answer {
         let target = self.get(slot).await.text("/Actions/#VirtualMedia.EjectMedia/target").to_owned();
         self.post(&target, json!({})).await
@@ -167,19 +167,19 @@ impl Bmc {
 
     /// Waits in virtual time.
     pub(crate) async fn until(&self, wanted: impl FnMut(&SimBmcSnapshot) -> bool) -> SimBmcSnapshot {
-        tokio::time::timeout(Duration::from_secs(600), self.twin.wait_for(wanted)).await.expect("in time")
+        tokio::time::timeout(Duration::from_secs(600), self.sim_bmc.wait_for(wanted)).await.expect("in time")
     }
 
-    /// Powers on and says whether the host booted from a medium.
+    /// Powers the host on and returns whether it booted from a medium.
     pub(crate) async fn boots_from_media(&self) -> bool {
-        let before = self.twin.snapshot();
+        let before = self.sim_bmc.snapshot();
         assert!(self.power("On").await.status < 300);
         let after = self.until(|now| now.generation > before.generation).await;
         after.boots_from_media > before.boots_from_media
     }
 }
 
-/// Target, enabled, and mode where it is given.
+/// A PATCH body with target, `Once`, and the mode if there is one.
 pub(crate) fn once(target: &str, mode: Option<&str>) -> Value {
     let mut boot = json!({ "BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": "Once" });
     if let Some(mode) = mode {
@@ -189,7 +189,7 @@ pub(crate) fn once(target: &str, mode: Option<&str>) -> Value {
 }
 
 pub(crate) async fn ask(
-    twin: &SimBmc,
+    sim_bmc: &SimBmc,
     method: Method,
     path: &str,
     body: Option<Value>,
@@ -204,7 +204,7 @@ pub(crate) async fn ask(
         request = request.header(header::CONTENT_TYPE, "application/json");
     }
     let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
-    let answer = twin.handle(request.body(body).unwrap()).await?;
+    let answer = sim_bmc.handle(request.body(body).unwrap()).await?;
     let (parts, text) = answer.into_parts();
     let body = serde_json::from_slice(&text).unwrap_or_default();
     Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body, text })

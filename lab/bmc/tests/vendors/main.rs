@@ -1,7 +1,7 @@
-//! Each simulated BMC against what is known of its vendor, by requests written by hand.
+//! Tests of each simulated BMC against the known behaviour of its vendor, with requests written by hand.
 //!
-//! Nothing of the client is used here, and no socket: the twins are asked in process, in virtual time, and read their
-//! images from memory.
+//! They use neither the client nor a socket: requests are handled in process, in virtual time, and images are read from
+//! memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

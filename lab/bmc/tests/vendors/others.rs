@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::kit::{Bmc, IMAGE, SERIAL, ask, config, once};
 
 #[tokio::test(start_paused = true)]
-async fn ilo4_takes_its_own_action_and_a_patch_of_the_image_alone() {
+async fn ilo4_accepts_its_oem_action_and_a_patch_of_the_image_alone() {
     let bmc = Bmc::of("hpe-ilo4").await;
     let slots = bmc.slots().await;
     let cd = bmc.get(&slots[1]).await;
-    assert!(cd.body.pointer("/Actions").is_none(), "there is no standard insert");
+    assert!(cd.body.pointer("/Actions").is_none(), "the standard insert does not exist");
     let strict = bmc.patch(&slots[1], json!({ "Image": IMAGE, "Inserted": true })).await;
     assert!(strict.status == 400 && strict.says("Base.0.10.PropertyUnknown"));
     assert_eq!(bmc.patch(&slots[1], json!({ "Image": IMAGE })).await.status, 200);
@@ -25,7 +25,7 @@ async fn ilo4_takes_its_own_action_and_a_patch_of_the_image_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ilo5_sends_everybody_to_the_final_slash_and_locks_the_override_during_post() {
+async fn ilo5_redirects_to_the_final_slash_and_locks_the_override_during_post() {
     let mut config = config("hpe-ilo5");
     config.power.post_time = Duration::from_secs(60);
     let bmc = Bmc::with(config).await;
@@ -50,7 +50,7 @@ async fn ilo5_and_ilo6_eject_with_a_body_only_and_boot_a_slot_at_the_next_reset(
         assert_eq!(bmc.get(&slots[0]).await.body["MediaTypes"], json!(["Floppy", "USBStick"]));
         assert_eq!(bmc.insert(&slots[1], json!({ "Image": IMAGE })).await.status, 200);
         let target = bmc.get(&slots[1]).await.text("/Actions/#VirtualMedia.EjectMedia/target").to_owned();
-        assert_eq!(ask(&bmc.twin, Method::POST, &target, None, &[]).await.unwrap().status, 415);
+        assert_eq!(ask(&bmc.sim_bmc, Method::POST, &target, None, &[]).await.unwrap().status, 415);
         let next = json!({ "Oem": { "Hpe": { "BootOnNextServerReset": true } } });
         assert_eq!(bmc.patch(&slots[1], next).await.status, 200);
         assert!(bmc.boots_from_media().await, "{vendor}");
@@ -59,7 +59,7 @@ async fn ilo5_and_ilo6_eject_with_a_body_only_and_boot_a_slot_at_the_next_reset(
 }
 
 #[tokio::test(start_paused = true)]
-async fn xcc_attaches_by_patch_of_an_ext_slot_that_says_inserted() {
+async fn xcc_inserts_by_patch_of_an_ext_slot_with_inserted_true() {
     let bmc = Bmc::of("lenovo-xcc").await;
     let slots = bmc.slots().await;
     assert_eq!(slots.len(), 8, "the collection is paged");
@@ -69,9 +69,9 @@ async fn xcc_attaches_by_patch_of_an_ext_slot_that_says_inserted() {
     let shown = bmc.get(ext).await;
     assert!(shown.header("allow").unwrap().contains("PATCH") && shown.body.get("Actions").is_none());
     assert_eq!(bmc.patch(ext, json!({ "Image": IMAGE })).await.status, 200);
-    assert_eq!(bmc.get(ext).await.body["Inserted"], false, "taken, not attached");
+    assert_eq!(bmc.get(ext).await.body["Inserted"], false, "accepted, not inserted");
     let secure = json!({ "Image": "https://192.0.2.1/tabc/boot.iso", "Inserted": true });
-    assert_eq!(bmc.patch(ext, secure).await.status, 400, "XCC takes no HTTPS");
+    assert_eq!(bmc.patch(ext, secure).await.status, 400, "XCC refuses HTTPS");
     let done = bmc.patch(ext, json!({ "Image": IMAGE, "Inserted": true })).await;
     assert!(done.status == 200 && done.body["Inserted"] == true);
     let continuous = json!({ "Boot": { "BootSourceOverrideEnabled": "Continuous" } });
@@ -82,16 +82,16 @@ async fn xcc_attaches_by_patch_of_an_ext_slot_that_says_inserted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn xcc3_shows_one_set_of_slots_under_two_trees_and_demands_if_match() {
+async fn xcc3_shows_one_set_of_slots_under_two_trees_and_requires_if_match() {
     let bmc = Bmc::of("lenovo-xcc3").await;
     let slots = bmc.slots().await;
-    let twin = slots[0].replace("/Systems/", "/Managers/");
+    let other = slots[0].replace("/Systems/", "/Managers/");
     let body = json!({ "Image": IMAGE, "Inserted": true });
     assert_eq!(bmc.patch(&slots[0], body.clone()).await.status, 428);
     let etag = bmc.get(&slots[0]).await.header("etag").unwrap().to_owned();
     assert_eq!(bmc.patch_if(&slots[0], &etag, body.clone()).await.status, 200);
-    assert_eq!(bmc.get(&twin).await.body["Inserted"], true, "the same slot");
-    assert_eq!(bmc.patch_if(&slots[0], &etag, body).await.status, 412, "a tag of before");
+    assert_eq!(bmc.get(&other).await.body["Inserted"], true, "both paths show one slot");
+    assert_eq!(bmc.patch_if(&slots[0], &etag, body).await.status, 412, "an old ETag");
     let pending = bmc.get(&format!("{}/Pending", bmc.system)).await;
     let etag = pending.header("etag").unwrap().to_owned();
     assert_ne!(Some(etag.as_str()), bmc.get(&bmc.system).await.header("etag"));
@@ -101,7 +101,7 @@ async fn xcc3_shows_one_set_of_slots_under_two_trees_and_demands_if_match() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cfg_cd_mounts_what_was_written_to_it_in_whatever_case_the_path_is() {
+async fn cfg_cd_mounts_the_written_image_and_paths_ignore_case() {
     let bmc = Bmc::of("smc-x11-cfgcd").await;
     assert!(bmc.root.body.get("Vendor").is_none() && bmc.root.body["Oem"].get("Supermicro").is_some());
     let manager = bmc.get(&bmc.manager).await;
@@ -123,7 +123,7 @@ async fn cfg_cd_mounts_what_was_written_to_it_in_whatever_case_the_path_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn x12_keeps_the_image_after_an_eject_and_lets_the_mode_fall_to_legacy() {
+async fn x12_shows_the_image_after_an_eject_and_resets_the_mode_to_legacy() {
     let bmc = Bmc::of("smc-x12").await;
     let slots = bmc.slots().await;
     assert!(bmc.get(&slots[0]).await.body.pointer("/Actions/#VirtualMedia.EjectMedia").is_none());
@@ -137,13 +137,13 @@ async fn x12_keeps_the_image_after_an_eject_and_lets_the_mode_fall_to_legacy() {
     assert_eq!(empty.body["Inserted"], false);
     let target_alone = json!({ "Boot": { "BootSourceOverrideTarget": "UsbCd" } });
     assert_eq!(bmc.patch(&bmc.system, target_alone).await.status, 200);
-    assert_eq!(bmc.boot().await["BootSourceOverrideEnabled"], "Disabled", "taken, and nothing changed");
+    assert_eq!(bmc.boot().await["BootSourceOverrideEnabled"], "Disabled", "accepted without effect");
     bmc.patch(&bmc.system, once("UsbCd", None)).await;
     assert_eq!(bmc.boot().await["BootSourceOverrideMode"], "Legacy");
     bmc.insert(&slots[0], json!({ "Image": IMAGE })).await;
     bmc.until(|now| now.slots[0].image.is_some()).await;
     bmc.patch(&bmc.system, once("Cd", Some("UEFI"))).await;
-    assert!(!bmc.boots_from_media().await, "Cd is not the virtual one");
+    assert!(!bmc.boots_from_media().await, "Cd is the physical drive");
     bmc.power("ForceOff").await;
     bmc.patch(&bmc.system, once("UsbCd", Some("UEFI"))).await;
     assert!(bmc.boots_from_media().await);
@@ -156,7 +156,7 @@ async fn ami_has_no_slots_until_they_are_enabled_and_its_task_ends_before_the_cd
     let manager = bmc.get(&bmc.manager).await;
     let enable = manager.text("/Actions/Oem/#AMIVirtualMedia.EnableRMedia/target").to_owned();
     assert_eq!(bmc.post(&enable, json!({ "RMediaState": "Enable" })).await.status, 204);
-    assert!(bmc.slots().await.is_empty(), "it takes a while");
+    assert!(bmc.slots().await.is_empty(), "enabling takes some seconds");
     tokio::time::sleep(Duration::from_secs(6)).await;
     let slots = bmc.slots().await;
     assert_eq!(slots.len(), 4);
@@ -166,27 +166,35 @@ async fn ami_has_no_slots_until_they_are_enabled_and_its_task_ends_before_the_cd
     {
         assert_eq!(bmc.insert(&slots[0], body(refused)).await.status, 400, "{refused}");
     }
-    assert_eq!(bmc.insert(&slots[0], json!({ "Image": IMAGE })).await.status, 400, "no protocol");
+    assert_eq!(bmc.insert(&slots[0], json!({ "Image": IMAGE })).await.status, 400, "the protocol is missing");
     let task = bmc.insert(&slots[0], body(IMAGE)).await;
     assert_eq!(task.status, 202);
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(bmc.get(task.text("/@odata.id")).await.text("/TaskState"), "Completed");
-    assert_eq!(bmc.get(&slots[0]).await.body["Inserted"], false, "the task lies");
+    assert_eq!(
+        bmc.get(&slots[0]).await.body["Inserted"],
+        false,
+        "the task completed before the slot shows the image"
+    );
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(bmc.get(&slots[0]).await.body["Inserted"], true);
     assert_eq!(bmc.patch(&bmc.system, once("Cd", Some("UEFI"))).await.status, 412);
     let etag = bmc.get(&bmc.system).await.header("etag").unwrap().to_owned();
     assert_eq!(bmc.patch_if(&bmc.system, &etag, once("Cd", None)).await.status, 204);
-    assert_eq!(bmc.boot().await["BootSourceOverrideEnabled"], "Disabled", "without the mode nothing is kept");
+    assert_eq!(
+        bmc.boot().await["BootSourceOverrideEnabled"],
+        "Disabled",
+        "without the mode the PATCH has no effect"
+    );
     let etag = bmc.get(&bmc.system).await.header("etag").unwrap().to_owned();
     bmc.patch_if(&bmc.system, &etag, once("Cd", Some("UEFI"))).await;
     assert!(bmc.boots_from_media().await);
-    bmc.twin.reset_bmc();
-    assert!(bmc.slots().await.is_empty(), "a restart of the BMC unmounts and disables");
+    bmc.sim_bmc.reset_bmc();
+    assert!(bmc.slots().await.is_empty(), "a restart of the BMC disables the slots");
 }
 
 #[tokio::test(start_paused = true)]
-async fn amis_second_system_answers_500_while_the_host_is_off() {
+async fn the_second_system_of_ami_returns_500_while_the_host_is_off() {
     for (vendor, id) in [("ami-megarac", "Baseboard"), ("nvidia-dgx-h100", "HGX_Baseboard_0")] {
         let bmc = Bmc::of(vendor).await;
         let path = format!("/redfish/v1/Systems/{id}");
@@ -199,7 +207,7 @@ async fn amis_second_system_answers_500_while_the_host_is_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tsm_has_as_many_cds_as_it_is_told() {
+async fn tsm_has_as_many_cds_as_configured() {
     let bmc = Bmc::of("lenovo-tsm").await;
     let manager = bmc.get(&bmc.manager).await;
     let action =
@@ -215,7 +223,7 @@ async fn tsm_has_as_many_cds_as_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn openbmc_takes_https_only_and_its_first_slots_have_no_action() {
+async fn openbmc_accepts_https_only_and_its_first_slots_have_no_action() {
     let bmc = Bmc::of("openbmc").await;
     let slots = bmc.slots().await;
     assert!(bmc.get(&slots[0]).await.body.get("Actions").is_none());
@@ -225,7 +233,7 @@ async fn openbmc_takes_https_only_and_its_first_slots_have_no_action() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gb200_lists_the_baseboard_first_and_takes_the_override_at_its_settings() {
+async fn gb200_lists_the_baseboard_first_and_accepts_the_override_at_its_settings() {
     let bmc = Bmc::of("nvidia-gb200").await;
     let systems = bmc.get("/redfish/v1/Systems").await;
     assert!(systems.text("/Members/0/@odata.id").ends_with("HGX_Baseboard_0"));
@@ -240,7 +248,7 @@ async fn gb200_lists_the_baseboard_first_and_takes_the_override_at_its_settings(
     assert!(info.body["Parameters"][0]["AllowableValues"].as_array().unwrap().contains(&json!("ForceOff")));
     let slots = bmc.slots().await;
     let upload = json!({ "Image": IMAGE, "TransferMethod": "Upload" });
-    assert_eq!(bmc.insert(&slots[0], upload).await.status, 400, "it streams");
+    assert_eq!(bmc.insert(&slots[0], upload).await.status, 400, "Upload is refused");
     let body = json!({ "Image": IMAGE, "TransferMethod": "Stream" });
     assert_eq!(bmc.insert(&slots[0], body).await.status, 202);
     bmc.until(|now| now.slots[0].image.is_some()).await;
@@ -250,11 +258,12 @@ async fn gb200_lists_the_baseboard_first_and_takes_the_override_at_its_settings(
 }
 
 #[tokio::test(start_paused = true)]
-async fn dgx_demands_credentials_for_an_image_that_needs_none_and_a_star() {
+async fn dgx_requires_credentials_in_an_insert_and_a_star_in_if_match() {
     let bmc = Bmc::of("nvidia-dgx-h100").await;
     let manager = bmc.get(&bmc.manager).await;
     let enable = manager.text("/Actions/Oem/#AMIVirtualMedia.EnableRMedia/target").to_owned();
-    let enabled = ask(&bmc.twin, Method::POST, &enable, Some(json!({ "RMediaState": "Enable" })), &[]).await;
+    let enabled =
+        ask(&bmc.sim_bmc, Method::POST, &enable, Some(json!({ "RMediaState": "Enable" })), &[]).await;
     assert_eq!(enabled.unwrap().status, 204);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let slots = bmc.slots().await;
@@ -272,7 +281,7 @@ async fn dgx_demands_credentials_for_an_image_that_needs_none_and_a_star() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cisco_offers_slots_of_its_own_console_that_refuse() {
+async fn cisco_lists_slots_of_its_console_that_refuse_an_insert() {
     let bmc = Bmc::of("cisco-ucs").await;
     let slots = bmc.slots().await;
     let body = json!({ "Image": IMAGE, "TransferProtocolType": "HTTP" });
@@ -282,7 +291,11 @@ async fn cisco_offers_slots_of_its_own_console_that_refuse() {
     assert_eq!(bmc.insert(&slots[2], body).await.status, 204);
     assert_eq!(bmc.get(&slots[2]).await.body["MediaTypes"], json!(["DVD"]));
     let etag = bmc.get(&bmc.system).await.header("etag").unwrap().to_owned();
-    assert_eq!(bmc.patch_if(&bmc.system, &etag, once("Cd", None)).await.status, 412, "weak as it was given");
+    assert_eq!(
+        bmc.patch_if(&bmc.system, &etag, once("Cd", None)).await.status,
+        412,
+        "the weak ETag does not match"
+    );
     let strong = etag.trim_start_matches("W/");
     assert_eq!(bmc.patch_if(&bmc.system, strong, once("Cd", None)).await.status, 204);
     assert!(bmc.boots_from_media().await);
@@ -307,7 +320,7 @@ async fn irmc_shows_media_and_power_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ibmc_has_no_standard_insert_and_takes_no_http() {
+async fn ibmc_has_no_standard_insert_and_refuses_http() {
     let bmc = Bmc::of("huawei-ibmc").await;
     let slots = bmc.slots().await;
     let cd = bmc.get(&slots[0]).await;
@@ -330,7 +343,7 @@ async fn ibmc_has_no_standard_insert_and_takes_no_http() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sushys_emulator_has_no_sessions_keeps_the_override_and_acts_late() {
+async fn the_sushy_emulator_has_no_sessions_keeps_the_override_and_acts_late() {
     let bmc = Bmc::of("sushy").await;
     assert!(bmc.root.body.get("SessionService").is_none() && bmc.root.body.get("Vendor").is_none());
     let system = bmc.get(&bmc.system).await;

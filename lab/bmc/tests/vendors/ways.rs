@@ -1,31 +1,31 @@
-//! Ways that several vendors share: how images are read, collections, sessions, licences, passwords, firmware.
+//! Behaviour that several vendors share: how images are read, collections, sessions, licences, passwords, firmware.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use http::Method;
-use lab_bmc::{MediaAnswer, MediaReader, MediaRefusal, MediaRequest, NullHost, SimBmc, VENDORS};
+use lab_bmc::{MediaReader, MediaRefusal, MediaRequest, MediaResponse, NullHost, SimBmc, VENDORS};
 use serde_json::json;
 
 use crate::kit::{Bmc, IMAGE, Memory, PASSWORD, USER, ask, config};
 
-/// Notes each request for media.
+/// Records each request for media.
 struct Noted(Arc<Memory>, Mutex<Vec<MediaRequest>>);
 
 #[async_trait]
 impl MediaReader for Noted {
-    async fn fetch(&self, request: MediaRequest) -> Result<MediaAnswer, MediaRefusal> {
+    async fn fetch(&self, request: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
         self.1.lock().unwrap().push(request.clone());
         self.0.fetch(request).await
     }
 }
 
-/// The requests for media with which a vendor looks at the image it is given in its first slot that takes one.
+/// The requests with which a vendor reads an image that this request inserts.
 async fn reads(vendor: &str, path: &str, method: Method, body: serde_json::Value) -> Vec<MediaRequest> {
     let noted = Arc::new(Noted(Memory::bootable(), Mutex::default()));
-    let twin = SimBmc::new(config(vendor), Arc::new(NullHost), Arc::clone(&noted) as Arc<dyn MediaReader>);
-    let done = ask(&twin, method, path, Some(body), &[]).await.unwrap();
+    let sim_bmc = SimBmc::new(config(vendor), Arc::new(NullHost), Arc::clone(&noted) as Arc<dyn MediaReader>);
+    let done = ask(&sim_bmc, method, path, Some(body), &[]).await.unwrap();
     assert!(done.status < 300, "{vendor}: {done:?}");
     noted.1.lock().unwrap().clone()
 }
@@ -45,7 +45,7 @@ async fn each_vendor_reads_images_in_its_own_way() {
     assert!(whole.len() == 1 && !whole[0].head && whole[0].range.is_none() && whole[0].to_the_end);
     let cisco = json!({ "Image": IMAGE, "TransferProtocolType": "HTTP" });
     let aborted = reads("cisco-ucs", &insert("Managers/CIMC", "2"), Method::POST, cisco.clone()).await;
-    assert!(aborted[0].range.is_none() && !aborted[0].to_the_end, "broken off");
+    assert!(aborted[0].range.is_none() && !aborted[0].to_the_end, "the first read is aborted");
     let headless = reads("fujitsu-irmc", &insert("Systems/0", "0"), Method::POST, cisco).await;
     assert!(headless.iter().all(|read| !read.head));
 }
@@ -54,12 +54,12 @@ async fn each_vendor_reads_images_in_its_own_way() {
 async fn supermicro_x11_reads_in_http_1_0() {
     let noted = Arc::new(Noted(Memory::bootable(), Mutex::default()));
     let reader = Arc::clone(&noted) as Arc<dyn MediaReader>;
-    let twin = SimBmc::new(config("smc-x11-cfgcd"), Arc::new(NullHost), reader);
+    let sim_bmc = SimBmc::new(config("smc-x11-cfgcd"), Arc::new(NullHost), reader);
     let cfg = "/redfish/v1/Managers/1/VM1/CfgCD";
     let image = json!({ "Host": "http://192.0.2.1", "Path": "/tabc/boot.iso" });
-    ask(&twin, Method::PATCH, cfg, Some(image), &[]).await.unwrap();
+    ask(&sim_bmc, Method::PATCH, cfg, Some(image), &[]).await.unwrap();
     let mount = format!("{cfg}/Actions/IsoConfig.Mount");
-    assert_eq!(ask(&twin, Method::POST, &mount, Some(json!({})), &[]).await.unwrap().status, 200);
+    assert_eq!(ask(&sim_bmc, Method::POST, &mount, Some(json!({})), &[]).await.unwrap().status, 200);
     let reads = noted.1.lock().unwrap();
     assert!(!reads.is_empty() && reads.iter().all(|read| read.http_1_0));
 }
@@ -100,10 +100,10 @@ async fn expand_shows_members_where_it_is_offered_and_is_refused_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_link_of_every_vendor_leads_somewhere() {
+async fn every_link_of_every_vendor_resolves() {
     for vendor in VENDORS {
         let bmc = Bmc::of(vendor.name).await;
-        // As far as it is there while the host is on.
+        // Some resources exist only while the host is on.
         bmc.power("On").await;
         bmc.until(|now| now.generation == 1).await;
         let mut open = vec!["/redfish/v1/".to_owned()];
@@ -139,10 +139,10 @@ fn collect(body: &serde_json::Value, links: &mut Vec<String>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_end_where_the_vendors_limit_is_and_say_so_in_its_words() {
+async fn a_login_beyond_the_session_limit_is_refused_with_the_vendors_message() {
     for (vendor, word) in [("dell-idrac9-6", "IDRAC.2.8.RAC0218"), ("cisco-ucs", "SessionLimitExceeded")] {
         let bmc = Bmc::of(vendor).await;
-        let limit = bmc.twin.config().session.limit;
+        let limit = bmc.sim_bmc.config().session.limit;
         let login = json!({ "UserName": USER, "Password": PASSWORD });
         let sessions = bmc.root.text("/Links/Sessions/@odata.id");
         for _ in 0..limit {
@@ -154,12 +154,12 @@ async fn sessions_end_where_the_vendors_limit_is_and_say_so_in_its_words() {
     let bmc = Bmc::of("fujitsu-irmc").await;
     let login = json!({ "UserName": USER, "Password": PASSWORD });
     let opened = bmc.post(bmc.root.text("/Links/Sessions/@odata.id"), login).await;
-    assert!(opened.header("location").is_none(), "the session is named in the body only");
+    assert!(opened.header("location").is_none(), "only the body names the session");
     assert!(opened.text("/@odata.id").contains("/Sessions/"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_licence_and_a_password_to_be_changed_are_403_with_their_own_message() {
+async fn a_missing_licence_and_an_expired_password_are_403_with_their_own_message() {
     for (vendor, message) in
         [("hpe-ilo6", "iLO.2.14.LicenseKeyRequired"), ("smc-x12", "SMC.1.0.OemLicenseNotPassed")]
     {
@@ -173,10 +173,10 @@ async fn a_missing_licence_and_a_password_to_be_changed_are_403_with_their_own_m
     let bmc = Bmc::of("openbmc").await;
     let mut fresh = config("openbmc");
     fresh.session.password_change_required = true;
-    let twin = SimBmc::new(fresh, Arc::new(NullHost), Memory::bootable());
-    let refused = ask(&twin, Method::GET, &bmc.system, None, &[]).await.unwrap();
+    let sim_bmc = SimBmc::new(fresh, Arc::new(NullHost), Memory::bootable());
+    let refused = ask(&sim_bmc, Method::GET, &bmc.system, None, &[]).await.unwrap();
     assert!(refused.status == 403 && refused.says("PasswordChangeRequired"));
-    assert_eq!(ask(&twin, Method::GET, "/redfish/v1/", None, &[]).await.unwrap().status, 200);
+    assert_eq!(ask(&sim_bmc, Method::GET, "/redfish/v1/", None, &[]).await.unwrap().status, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,14 +206,16 @@ async fn nothing_secret_is_in_the_journal() {
     for vendor in VENDORS {
         let bmc = Bmc::of(vendor.name).await;
         let login = json!({ "UserName": USER, "Password": PASSWORD });
-        ask(&bmc.twin, Method::POST, "/redfish/v1/SessionService/Sessions", Some(login), &[]).await.unwrap();
+        ask(&bmc.sim_bmc, Method::POST, "/redfish/v1/SessionService/Sessions", Some(login), &[])
+            .await
+            .unwrap();
         for slot in bmc.slots().await {
             let body = json!({ "Image": "http://192.0.2.1/tsecret/boot.iso", "Inserted": true });
-            ask(&bmc.twin, Method::PATCH, &slot, Some(body.clone()), &[("if-match", "*")]).await.unwrap();
+            ask(&bmc.sim_bmc, Method::PATCH, &slot, Some(body.clone()), &[("if-match", "*")]).await.unwrap();
             let action = format!("{slot}/Actions/VirtualMedia.InsertMedia");
-            ask(&bmc.twin, Method::POST, &action, Some(body), &[]).await.unwrap();
+            ask(&bmc.sim_bmc, Method::POST, &action, Some(body), &[]).await.unwrap();
         }
-        let journal = serde_json::to_string(&bmc.twin.journal()).unwrap();
+        let journal = serde_json::to_string(&bmc.sim_bmc.journal()).unwrap();
         for secret in ["tsecret", PASSWORD, "Basic "] {
             assert!(!journal.contains(secret), "{}: {secret}", vendor.name);
         }

@@ -38,7 +38,7 @@ pub use self::{
     record::{HEADER_BYTES, RecordKind, RecordWriter},
     verify::{Installed, verify},
 };
-use crate::gpt::{BACKUP_SECTORS, Entry, GptError, PRIMARY_SECTORS, SECTOR, Table};
+use crate::gpt::{BACKUP_SECTORS, GptEntry, GptError, PRIMARY_SECTORS, SECTOR, GptTable};
 
 /// Type GUID of an EFI system partition (alias ef00).
 pub const EFI_SYSTEM: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
@@ -94,7 +94,7 @@ pub struct DiskImage {
     file: File,
     path: PathBuf,
     bytes: u64,
-    table: Option<Table>,
+    table: Option<GptTable>,
 }
 
 impl DiskImage {
@@ -128,7 +128,7 @@ impl DiskImage {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write_table(&mut self, table: Table) -> Result<(), DiskError> {
+    pub fn write_table(&mut self, table: GptTable) -> Result<(), DiskError> {
         let encoded = table.encode();
         self.write_at(0, &encoded.primary, "writing the partition table of")?;
         self.write_at(encoded.backup_lba * SECTOR, &encoded.backup, "writing the backup partition table of")?;
@@ -140,7 +140,7 @@ impl DiskImage {
     ///
     /// # Errors
     /// When there is none.
-    pub fn root(&self) -> Result<Entry, DiskError> {
+    pub fn root(&self) -> Result<GptEntry, DiskError> {
         self.find(is_root, "Linux root")
     }
 
@@ -148,13 +148,13 @@ impl DiskImage {
     ///
     /// # Errors
     /// When there is none.
-    pub fn efi_system(&self) -> Result<Entry, DiskError> {
+    pub fn efi_system(&self) -> Result<GptEntry, DiskError> {
         self.find(|entry| entry.type_guid == EFI_SYSTEM, "EFI system")
     }
 
     /// The partition named `cidata`, if the layout has one.
     #[must_use]
-    pub fn config_drive(&self) -> Option<Entry> {
+    pub fn config_drive(&self) -> Option<GptEntry> {
         self.find(|entry| entry.name == CONFIG_DRIVE_NAME, CONFIG_DRIVE_NAME).ok()
     }
 
@@ -162,7 +162,7 @@ impl DiskImage {
     ///
     /// # Errors
     /// When the file cannot be opened a second time.
-    pub fn begin_record(&self, entry: &Entry, kind: RecordKind) -> Result<RecordWriter, DiskError> {
+    pub fn begin_record(&self, entry: &GptEntry, kind: RecordKind) -> Result<RecordWriter, DiskError> {
         let file = self.file.try_clone().map_err(|source| DiskError::Io {
             operation: "opening disk",
             path: self.path.clone(),
@@ -177,7 +177,7 @@ impl DiskImage {
     /// When the payload does not fit or the file cannot be written.
     pub fn write_record(
         &self,
-        entry: &Entry,
+        entry: &GptEntry,
         kind: RecordKind,
         subject: &str,
         payload: &[u8],
@@ -198,8 +198,8 @@ impl DiskImage {
         self.write_record(&self.efi_system()?, RecordKind::Loader, image_digest, text.as_bytes())
     }
 
-    fn find(&self, wanted: impl Fn(&Entry) -> bool, what: &'static str) -> Result<Entry, DiskError> {
-        let entries = self.table.as_ref().map(Table::entries).unwrap_or_default();
+    fn find(&self, wanted: impl Fn(&GptEntry) -> bool, what: &'static str) -> Result<GptEntry, DiskError> {
+        let entries = self.table.as_ref().map(GptTable::entries).unwrap_or_default();
         entries.iter().find(|entry| wanted(entry)).cloned().ok_or(DiskError::NoPartition { what })
     }
 
@@ -213,12 +213,12 @@ impl DiskImage {
 }
 
 /// Whether a partition takes the root file system: the first of a Linux type that is not the config drive.
-fn is_root(entry: &Entry) -> bool {
+fn is_root(entry: &GptEntry) -> bool {
     [LINUX_FILESYSTEM, LINUX_ROOT_X86_64].contains(&entry.type_guid) && entry.name != CONFIG_DRIVE_NAME
 }
 
 /// Reads the partition table of a disk file.
-fn read_table(file: &File, path: &Path) -> Result<Table, DiskError> {
+fn read_table(file: &File, path: &Path) -> Result<GptTable, DiskError> {
     let io =
         |source| DiskError::Io { operation: "reading the partition table of", path: path.to_owned(), source };
     let sectors = file.metadata().map_err(io)?.len() / SECTOR;
@@ -232,5 +232,5 @@ fn read_table(file: &File, path: &Path) -> Result<Table, DiskError> {
     }
     let mut backup = vec![0u8; (BACKUP_SECTORS * SECTOR) as usize];
     file.read_exact_at(&mut backup, (sectors - BACKUP_SECTORS) * SECTOR).map_err(io)?;
-    Ok(Table::decode(&primary, &backup, sectors)?)
+    Ok(GptTable::decode(&primary, &backup, sectors)?)
 }

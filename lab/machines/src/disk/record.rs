@@ -70,7 +70,7 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    pub(super) fn new(file: File, entry: &Entry, kind: RecordKind) -> Self {
+    pub(super) fn new(file: File, entry: &GptEntry, kind: RecordKind) -> Self {
         Self {
             file,
             kind,
@@ -151,7 +151,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Reads the header of a partition; the error is the rule it breaks.
-    pub(super) fn read(file: &File, entry: &Entry, kind: RecordKind) -> Result<Self, String> {
+    pub(super) fn read(file: &File, entry: &GptEntry, kind: RecordKind) -> Result<Self, String> {
         let mut header = vec![0u8; HEADER_BYTES];
         file.read_exact_at(&mut header, entry.offset()).map_err(|source| source.to_string())?;
         if header[0..8] != *MAGIC {
@@ -193,7 +193,7 @@ pub(super) struct PayloadReader<'file> {
 }
 
 impl<'file> PayloadReader<'file> {
-    pub(super) fn new(file: &'file File, entry: &Entry, record: &Record) -> Self {
+    pub(super) fn new(file: &'file File, entry: &GptEntry, record: &Record) -> Self {
         Self {
             file,
             position: entry.offset() + HEADER_BYTES as u64,

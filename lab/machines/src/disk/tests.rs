@@ -4,8 +4,8 @@ use super::*;
 
 const MIB_SECTORS: u64 = 2048;
 
-fn entry(type_guid: Uuid, first_mib: u64, mib: u64, name: &str) -> Entry {
-    Entry {
+fn entry(type_guid: Uuid, first_mib: u64, mib: u64, name: &str) -> GptEntry {
+    GptEntry {
         type_guid,
         unique_guid: Uuid::new_v5(&type_guid, name.as_bytes()),
         first_lba: first_mib * MIB_SECTORS,
@@ -15,14 +15,14 @@ fn entry(type_guid: Uuid, first_mib: u64, mib: u64, name: &str) -> Entry {
     }
 }
 
-fn disk(path: &Path, entries: Vec<Entry>) -> DiskImage {
+fn disk(path: &Path, entries: Vec<GptEntry>) -> DiskImage {
     let mut disk = DiskImage::create(path, 2 << 30).unwrap();
-    let table = Table::new(Uuid::from_u128(7), disk.sectors(), entries).unwrap();
+    let table = GptTable::new(Uuid::from_u128(7), disk.sectors(), entries).unwrap();
     disk.write_table(table).unwrap();
     disk
 }
 
-fn usual() -> Vec<Entry> {
+fn usual() -> Vec<GptEntry> {
     vec![entry(EFI_SYSTEM, 1, 64, "ESP"), entry(LINUX_FILESYSTEM, 65, 1900, "root")]
 }
 
@@ -115,7 +115,7 @@ fn a_loader_of_another_image_and_a_record_of_another_partition_are_refused() {
     let mut moved = usual();
     moved[1].unique_guid = Uuid::from_u128(9);
     let mut disk = installed(&path);
-    disk.write_table(Table::new(Uuid::from_u128(7), disk.sectors(), moved).unwrap()).unwrap();
+    disk.write_table(GptTable::new(Uuid::from_u128(7), disk.sectors(), moved).unwrap()).unwrap();
     assert!(refusal(&path).contains("belongs to another partition"));
 }
 

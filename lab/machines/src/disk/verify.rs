@@ -12,7 +12,7 @@ use super::{
     DiskError, EFI_SYSTEM, RecordKind, is_root, read_table,
     record::{PayloadReader, Record},
 };
-use crate::gpt::{Entry, Table};
+use crate::gpt::{GptEntry, GptTable};
 
 /// The file without which a root file system is not one.
 const OS_RELEASE: &str = "etc/os-release";
@@ -23,7 +23,7 @@ const MAX_LOADER: u64 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
     /// Its partition table.
-    pub table: Table,
+    pub table: GptTable,
     /// Unique GUID of the root partition.
     pub root: Uuid,
     /// Digest of the image manifest that was installed.
@@ -70,11 +70,11 @@ pub(super) fn loader_text(root: Uuid, image_digest: &str) -> String {
     format!("root=PARTUUID={root}\nimage={image_digest}\n")
 }
 
-fn find(table: &Table, wanted: impl Fn(&Entry) -> bool, what: &'static str) -> Result<Entry, DiskError> {
+fn find(table: &GptTable, wanted: impl Fn(&GptEntry) -> bool, what: &'static str) -> Result<GptEntry, DiskError> {
     table.entries().iter().find(|entry| wanted(entry)).cloned().ok_or(DiskError::NoPartition { what })
 }
 
-fn check_content(file: &File, root: &Entry) -> Result<(Record, String), DiskError> {
+fn check_content(file: &File, root: &GptEntry) -> Result<(Record, String), DiskError> {
     let wrong = |rule: String| DiskError::Record { what: "Linux root", rule };
     let record = Record::read(file, root, RecordKind::Content).map_err(wrong)?;
     let mut payload = PayloadReader::new(file, root, &record);
@@ -107,7 +107,7 @@ fn walk(payload: &mut PayloadReader<'_>) -> std::io::Result<(u64, Option<String>
     Ok((entries, os_release))
 }
 
-fn check_loader(file: &File, loader: &Entry, root: &Entry, image_digest: &str) -> Result<(), DiskError> {
+fn check_loader(file: &File, loader: &GptEntry, root: &GptEntry, image_digest: &str) -> Result<(), DiskError> {
     let wrong = |rule: String| DiskError::Record { what: "EFI system", rule };
     let record = Record::read(file, loader, RecordKind::Loader).map_err(wrong)?;
     let mut payload = PayloadReader::new(file, loader, &record);

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     http::api_client,
-    maintenance_os::{Delivery, Outcome},
-    test_kit::{Site, recipe},
+    maintenance_os::{ReportDelivery, InstallOutcome},
+    test_kit::{FakeController, recipe},
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,10 +75,10 @@ async fn farm(servers: Vec<ServerSpec>) -> (Farm, tempfile::TempDir) {
     (Farm::start(config).await.unwrap(), disks)
 }
 
-async fn boot_from_media(site: &Site, server: &SimulatedServer) -> Controller {
+async fn boot_from_media(fake: &FakeController, server: &SimulatedServer) -> Controller {
     let controller = Controller::of(server).await;
-    let task = site.task("task.iso", &site.job(&server.serial), &recipe(), &[("user-data", "#!/bin/bash\n")]);
-    controller.insert(0, &site.maintenance()).await;
+    let task = fake.task("task.iso", &fake.job(&server.serial), &recipe(), &[("user-data", "#!/bin/bash\n")]);
+    controller.insert(0, &fake.maintenance()).await;
     controller.insert(1, &task).await;
     controller.boot_once_from_cd().await;
     controller.reset("On").await;
@@ -91,13 +91,13 @@ async fn boot_number(server: &SimulatedServer, generation: u64) -> BootResult {
 }
 
 async fn until(server: &SimulatedServer, wanted: impl FnMut(&SimBmcSnapshot) -> bool) {
-    tokio::time::timeout(PATIENCE, server.twin.wait_for(wanted)).await.unwrap();
+    tokio::time::timeout(PATIENCE, server.bmc.wait_for(wanted)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_machine_is_installed_through_its_bmc_and_then_boots_its_disk() {
-    let site = Site::start().await;
-    let image = site.push_rootfs().await;
+    let fake = FakeController::start().await;
+    let image = fake.push_rootfs().await;
     let (farm, _disks) = farm(vec![ServerSpec::new("S1"), ServerSpec::new("S2")]).await;
     let server = farm.server("S1").unwrap();
     let mut console = farm.console();
@@ -107,12 +107,12 @@ async fn a_machine_is_installed_through_its_bmc_and_then_boots_its_disk() {
     assert!(matches!(boot_number(server, 1).await, BootResult::Blank(_)));
     blank.reset("ForceOff").await;
 
-    let controller = boot_from_media(&site, server).await;
+    let controller = boot_from_media(&fake, server).await;
     let BootResult::Maintenance(report) = boot_number(server, 2).await else {
         panic!("{:?}", server.history())
     };
-    assert_eq!(report.delivery, Delivery::Acknowledged { attempts: 1 });
-    let Outcome::Succeeded(installed) = report.outcome else { panic!("{report:?}") };
+    assert_eq!(report.delivery, ReportDelivery::Acknowledged { attempts: 1 });
+    let InstallOutcome::Succeeded(installed) = report.outcome else { panic!("{report:?}") };
     assert_eq!(installed.image_digest, image.digest);
 
     controller.reset("ForceOff").await;
@@ -138,59 +138,59 @@ async fn a_machine_is_installed_through_its_bmc_and_then_boots_its_disk() {
 
 #[tokio::test]
 async fn a_machine_whose_dmi_serial_differs_refuses_its_task() {
-    let site = Site::start().await;
+    let fake = FakeController::start().await;
     let mut spec = ServerSpec::new("S1");
     spec.dmi_serial = Some("ANOTHER".into());
     let (farm, disks) = farm(vec![spec]).await;
     let server = farm.server("S1").unwrap();
-    boot_from_media(&site, server).await;
+    boot_from_media(&fake, server).await;
     let BootResult::Maintenance(report) = boot_number(server, 1).await else {
         panic!("{:?}", server.history())
     };
-    assert!(matches!(report.outcome, Outcome::Refused { .. }), "{report:?}");
+    assert!(matches!(report.outcome, InstallOutcome::Refused { .. }), "{report:?}");
     assert_eq!(std::fs::read_dir(disks.path()).unwrap().count(), 0);
     farm.shutdown().await;
 }
 
 #[tokio::test]
 async fn power_off_by_the_bmc_stops_the_installer_and_the_next_boot_starts_anew() {
-    let site = Site::start().await;
-    site.push_rootfs().await;
+    let fake = FakeController::start().await;
+    fake.push_rootfs().await;
     let (farm, _disks) = farm(vec![ServerSpec::new("S1")]).await;
     let server = farm.server("S1").unwrap();
-    *site.shared.stall.lock().unwrap() = Some("/v2/os-images/ubuntu-rootfs/blobs/".into());
-    let controller = boot_from_media(&site, server).await;
-    let mut stalled = site.stalled.clone();
+    *fake.shared.stall.lock().unwrap() = Some("/v2/os-images/ubuntu-rootfs/blobs/".into());
+    let controller = boot_from_media(&fake, server).await;
+    let mut stalled = fake.stalled.clone();
     stalled.wait_for(|count| *count > 0).await.unwrap();
     controller.reset("ForceOff").await;
     let BootResult::Maintenance(report) = boot_number(server, 1).await else {
         panic!("{:?}", server.history())
     };
-    assert_eq!(report.outcome, Outcome::PowerLost);
-    *site.shared.stall.lock().unwrap() = None;
+    assert_eq!(report.outcome, InstallOutcome::PowerLost);
+    *fake.shared.stall.lock().unwrap() = None;
     controller.boot_once_from_cd().await;
     controller.reset("On").await;
     let BootResult::Maintenance(report) = boot_number(server, 2).await else {
         panic!("{:?}", server.history())
     };
-    assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
-    assert_eq!(server.twin.ejected_while_running(), 0);
+    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}");
+    assert_eq!(server.bmc.ejected_while_running(), 0);
     farm.shutdown().await;
 }
 
 #[tokio::test]
 async fn after_its_report_a_machine_may_switch_itself_off_or_restart() {
-    let site = Site::start().await;
-    site.push_rootfs().await;
+    let fake = FakeController::start().await;
+    fake.push_rootfs().await;
     let mut off = ServerSpec::new("OFF");
     off.behaviour.after_report = AfterReport::PowerOff;
     let mut again = ServerSpec::new("AGAIN");
     again.behaviour.after_report = AfterReport::Reboot;
     let (farm, _disks) = farm(vec![off, again]).await;
     let (off, again) = (farm.server("OFF").unwrap(), farm.server("AGAIN").unwrap());
-    boot_from_media(&site, off).await;
+    boot_from_media(&fake, off).await;
     until(off, |state| state.generation == 1 && state.power == Power::Off).await;
-    boot_from_media(&site, again).await;
+    boot_from_media(&fake, again).await;
     // The override was for one boot: the restart ends on the new disk although the media are still in.
     let second = boot_number(again, 2).await;
     assert!(matches!(second, BootResult::Disk { .. }), "{second:?}");
@@ -199,12 +199,12 @@ async fn after_its_report_a_machine_may_switch_itself_off_or_restart() {
 
 #[tokio::test]
 async fn shutdown_ends_machines_in_the_middle_of_their_work() {
-    let site = Site::start().await;
-    site.push_rootfs().await;
+    let fake = FakeController::start().await;
+    fake.push_rootfs().await;
     let (farm, _disks) = farm(vec![ServerSpec::new("S1")]).await;
-    *site.shared.stall.lock().unwrap() = Some("/v2/".into());
-    boot_from_media(&site, farm.server("S1").unwrap()).await;
-    let mut stalled = site.stalled.clone();
+    *fake.shared.stall.lock().unwrap() = Some("/v2/".into());
+    boot_from_media(&fake, farm.server("S1").unwrap()).await;
+    let mut stalled = fake.stalled.clone();
     stalled.wait_for(|count| *count > 0).await.unwrap();
     tokio::time::timeout(PATIENCE, farm.shutdown()).await.unwrap();
 }

@@ -8,8 +8,8 @@ use super::*;
 const LINUX: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 const ESP: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
 
-fn entry(type_guid: Uuid, first_lba: u64, last_lba: u64, name: &str) -> Entry {
-    Entry {
+fn entry(type_guid: Uuid, first_lba: u64, last_lba: u64, name: &str) -> GptEntry {
+    GptEntry {
         type_guid,
         unique_guid: Uuid::new_v5(&type_guid, name.as_bytes()),
         first_lba,
@@ -19,8 +19,8 @@ fn entry(type_guid: Uuid, first_lba: u64, last_lba: u64, name: &str) -> Entry {
     }
 }
 
-fn two_partitions() -> Table {
-    Table::new(
+fn two_partitions() -> GptTable {
+    GptTable::new(
         uuid!("11111111-2222-3333-4444-555555555555"),
         131_072,
         vec![entry(ESP, 2048, 34_815, "EFI"), entry(LINUX, 34_816, 131_038, "röot")],
@@ -73,7 +73,7 @@ fn protective_mbr_covers_the_disk_and_is_clipped_at_two_tebibytes() {
 fn what_is_written_is_read_back() {
     let table = two_partitions();
     let encoded = table.encode();
-    assert_eq!(Table::decode(&encoded.primary, &encoded.backup, 131_072).unwrap(), table);
+    assert_eq!(GptTable::decode(&encoded.primary, &encoded.backup, 131_072).unwrap(), table);
 }
 
 #[test]
@@ -82,19 +82,19 @@ fn any_flipped_byte_of_either_copy_is_noticed() {
     for position in (0..encoded.primary.len()).step_by(7) {
         let mut primary = encoded.primary.clone();
         primary[position] ^= 0x10;
-        assert!(Table::decode(&primary, &encoded.backup, 131_072).is_err(), "primary byte {position}");
+        assert!(GptTable::decode(&primary, &encoded.backup, 131_072).is_err(), "primary byte {position}");
     }
     for position in (0..encoded.backup.len()).step_by(7) {
         let mut backup = encoded.backup.clone();
         backup[position] ^= 0x10;
-        assert!(Table::decode(&encoded.primary, &backup, 131_072).is_err(), "backup byte {position}");
+        assert!(GptTable::decode(&encoded.primary, &backup, 131_072).is_err(), "backup byte {position}");
     }
 }
 
 #[test]
 fn layouts_that_break_an_invariant_are_refused_by_name() {
     let guid = Uuid::nil();
-    let refuse = |entries| Table::new(guid, 131_072, entries).unwrap_err();
+    let refuse = |entries| GptTable::new(guid, 131_072, entries).unwrap_err();
     assert!(matches!(refuse(vec![entry(ESP, 33, 40, "a")]), GptError::OutOfBounds { number: 1, .. }));
     assert!(matches!(refuse(vec![entry(ESP, 100, 131_039, "a")]), GptError::OutOfBounds { .. }));
     assert!(matches!(refuse(vec![entry(ESP, 100, 99, "a")]), GptError::OutOfBounds { .. }));
@@ -104,7 +104,7 @@ fn layouts_that_break_an_invariant_are_refused_by_name() {
     );
     assert_eq!(refuse(vec![entry(Uuid::nil(), 100, 200, "a")]), GptError::NilType { number: 1 });
     assert_eq!(refuse(vec![entry(ESP, 100, 200, &"x".repeat(37))]), GptError::NameTooLong { number: 1 });
-    assert!(matches!(Table::new(guid, 60, Vec::new()), Err(GptError::DiskTooSmall { .. })));
+    assert!(matches!(GptTable::new(guid, 60, Vec::new()), Err(GptError::DiskTooSmall { .. })));
     let many = (0..129).map(|n| entry(ESP, 100 + n, 100 + n, "a")).collect();
     assert_eq!(refuse(many), GptError::TooManyPartitions { count: 129 });
 }
@@ -124,15 +124,15 @@ proptest! {
             next += size;
         }
         let sectors = next + 2048;
-        let table = Table::new(ESP, sectors, entries).unwrap();
+        let table = GptTable::new(ESP, sectors, entries).unwrap();
         let encoded = table.encode();
-        prop_assert_eq!(Table::decode(&encoded.primary, &encoded.backup, sectors).unwrap(), table);
+        prop_assert_eq!(GptTable::decode(&encoded.primary, &encoded.backup, sectors).unwrap(), table);
     }
 
     #[test]
     fn foreign_bytes_never_panic(primary in proptest::collection::vec(any::<u8>(), 34 * 512), sectors in 0u64..100_000) {
         let backup = vec![0u8; 33 * 512];
-        prop_assert!(Table::decode(&primary, &backup, sectors).is_err());
+        prop_assert!(GptTable::decode(&primary, &backup, sectors).is_err());
     }
 }
 

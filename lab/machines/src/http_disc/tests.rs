@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::{http::media_client, test_kit::Site};
+use crate::{http::media_client, test_kit::FakeController};
 
 fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n * 31 % 251) as u8).collect()
@@ -28,9 +28,9 @@ async fn read(disc: &Arc<HttpDisc>, offset: u64, length: usize) -> io::Result<Ve
 
 #[tokio::test]
 async fn reads_at_any_offset_deliver_the_bytes_of_the_image() {
-    let site = Site::start().await;
+    let fake = FakeController::start().await;
     let bytes = pattern(300_001);
-    let disc = open(&site.put_media("a.iso", bytes.clone()), &CancellationToken::new()).await.unwrap();
+    let disc = open(&fake.put_media("a.iso", bytes.clone()), &CancellationToken::new()).await.unwrap();
     assert_eq!(disc.len(), 300_001);
     for (offset, length) in [(0, 1), (65_535, 2), (0, 300_001), (299_999, 2), (131_072, 65_536), (300_001, 0)]
     {
@@ -42,8 +42,8 @@ async fn reads_at_any_offset_deliver_the_bytes_of_the_image() {
 
 #[tokio::test]
 async fn the_cache_answers_what_was_read_lately_and_forgets_the_oldest_block() {
-    let site = Site::start().await;
-    let disc = open(&site.put_media("a.iso", pattern(400_000)), &CancellationToken::new()).await.unwrap();
+    let fake = FakeController::start().await;
+    let disc = open(&fake.put_media("a.iso", pattern(400_000)), &CancellationToken::new()).await.unwrap();
     assert_eq!(disc.counters(), DiscCounters { requests: 1, bytes: 0 });
     for offset in [10, 70_000, 20, 70_100, 30] {
         read(&disc, offset, 100).await.unwrap();
@@ -58,22 +58,22 @@ async fn the_cache_answers_what_was_read_lately_and_forgets_the_oldest_block() {
 
 #[tokio::test]
 async fn a_server_without_head_is_asked_by_range() {
-    let site = Site::start().await;
-    *site.shared.media_mode.lock().unwrap() = "head-405".into();
-    let disc = open(&site.put_media("a.iso", pattern(70_000)), &CancellationToken::new()).await.unwrap();
+    let fake = FakeController::start().await;
+    *fake.shared.media_mode.lock().unwrap() = "head-405".into();
+    let disc = open(&fake.put_media("a.iso", pattern(70_000)), &CancellationToken::new()).await.unwrap();
     assert_eq!(disc.len(), 70_000);
     assert_eq!(read(&disc, 0, 70_000).await.unwrap(), pattern(70_000));
 }
 
 #[tokio::test]
 async fn a_missing_image_a_server_without_ranges_and_a_changed_image_are_refused() {
-    let site = Site::start().await;
+    let fake = FakeController::start().await;
     let cancel = CancellationToken::new();
-    let missing = open(&format!("{}/t1/none.iso", site.base), &cancel).await.unwrap_err();
+    let missing = open(&format!("{}/t1/none.iso", fake.base), &cancel).await.unwrap_err();
     assert!(missing.to_string().contains("404"), "{missing}");
-    let disc = open(&site.put_media("a.iso", pattern(70_000)), &cancel).await.unwrap();
+    let disc = open(&fake.put_media("a.iso", pattern(70_000)), &cancel).await.unwrap();
     for (mode, rule) in [("no-range", "answered 200"), ("etag-changes", "changed while it was mounted")] {
-        *site.shared.media_mode.lock().unwrap() = mode.into();
+        *fake.shared.media_mode.lock().unwrap() = mode.into();
         let refused = read(&disc, 0, 10).await.unwrap_err().to_string();
         assert!(refused.contains(rule), "{refused}");
     }
@@ -81,22 +81,22 @@ async fn a_missing_image_a_server_without_ranges_and_a_changed_image_are_refused
 
 #[tokio::test]
 async fn a_block_is_asked_for_again_after_503_but_not_for_ever() {
-    let site = Site::start().await;
-    let disc = open(&site.put_media("a.iso", pattern(200_000)), &CancellationToken::new()).await.unwrap();
-    site.shared.media_faults.lock().unwrap().extend([503, 500]);
+    let fake = FakeController::start().await;
+    let disc = open(&fake.put_media("a.iso", pattern(200_000)), &CancellationToken::new()).await.unwrap();
+    fake.shared.media_faults.lock().unwrap().extend([503, 500]);
     assert_eq!(read(&disc, 0, 10).await.unwrap(), pattern(10));
-    site.shared.media_faults.lock().unwrap().extend([503, 503, 503, 503]);
+    fake.shared.media_faults.lock().unwrap().extend([503, 503, 503, 503]);
     assert!(read(&disc, 100_000, 10).await.unwrap_err().to_string().contains("503"));
-    assert_eq!(site.shared.media_faults.lock().unwrap().len(), 1);
+    assert_eq!(fake.shared.media_faults.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn power_off_ends_a_read_that_nobody_answers() {
-    let site = Site::start().await;
+    let fake = FakeController::start().await;
     let cancel = CancellationToken::new();
-    let disc = open(&site.put_media("a.iso", pattern(200_000)), &cancel).await.unwrap();
-    *site.shared.stall.lock().unwrap() = Some("/t1/".into());
-    let mut stalled = site.stalled.clone();
+    let disc = open(&fake.put_media("a.iso", pattern(200_000)), &cancel).await.unwrap();
+    *fake.shared.stall.lock().unwrap() = Some("/t1/".into());
+    let mut stalled = fake.stalled.clone();
     let (reading, ()) = tokio::join!(read(&disc, 0, 10), async {
         stalled.wait_for(|count| *count > 0).await.unwrap();
         cancel.cancel();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::documents::{RecipeDocument, TaskFiles};
-use crate::oci::{ExtraFile, Reference};
+use crate::oci::{ExtraFile, ImageReference};
 use recipe::Partition;
 
 /// The only target that exists on this maintenance OS.
@@ -15,7 +15,7 @@ const MAX_REASONS: usize = 5;
 pub(super) struct Task {
     pub(super) target: String,
     pub(super) target_disk: String,
-    pub(super) image: Reference,
+    pub(super) image: ImageReference,
     pub(super) layout: Vec<Partition>,
     pub(super) cloud_init: Vec<ExtraFile>,
 }
@@ -62,7 +62,7 @@ fn read(recipe: Value, files: &TaskFiles) -> Result<Task, String> {
     Ok(Task {
         target: recipe.task_target,
         target_disk: recipe.target_disk.ok_or_else(|| missing("target_disk"))?,
-        image: Reference::parse(&image).map_err(|source| source.to_string())?,
+        image: ImageReference::parse(&image).map_err(|source| source.to_string())?,
         layout: layout.collect::<Result<_, _>>()?,
         cloud_init: cloud_init
             .map(|(name, bytes)| ExtraFile { path: (*name).to_owned(), bytes: bytes.clone() })

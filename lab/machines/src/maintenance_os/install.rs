@@ -22,7 +22,7 @@ use super::{
 use crate::{
     console::MachineConsole,
     disk::{self, DiskImage, Installed, RecordKind},
-    gpt::{Entry, SECTOR, Table},
+    gpt::{GptEntry, SECTOR, GptTable},
     machine::Machine,
     oci::{
         Authorization, ExtraFile, Layer, PulledImage, RegistryClient, RegistryError, UnpackLimits, unpack,
@@ -76,7 +76,7 @@ impl Installer<'_> {
         percent: u8,
         work: impl Future<Output = Result<T, String>>,
     ) -> Result<T, UnitFailure> {
-        self.console.say(unit, "started");
+        self.console.print(unit, "started");
         if self.behaviour.report_progress {
             self.reporter.progress(unit, percent).await;
         }
@@ -96,7 +96,7 @@ impl Installer<'_> {
         })?;
         let resolved =
             partition::resolve(&task.layout, spec.bytes, SECTOR).map_err(|source| source.to_string())?;
-        let entries = resolved.into_iter().enumerate().map(|(index, part)| Entry {
+        let entries = resolved.into_iter().enumerate().map(|(index, part)| GptEntry {
             type_guid: part.type_guid,
             unique_guid: self.machine.guid(&format!("{}/{}", spec.device, index + 1)),
             first_lba: part.first_lba,
@@ -105,7 +105,7 @@ impl Installer<'_> {
             name: part.name,
         });
         let disk_guid = self.machine.guid(&spec.device);
-        let table = Table::new(disk_guid, spec.bytes / SECTOR, entries.collect())
+        let table = GptTable::new(disk_guid, spec.bytes / SECTOR, entries.collect())
             .map_err(|source| source.to_string())?;
         let parts = table.entries().len();
         let (file, bytes) = (self.machine.disk_file(spec), spec.bytes);
@@ -118,7 +118,7 @@ impl Installer<'_> {
             })
             .await?;
         self.console
-            .say(unit::PARTITION, format!("{}: GPT {disk_guid} with {parts} partitions", spec.device));
+            .print(unit::PARTITION, format!("{}: GPT {disk_guid} with {parts} partitions", spec.device));
         Ok((Arc::new(disk), file))
     }
 
@@ -131,7 +131,7 @@ impl Installer<'_> {
         let root = disk.root().map_err(|source| source.to_string())?;
         let client = self.registry(task, registry).map_err(|source| chain(&source))?;
         let image = self.try_pull(|| client.resolve(&task.image)).await?;
-        self.console.say(unit::IMAGE_LINUX, format!("{} is {}", image.repository, image.digest));
+        self.console.print(unit::IMAGE_LINUX, format!("{} is {}", image.repository, image.digest));
         let room = root.bytes().saturating_sub(disk::HEADER_BYTES as u64);
         let size = image.layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.size));
         if size > room {
@@ -146,7 +146,7 @@ impl Installer<'_> {
             let file = scratch.path().join(index.to_string());
             self.try_pull(|| client.fetch_layer(&image, layer, &file)).await?;
             self.console
-                .say(unit::IMAGE_LINUX, format!("layer {} verified, {} bytes", layer.digest, layer.size));
+                .print(unit::IMAGE_LINUX, format!("layer {} verified, {} bytes", layer.digest, layer.size));
             layers.push((layer.clone(), file));
         }
         // Without a config drive the seed goes where cloud-init looks for it in the root file system.
@@ -166,7 +166,7 @@ impl Installer<'_> {
                 Ok::<_, crate::oci::UnpackError>(unpacked.entries)
             })
             .await?;
-        self.console.say(unit::IMAGE_LINUX, format!("{entries} entries unpacked"));
+        self.console.print(unit::IMAGE_LINUX, format!("{entries} entries unpacked"));
         Ok(image)
     }
 
@@ -183,7 +183,7 @@ impl Installer<'_> {
                 disk::verify(&file)
             })
             .await?;
-        self.console.say(
+        self.console.print(
             unit::BOOTLOADER_LINUX,
             format!("{} on partition {}, read back and verified", installed.os_name, installed.root),
         );
@@ -255,7 +255,7 @@ impl Installer<'_> {
             };
             let pause = self.behaviour.pull_backoff.pause_after(attempt).filter(|_| failure.is_transient());
             let Some(pause) = pause else { return Err(chain(&failure)) };
-            self.console.say(unit::IMAGE_LINUX, format!("{}; trying again", chain(&failure)));
+            self.console.print(unit::IMAGE_LINUX, format!("{}; trying again", chain(&failure)));
             tokio::time::sleep(pause).await;
             attempt += 1;
         }

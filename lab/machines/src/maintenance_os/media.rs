@@ -38,7 +38,7 @@ pub(super) struct Drive<D> {
 }
 
 /// What the media hold for this machine.
-pub(super) enum Found {
+pub(super) enum FoundMedia {
     /// A task, whole.
     Task(Box<TaskFiles>),
     /// A task of ours whose other files cannot be read: it can be reported.
@@ -55,27 +55,27 @@ pub(super) fn find_task<D: ReadAt>(
     booted: usize,
     serial: &str,
     console: &MachineConsole,
-) -> Found {
+) -> FoundMedia {
     let mut images = Vec::with_capacity(drives.len());
     for (index, drive) in drives.into_iter().enumerate() {
         match Image::open(drive.disc) {
             Ok(image) => images.push((index, drive.slot, image)),
             Err(source) if index == booted => {
-                return Found::NotBootable {
+                return FoundMedia::NotBootable {
                     reason: format!("{} cannot be read: {}", drive.slot, chain(&source)),
                 };
             }
-            Err(source) => console.say(unit::KERNEL, format!("{}: skipped: {}", drive.slot, chain(&source))),
+            Err(source) => console.print(unit::KERNEL, format!("{}: skipped: {}", drive.slot, chain(&source))),
         }
     }
     let Some((_, slot, boot)) = images.iter().find(|(index, ..)| *index == booted) else {
-        return Found::NotBootable { reason: "the boot medium is not in a drive".to_owned() };
+        return FoundMedia::NotBootable { reason: "the boot medium is not in a drive".to_owned() };
     };
     match check_boot_medium(boot) {
         Ok(marker) => {
-            console.say(unit::KERNEL, format!("{} {} booted from {slot}", marker.name, marker.version))
+            console.print(unit::KERNEL, format!("{} {} booted from {slot}", marker.name, marker.version))
         }
-        Err(reason) => return Found::NotBootable { reason: format!("{slot}: {reason}") },
+        Err(reason) => return FoundMedia::NotBootable { reason: format!("{slot}: {reason}") },
     }
 
     let mut others = Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn find_task<D: ReadAt>(
     for (_, slot, image) in &images {
         let Some(job) = read_job(image, "job.json", slot, console) else { continue };
         console
-            .say(unit::DISPATCHER, format!("{slot}: volume {} holds job {}", image.volume_id(), job.job_id));
+            .print(unit::DISPATCHER, format!("{slot}: volume {} holds job {}", image.volume_id(), job.job_id));
         if job.server_serial != serial {
             others.push(job.server_serial);
         } else if newest.as_ref().is_none_or(|(best, _)| job.created_at > best.created_at) {
@@ -103,13 +103,13 @@ pub(super) fn find_task<D: ReadAt>(
     }
 }
 
-fn refuse(serial: &str, others: &[String]) -> Found {
+fn refuse(serial: &str, others: &[String]) -> FoundMedia {
     let reason = if others.is_empty() {
         "no medium holds a job.json".to_owned()
     } else {
         format!("this machine is {serial}, the media hold a task for {}", others.join(", "))
     };
-    Found::Refused { reason }
+    FoundMedia::Refused { reason }
 }
 
 fn check_boot_medium<D: ReadAt>(image: &Image<D>) -> Result<MaintenanceMarker, String> {
@@ -135,13 +135,13 @@ fn read_job<D: ReadAt>(
     match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|source| source.to_string())) {
         Ok(job) => Some(job),
         Err(reason) => {
-            console.say(unit::DISPATCHER, format!("{slot}: /{path} skipped: {reason}"));
+            console.print(unit::DISPATCHER, format!("{slot}: /{path} skipped: {reason}"));
             None
         }
     }
 }
 
-fn read_task<D: ReadAt>(image: &Image<D>, directory: &str, job: JobDocument) -> Found {
+fn read_task<D: ReadAt>(image: &Image<D>, directory: &str, job: JobDocument) -> FoundMedia {
     let file = |name: &str, limit| {
         let path = format!("{directory}{name}");
         image.read(&path, limit).map_err(|source| format!("reading /{path}: {}", chain(&source)))
@@ -159,9 +159,9 @@ fn read_task<D: ReadAt>(image: &Image<D>, directory: &str, job: JobDocument) -> 
     };
     match read() {
         Ok((recipe, schema, cloud_init)) => {
-            Found::Task(Box::new(TaskFiles { job, recipe, schema, cloud_init }))
+            FoundMedia::Task(Box::new(TaskFiles { job, recipe, schema, cloud_init }))
         }
-        Err(reason) => Found::Damaged { job: Box::new(job), reason },
+        Err(reason) => FoundMedia::Damaged { job: Box::new(job), reason },
     }
 }
 

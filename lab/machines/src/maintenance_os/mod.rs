@@ -39,12 +39,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use self::{
     behaviour::{AfterReport, InstallerBehaviour, unit},
-    report::Delivery,
+    report::ReportDelivery,
 };
 use self::{
     documents::{JobDocument, TaskFiles},
     install::{Installer, UnitFailure},
-    media::{Drive, Found, chain, find_task},
+    media::{Drive, FoundMedia, chain, find_task},
     report::Reporter,
 };
 use crate::{
@@ -130,7 +130,7 @@ pub struct MediaBoot {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum InstallOutcome {
     /// The disk holds the image and would boot.
     Succeeded(Box<Installed>),
     /// A unit failed.
@@ -160,9 +160,9 @@ pub struct InstallResult {
     /// The job, when one was found.
     pub job_id: Option<String>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: InstallOutcome,
     /// What became of the report to the controller.
-    pub delivery: Delivery,
+    pub delivery: ReportDelivery,
 }
 
 /// One machine's maintenance OS.
@@ -176,13 +176,13 @@ pub struct MaintenanceOs {
 
 /// What is known after the installation and before the report.
 struct Attempt {
-    outcome: Outcome,
+    outcome: InstallOutcome,
     reporter: Option<Reporter>,
     target: Option<String>,
 }
 
 impl Attempt {
-    fn silent(outcome: Outcome) -> Self {
+    fn silent(outcome: InstallOutcome) -> Self {
         Self { outcome, reporter: None, target: None }
     }
 }
@@ -202,14 +202,14 @@ impl MaintenanceOs {
         let mut attempt = tokio::select! {
             biased;
             attempt = Box::pin(self.attempt(&boot, &console, &tracker, &mut job_id)) => attempt,
-            () = boot.cancel.cancelled() => Attempt::silent(Outcome::PowerLost),
+            () = boot.cancel.cancelled() => Attempt::silent(InstallOutcome::PowerLost),
         };
-        if boot.cancel.is_cancelled() && !matches!(attempt.outcome, Outcome::Succeeded(_)) {
+        if boot.cancel.is_cancelled() && !matches!(attempt.outcome, InstallOutcome::Succeeded(_)) {
             // A read that failed because the power went is no failure of the medium or of a unit.
-            attempt = Attempt::silent(Outcome::PowerLost);
+            attempt = Attempt::silent(InstallOutcome::PowerLost);
         }
         let (unit, text) = summary(&attempt.outcome);
-        console.say(unit, text);
+        console.print(unit, text);
         let delivery = self.report(&attempt, &console).await;
         // What still runs on the blocking pool notices the cancelled token; nothing may outlive this boot.
         tracker.close();
@@ -227,13 +227,13 @@ impl MaintenanceOs {
         let started_at = Timestamp::now();
         let found = match self.read_media(boot, console, tracker).await {
             Ok(found) => found,
-            Err(reason) => Found::NotBootable { reason },
+            Err(reason) => FoundMedia::NotBootable { reason },
         };
         let (job, files) = match found {
-            Found::Task(files) => (files.job.clone(), Ok(files)),
-            Found::Damaged { job, reason } => (*job, Err(reason)),
-            Found::Refused { reason } => return Attempt::silent(Outcome::Refused { reason }),
-            Found::NotBootable { reason } => return Attempt::silent(Outcome::NotBootable { reason }),
+            FoundMedia::Task(files) => (files.job.clone(), Ok(files)),
+            FoundMedia::Damaged { job, reason } => (*job, Err(reason)),
+            FoundMedia::Refused { reason } => return Attempt::silent(InstallOutcome::Refused { reason }),
+            FoundMedia::NotBootable { reason } => return Attempt::silent(InstallOutcome::NotBootable { reason }),
         };
         *job_id = Some(job.job_id.clone());
         let http = match &job.controller_ca {
@@ -257,7 +257,7 @@ impl MaintenanceOs {
         boot: &MediaBoot,
         console: &MachineConsole,
         tracker: &TaskTracker,
-    ) -> Result<Found, String> {
+    ) -> Result<FoundMedia, String> {
         let mut drives: Vec<Drive<Arc<HttpDisc>>> = Vec::with_capacity(boot.media.len());
         let mut booted = None;
         for medium in &boot.media {
@@ -275,7 +275,7 @@ impl MaintenanceOs {
                     return Err(format!("{} cannot be read: {}", medium.slot, chain(&source)));
                 }
                 Err(source) => {
-                    console.say(unit::KERNEL, format!("{}: skipped: {}", medium.slot, chain(&source)))
+                    console.print(unit::KERNEL, format!("{}: skipped: {}", medium.slot, chain(&source)))
                 }
             }
         }
@@ -290,7 +290,7 @@ impl MaintenanceOs {
         for (slot, disc) in discs {
             let counters = disc.counters();
             let text = format!("{slot}: {} bytes read in {} requests", counters.bytes, counters.requests);
-            console.say(unit::DISPATCHER, text);
+            console.print(unit::DISPATCHER, text);
         }
         Ok(found)
     }
@@ -303,7 +303,7 @@ impl MaintenanceOs {
         http: &reqwest::Client,
         reporter: &Reporter,
         files: TaskFiles,
-    ) -> (Outcome, Option<String>) {
+    ) -> (InstallOutcome, Option<String>) {
         if self.behaviour.fail_at.as_deref() == Some(unit::DISPATCHER) {
             let reason = "failed on purpose: the simulation asked for it".to_owned();
             return (failed(unit::DISPATCHER, reason), None);
@@ -314,7 +314,7 @@ impl MaintenanceOs {
             Ok(task) => task,
             Err(reason) => return (failed(unit::DISPATCHER, reason), None),
         };
-        console.say(unit::DISPATCHER, format!("recipe accepted, starting {}", task.target));
+        console.print(unit::DISPATCHER, format!("recipe accepted, starting {}", task.target));
         let installer = Installer {
             machine: &self.machine,
             behaviour: &self.behaviour,
@@ -326,23 +326,23 @@ impl MaintenanceOs {
             tracker,
         };
         let outcome = match installer.install(&task, registry.as_ref()).await {
-            Ok(installed) => Outcome::Succeeded(Box::new(installed)),
+            Ok(installed) => InstallOutcome::Succeeded(Box::new(installed)),
             Err(UnitFailure { unit, reason }) => failed(unit, reason),
         };
         (outcome, Some(task.target))
     }
 
-    async fn report(&self, attempt: &Attempt, console: &MachineConsole) -> Delivery {
+    async fn report(&self, attempt: &Attempt, console: &MachineConsole) -> ReportDelivery {
         let Some(reporter) = attempt.reporter.as_ref().filter(|_| !self.behaviour.never_report) else {
-            return Delivery::NotSent;
+            return ReportDelivery::NotSent;
         };
         let report = match &attempt.outcome {
-            Outcome::Succeeded(_) => reporter.success(attempt.target.as_deref().unwrap_or_default()),
-            Outcome::Failed { failed_step, reason } => {
+            InstallOutcome::Succeeded(_) => reporter.success(attempt.target.as_deref().unwrap_or_default()),
+            InstallOutcome::Failed { failed_step, reason } => {
                 reporter.failed(attempt.target.as_deref(), failed_step, reason)
             }
-            Outcome::Refused { .. } | Outcome::NotBootable { .. } | Outcome::PowerLost => {
-                return Delivery::NotSent;
+            InstallOutcome::Refused { .. } | InstallOutcome::NotBootable { .. } | InstallOutcome::PowerLost => {
+                return ReportDelivery::NotSent;
             }
         };
         let delivery = reporter.deliver(&report, self.behaviour.report_backoff).await;
@@ -350,13 +350,13 @@ impl MaintenanceOs {
             // The second one changes nothing, not even what is known of the first.
             let _ = reporter.deliver(&report, self.behaviour.report_backoff).await;
         }
-        console.say(
+        console.print(
             unit::REPORT,
             match &delivery {
-                Delivery::NotSent => "not sent".to_owned(),
-                Delivery::Acknowledged { attempts } => format!("acknowledged after {attempts} attempts"),
-                Delivery::Refused { status } => format!("refused with {status}"),
-                Delivery::GaveUp { attempts, reason } => {
+                ReportDelivery::NotSent => "not sent".to_owned(),
+                ReportDelivery::Acknowledged { attempts } => format!("acknowledged after {attempts} attempts"),
+                ReportDelivery::Refused { status } => format!("refused with {status}"),
+                ReportDelivery::GaveUp { attempts, reason } => {
                     format!("gave up after {attempts} attempts: {reason}")
                 }
             },
@@ -365,17 +365,17 @@ impl MaintenanceOs {
     }
 }
 
-fn failed(unit: &str, reason: String) -> Outcome {
+fn failed(unit: &str, reason: String) -> InstallOutcome {
     let reason = reason.chars().take(MAX_REASON_CHARS).collect();
-    Outcome::Failed { failed_step: unit.to_owned(), reason }
+    InstallOutcome::Failed { failed_step: unit.to_owned(), reason }
 }
 
-fn summary(outcome: &Outcome) -> (&'static str, String) {
+fn summary(outcome: &InstallOutcome) -> (&'static str, String) {
     match outcome {
-        Outcome::Succeeded(installed) => (unit::REPORT, format!("{} installed", installed.os_name)),
-        Outcome::Failed { failed_step, reason } => (unit::REPORT, format!("{failed_step} failed: {reason}")),
-        Outcome::Refused { reason } => (unit::DISPATCHER, format!("refused: {reason}")),
-        Outcome::NotBootable { reason } => (unit::KERNEL, format!("not bootable: {reason}")),
-        Outcome::PowerLost => (unit::KERNEL, "power lost".to_owned()),
+        InstallOutcome::Succeeded(installed) => (unit::REPORT, format!("{} installed", installed.os_name)),
+        InstallOutcome::Failed { failed_step, reason } => (unit::REPORT, format!("{failed_step} failed: {reason}")),
+        InstallOutcome::Refused { reason } => (unit::DISPATCHER, format!("refused: {reason}")),
+        InstallOutcome::NotBootable { reason } => (unit::KERNEL, format!("not bootable: {reason}")),
+        InstallOutcome::PowerLost => (unit::KERNEL, "power lost".to_owned()),
     }
 }

@@ -19,7 +19,7 @@ const DISPATCHER_VERSION: &str = concat!("shoal-sim/", env!("CARGO_PKG_VERSION")
 
 /// What became of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub enum ReportDelivery {
     /// The installer was told to keep silent, or had nobody to tell.
     NotSent,
     /// Acknowledged with 2xx.
@@ -43,7 +43,7 @@ pub enum Delivery {
 
 /// The body of a report.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<'job> {
+pub(super) struct ReportBody<'job> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     failed_step: Option<&'job str>,
@@ -85,8 +85,8 @@ impl Reporter {
     }
 
     /// The report of a success.
-    pub(super) fn success<'job>(&'job self, task_target: &'job str) -> Report<'job> {
-        Report { task_target: Some(task_target), ..self.report("success", "success") }
+    pub(super) fn success<'job>(&'job self, task_target: &'job str) -> ReportBody<'job> {
+        ReportBody { task_target: Some(task_target), ..self.report("success", "success") }
     }
 
     /// The report of a failure.
@@ -95,14 +95,14 @@ impl Reporter {
         task_target: Option<&'job str>,
         failed_step: &'job str,
         message: &'job str,
-    ) -> Report<'job> {
+    ) -> ReportBody<'job> {
         let (failed_step, message) = (Some(failed_step), Some(message));
-        Report { failed_step, message, task_target, ..self.report("failed", "failed") }
+        ReportBody { failed_step, message, task_target, ..self.report("failed", "failed") }
     }
 
     /// Tells which unit begins; nobody waits for the answer to be good.
     pub(super) async fn progress(&self, step: &str, percent: u8) {
-        let report = Report {
+        let report = ReportBody {
             step: Some(step),
             percent: Some(percent),
             finished_at: None,
@@ -112,7 +112,7 @@ impl Reporter {
     }
 
     /// Sends until it is acknowledged, refused, out of attempts or out of power.
-    pub(super) async fn deliver(&self, report: &Report<'_>, backoff: Backoff) -> Delivery {
+    pub(super) async fn deliver(&self, report: &ReportBody<'_>, backoff: Backoff) -> ReportDelivery {
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -122,15 +122,15 @@ impl Reporter {
                 () = self.cancel.cancelled() => return power_lost(attempts),
             };
             let reason = match posted {
-                Ok(status) if (200..300).contains(&status) => return Delivery::Acknowledged { attempts },
+                Ok(status) if (200..300).contains(&status) => return ReportDelivery::Acknowledged { attempts },
                 Ok(status) if !(status >= 500 || matches!(status, 408 | 425 | 429)) => {
-                    return Delivery::Refused { status };
+                    return ReportDelivery::Refused { status };
                 }
                 Ok(status) => format!("the controller answered {status}"),
                 Err(source) => super::media::chain(&source),
             };
             let Some(pause) = backoff.pause_after(attempts) else {
-                return Delivery::GaveUp { attempts, reason };
+                return ReportDelivery::GaveUp { attempts, reason };
             };
             tokio::select! {
                 () = self.cancel.cancelled() => return power_lost(attempts),
@@ -139,7 +139,7 @@ impl Reporter {
         }
     }
 
-    async fn post(&self, report: &Report<'_>) -> Result<u16, reqwest::Error> {
+    async fn post(&self, report: &ReportBody<'_>) -> Result<u16, reqwest::Error> {
         let response = self
             .client
             .post(&self.job.webhook_url)
@@ -151,10 +151,10 @@ impl Reporter {
         Ok(response.status().as_u16())
     }
 
-    fn report(&self, status: &'static str, what: &str) -> Report<'_> {
+    fn report(&self, status: &'static str, what: &str) -> ReportBody<'_> {
         // Derived, not random: a repeated report keeps its delivery id, and a run can be repeated exactly.
         let name = format!("{}/{}/{what}", self.job.job_id, self.generation);
-        Report {
+        ReportBody {
             status,
             failed_step: None,
             message: None,
@@ -171,6 +171,6 @@ impl Reporter {
     }
 }
 
-fn power_lost(attempts: u32) -> Delivery {
-    Delivery::GaveUp { attempts, reason: "the power went off".to_owned() }
+fn power_lost(attempts: u32) -> ReportDelivery {
+    ReportDelivery::GaveUp { attempts, reason: "the power went off".to_owned() }
 }

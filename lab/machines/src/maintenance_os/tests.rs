@@ -7,14 +7,14 @@ use super::*;
 use crate::{
     backoff::Backoff,
     disk,
-    test_kit::{Report, Site, TOKEN, recipe, task_iso},
+    test_kit::{ReceivedReport, FakeController, TOKEN, recipe, task_iso},
 };
 
 const SERIAL: &str = "XF-12345ABC";
 
-/// A machine in front of a site.
+/// A machine in front of a fake.
 struct Bench {
-    site: Site,
+    fake: FakeController,
     disks: tempfile::TempDir,
     behaviour: InstallerBehaviour,
     cancel: CancellationToken,
@@ -26,7 +26,7 @@ impl Bench {
         let quick =
             Backoff { attempts: 4, first: Duration::from_millis(1), longest: Duration::from_millis(2) };
         Self {
-            site: Site::start().await,
+            fake: FakeController::start().await,
             disks: tempfile::tempdir().unwrap(),
             behaviour: InstallerBehaviour {
                 report_backoff: quick,
@@ -44,7 +44,7 @@ impl Bench {
 
     /// Boots with the maintenance ISO in CD1 and the given media in the other drives.
     async fn boot(&self, others: &[String]) -> InstallResult {
-        let boot = self.site.maintenance();
+        let boot = self.fake.maintenance();
         self.boot_from(boot, others).await
     }
 
@@ -60,12 +60,12 @@ impl Bench {
 
     /// The usual boot: own task in the second drive.
     async fn boot_task(&self, recipe: &Value, more: &[(&str, &str)]) -> InstallResult {
-        let task = self.site.task("task.iso", &self.site.job(SERIAL), recipe, more);
+        let task = self.fake.task("task.iso", &self.fake.job(SERIAL), recipe, more);
         self.boot(&[task]).await
     }
 
-    fn reports(&self) -> Vec<Report> {
-        self.site.reports.borrow().clone()
+    fn reports(&self) -> Vec<ReceivedReport> {
+        self.fake.reports.borrow().clone()
     }
 
     fn only_report(&self) -> Value {
@@ -82,7 +82,7 @@ impl Bench {
 
 #[track_caller]
 fn failed_with(report: &InstallResult, unit: &str, wanted: &str) {
-    let Outcome::Failed { failed_step, reason } = &report.outcome else { panic!("{report:?}") };
+    let InstallOutcome::Failed { failed_step, reason } = &report.outcome else { panic!("{report:?}") };
     assert_eq!(failed_step, unit);
     assert!(reason.contains(wanted), "{reason}");
 }
@@ -90,10 +90,10 @@ fn failed_with(report: &InstallResult, unit: &str, wanted: &str) {
 #[tokio::test]
 async fn a_recipe_becomes_an_installed_disk_and_a_report() {
     let bench = Bench::new().await;
-    let image = bench.site.push_rootfs().await;
+    let image = bench.fake.push_rootfs().await;
     let report = bench.boot_task(&recipe(), &[("user-data", "#!/bin/bash\n")]).await;
-    let Outcome::Succeeded(installed) = &report.outcome else { panic!("{report:?}") };
-    assert_eq!(report.delivery, Delivery::Acknowledged { attempts: 1 });
+    let InstallOutcome::Succeeded(installed) = &report.outcome else { panic!("{report:?}") };
+    assert_eq!(report.delivery, ReportDelivery::Acknowledged { attempts: 1 });
     assert_eq!(installed.image_digest, image.digest);
     assert_eq!(installed.os_name, "Shoal Demo Linux 22.04");
     let (device, booted) = bench.machine().boot_from_disk().unwrap();
@@ -118,14 +118,14 @@ async fn a_recipe_becomes_an_installed_disk_and_a_report() {
 #[tokio::test]
 async fn user_data_lands_where_cloud_init_looks_for_it() {
     let bench = Bench::new().await;
-    bench.site.push_rootfs().await;
+    bench.fake.push_rootfs().await;
     let report = bench.boot_task(&recipe(), &[("user-data", "marker-of-user-data")]).await;
-    let Outcome::Succeeded(plain) = report.outcome else { panic!("{report:?}") };
+    let InstallOutcome::Succeeded(plain) = report.outcome else { panic!("{report:?}") };
     let mut with_drive = recipe();
     let small = json!({ "size": "16M", "type_guid": "8300", "format": "vfat", "label": "cidata" });
     with_drive["partition_layout"].as_array_mut().unwrap().insert(1, small);
     let report = bench.boot_task(&with_drive, &[("user-data", "marker-of-user-data")]).await;
-    let Outcome::Succeeded(drive) = report.outcome else { panic!("{report:?}") };
+    let InstallOutcome::Succeeded(drive) = report.outcome else { panic!("{report:?}") };
     // The seed is two entries of the root file system, or a record of its own in the config drive.
     assert_eq!(plain.entries, drive.entries + 2);
     let machine = bench.machine();
@@ -146,7 +146,7 @@ async fn user_data_lands_where_cloud_init_looks_for_it() {
 async fn a_unit_told_to_fail_is_the_failed_step() {
     for unit in [unit::DISPATCHER, unit::PARTITION, unit::IMAGE_LINUX, unit::BOOTLOADER_LINUX] {
         let mut bench = Bench::new().await;
-        bench.site.push_rootfs().await;
+        bench.fake.push_rootfs().await;
         bench.behaviour.fail_at = Some(unit.to_owned());
         let report = bench.boot_task(&recipe(), &[]).await;
         failed_with(&report, unit, "failed on purpose");
@@ -159,15 +159,15 @@ async fn a_unit_told_to_fail_is_the_failed_step() {
 #[tokio::test]
 async fn a_task_for_another_machine_is_refused_without_touching_disk_or_network() {
     let bench = Bench::new().await;
-    let foreign = bench.site.task("task.iso", &bench.site.job("OTHER"), &recipe(), &[]);
+    let foreign = bench.fake.task("task.iso", &bench.fake.job("OTHER"), &recipe(), &[]);
     let report = bench.boot(&[foreign]).await;
-    let Outcome::Refused { reason } = &report.outcome else { panic!("{report:?}") };
+    let InstallOutcome::Refused { reason } = &report.outcome else { panic!("{report:?}") };
     assert_eq!(reason, "this machine is XF-12345ABC, the media hold a task for OTHER");
-    assert_eq!(report.delivery, Delivery::NotSent);
+    assert_eq!(report.delivery, ReportDelivery::NotSent);
     assert!(bench.reports().is_empty() && !bench.disk_was_touched());
-    assert_eq!(bench.site.requests("/v2/"), 0);
+    assert_eq!(bench.fake.requests("/v2/"), 0);
     let none = bench.boot(&[]).await;
-    assert_eq!(none.outcome, Outcome::Refused { reason: "no medium holds a job.json".into() });
+    assert_eq!(none.outcome, InstallOutcome::Refused { reason: "no medium holds a job.json".into() });
 }
 
 #[tokio::test]
@@ -181,24 +181,24 @@ async fn of_several_tasks_the_newest_of_this_machine_wins() {
         ("c.iso", SERIAL, "middle", "2025-11-05T19:29:59Z"),
         ("d.iso", "OTHER", "foreign", "2026-01-01T00:00:00Z"),
     ] {
-        let mut job = bench.site.job(serial);
+        let mut job = bench.fake.job(serial);
         job["job_id"] = json!(id);
         job["created_at"] = json!(at);
-        media.push(bench.site.task(name, &job, &recipe(), &[]));
+        media.push(bench.fake.task(name, &job, &recipe(), &[]));
     }
-    media.push(bench.site.put_media("broken.iso", vec![0xFF; 700_000]));
+    media.push(bench.fake.put_media("broken.iso", vec![0xFF; 700_000]));
     assert_eq!(bench.boot(&media).await.job_id.as_deref(), Some("newest"));
 }
 
 #[tokio::test]
 async fn a_single_drive_finds_its_task_beside_the_maintenance_os() {
     let bench = Bench::new().await;
-    bench.site.push_rootfs().await;
+    bench.fake.push_rootfs().await;
     let mut tree = iso9660::Tree::new();
     tree.add_file("maintenance-os.json", r#"{"name":"x","version":"1"}"#).unwrap();
     tree.add_file("efi.img", vec![0u8; 2048]).unwrap();
     for (name, text) in [
-        ("task/job.json", bench.site.job(SERIAL).to_string()),
+        ("task/job.json", bench.fake.job(SERIAL).to_string()),
         ("task/recipe.json", recipe().to_string()),
         ("task/recipe.schema.json", crate::test_kit::SCHEMA.to_owned()),
     ] {
@@ -208,22 +208,22 @@ async fn a_single_drive_finds_its_task_beside_the_maintenance_os() {
     options.boot =
         Some(iso9660::Boot { bios: None, uefi: Some(iso9660::UefiBoot { path: "efi.img".into() }) });
     let plan = iso9660::Plan::new(&tree, &options).unwrap();
-    let url = bench.site.put_media("boot.iso", crate::test_kit::bytes_of(&plan));
+    let url = bench.fake.put_media("boot.iso", crate::test_kit::bytes_of(&plan));
     let report = bench.boot_from(url, &[]).await;
-    assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
+    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}");
 }
 
 #[tokio::test]
 async fn a_boot_medium_that_cannot_boot_or_is_something_else_hangs_in_silence() {
     let bench = Bench::new().await;
-    let task = bench.site.task("task.iso", &bench.site.job(SERIAL), &recipe(), &[]);
+    let task = bench.fake.task("task.iso", &bench.fake.job(SERIAL), &recipe(), &[]);
     for (boot, wanted) in [
         (task.clone(), "no El Torito boot entry"),
-        (bench.site.put_media("zeros.iso", vec![0; 700_000]), "cannot be read"),
-        (format!("{}/t1/none.iso", bench.site.base), "404"),
+        (bench.fake.put_media("zeros.iso", vec![0; 700_000]), "cannot be read"),
+        (format!("{}/t1/none.iso", bench.fake.base), "404"),
     ] {
         let report = bench.boot_from(boot, std::slice::from_ref(&task)).await;
-        let Outcome::NotBootable { reason } = &report.outcome else { panic!("{report:?}") };
+        let InstallOutcome::NotBootable { reason } = &report.outcome else { panic!("{report:?}") };
         assert!(reason.contains(wanted), "{reason}");
     }
     assert!(bench.reports().is_empty() && !bench.disk_was_touched());
@@ -232,18 +232,18 @@ async fn a_boot_medium_that_cannot_boot_or_is_something_else_hangs_in_silence() 
 #[tokio::test]
 async fn damaged_task_images_never_reach_the_disk() {
     let bench = Bench::new().await;
-    let job = bench.site.job(SERIAL);
+    let job = bench.fake.job(SERIAL);
     let honest = task_iso("", &job, &recipe(), &[]);
     // No descriptors: nobody can be told.
     let mut headless = honest.clone();
     headless[16 * 2048..20 * 2048].fill(0);
-    let report = bench.boot(&[bench.site.put_media("a.iso", headless)]).await;
-    assert!(matches!(report.outcome, Outcome::Refused { .. }), "{report:?}");
+    let report = bench.boot(&[bench.fake.put_media("a.iso", headless)]).await;
+    assert!(matches!(report.outcome, InstallOutcome::Refused { .. }), "{report:?}");
     // A recipe that is no JSON any more: the job is known, so the controller is told.
     let mut scribbled = honest.clone();
     let at = scribbled.windows(11).position(|window| window == b"task_target").unwrap();
     scribbled[at - 2] = b'!';
-    let report = bench.boot(&[bench.site.put_media("b.iso", scribbled)]).await;
+    let report = bench.boot(&[bench.fake.put_media("b.iso", scribbled)]).await;
     failed_with(&report, unit::DISPATCHER, "recipe.json");
     assert_eq!(bench.only_report()["failed_step"], unit::DISPATCHER);
     assert!(!bench.disk_was_touched());
@@ -259,9 +259,9 @@ async fn the_schema_in_the_image_decides_about_the_recipe() {
     failed_with(&report, unit::DISPATCHER, "/partition_layout/0/size");
     assert!(!format!("{report:?}").contains("secret-user-data"));
 
-    let mut job = bench.site.job(SERIAL);
+    let mut job = bench.fake.job(SERIAL);
     job["recipe_schema_id"] = json!("https://shoal.dev/another");
-    let report = bench.boot(&[bench.site.task("task.iso", &job, &recipe(), &[])]).await;
+    let report = bench.boot(&[bench.fake.task("task.iso", &job, &recipe(), &[])]).await;
     failed_with(&report, unit::DISPATCHER, "job.json names");
 
     let esxi = json!({ "task_target": "install-esxi.target", "ks_cfg": "x" });
@@ -276,18 +276,18 @@ async fn the_schema_in_the_image_decides_about_the_recipe() {
 #[tokio::test]
 async fn a_controller_ca_that_is_none_leaves_nobody_to_tell() {
     let bench = Bench::new().await;
-    let mut job = bench.site.job(SERIAL);
+    let mut job = bench.fake.job(SERIAL);
     job["controller_ca"] = json!("not a certificate");
-    let report = bench.boot(&[bench.site.task("task.iso", &job, &recipe(), &[])]).await;
+    let report = bench.boot(&[bench.fake.task("task.iso", &job, &recipe(), &[])]).await;
     failed_with(&report, unit::DISPATCHER, "controller_ca of job.json");
-    assert_eq!(report.delivery, Delivery::NotSent);
+    assert_eq!(report.delivery, ReportDelivery::NotSent);
     assert!(!bench.disk_was_touched());
 }
 
 #[tokio::test]
 async fn each_unit_fails_for_its_own_reason() {
     let bench = Bench::new().await;
-    let image = bench.site.push_rootfs().await;
+    let image = bench.fake.push_rootfs().await;
     let mut no_disk = recipe();
     no_disk["target_disk"] = json!("/dev/sdz");
     failed_with(&bench.boot_task(&no_disk, &[]).await, unit::PARTITION, "there is no /dev/sdz");
@@ -305,7 +305,7 @@ async fn each_unit_fails_for_its_own_reason() {
         crate::oci::Authorization::Basic { username: "pull".into(), password: "pull-token".into() };
     let client = http::api_client(None).unwrap();
     let repository = crate::test_kit::REPOSITORY;
-    crate::images::push(client, &bench.site.base, repository, "big", authorization, &grown).await.unwrap();
+    crate::images::push(client, &bench.fake.base, repository, "big", authorization, &grown).await.unwrap();
     tight["oci_url"] = json!(format!("h.x/{repository}:big"));
     failed_with(&bench.boot_task(&tight, &[]).await, unit::IMAGE_LINUX, "make it larger");
     let mut no_esp = recipe();
@@ -315,7 +315,7 @@ async fn each_unit_fails_for_its_own_reason() {
     let digest = &image.blobs[0].digest;
     let mut layer = image.blobs[0].bytes.to_vec();
     layer[1000] ^= 1;
-    bench.site.shared.blobs.lock().unwrap().insert(digest.clone(), layer.into());
+    bench.fake.shared.blobs.lock().unwrap().insert(digest.clone(), layer.into());
     failed_with(&bench.boot_task(&recipe(), &[]).await, unit::IMAGE_LINUX, "content is damaged");
     assert!(bench.machine().boot_from_disk().is_err());
     assert_eq!(bench.reports().last().unwrap().body["failed_step"], unit::IMAGE_LINUX);
@@ -325,26 +325,26 @@ async fn each_unit_fails_for_its_own_reason() {
 async fn the_report_is_sent_again_after_503_and_429_but_not_after_401() {
     let mut bench = Bench::new().await;
     bench.behaviour.fail_at = Some(unit::PARTITION.to_owned());
-    bench.site.shared.answers.lock().unwrap().extend([503, 429]);
+    bench.fake.shared.report_statuses.lock().unwrap().extend([503, 429]);
     let report = bench.boot_task(&recipe(), &[]).await;
-    assert_eq!(report.delivery, Delivery::Acknowledged { attempts: 3 });
+    assert_eq!(report.delivery, ReportDelivery::Acknowledged { attempts: 3 });
     let ids: Vec<_> = bench.reports().iter().map(|report| report.body["delivery_id"].clone()).collect();
     assert!(ids.len() == 3 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    bench.site.shared.answers.lock().unwrap().extend([401]);
-    assert_eq!(bench.boot_task(&recipe(), &[]).await.delivery, Delivery::Refused { status: 401 });
-    bench.site.shared.answers.lock().unwrap().extend([500; 9]);
+    bench.fake.shared.report_statuses.lock().unwrap().extend([401]);
+    assert_eq!(bench.boot_task(&recipe(), &[]).await.delivery, ReportDelivery::Refused { status: 401 });
+    bench.fake.shared.report_statuses.lock().unwrap().extend([500; 9]);
     let delivery = bench.boot_task(&recipe(), &[]).await.delivery;
-    assert!(matches!(delivery, Delivery::GaveUp { attempts: 4, .. }), "{delivery:?}");
+    assert!(matches!(delivery, ReportDelivery::GaveUp { attempts: 4, .. }), "{delivery:?}");
 }
 
 #[tokio::test]
 async fn an_installer_can_keep_silent_or_repeat_itself_or_tell_more() {
     let mut bench = Bench::new().await;
-    bench.site.push_rootfs().await;
+    bench.fake.push_rootfs().await;
     bench.behaviour.never_report = true;
     let report = bench.boot_task(&recipe(), &[]).await;
-    assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
-    assert_eq!((report.delivery, bench.reports().len()), (Delivery::NotSent, 0));
+    assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}");
+    assert_eq!((report.delivery, bench.reports().len()), (ReportDelivery::NotSent, 0));
 
     bench.behaviour = InstallerBehaviour { report_twice: true, report_progress: true, ..Default::default() };
     bench.boot_task(&recipe(), &[]).await;
@@ -362,23 +362,23 @@ async fn power_off_ends_the_installation_wherever_it_is() {
         ["/t1/boot.iso", "/t1/task.iso", "/v2/os-images/ubuntu-rootfs/blobs/", "/api/v1/status-webhook/"]
     {
         let bench = Bench::new().await;
-        bench.site.push_rootfs().await;
-        *bench.site.shared.stall.lock().unwrap() = Some(prefix.into());
-        let mut stalled = bench.site.stalled.clone();
+        bench.fake.push_rootfs().await;
+        *bench.fake.shared.stall.lock().unwrap() = Some(prefix.into());
+        let mut stalled = bench.fake.stalled.clone();
         let recipe = recipe();
         let (report, ()) = tokio::join!(bench.boot_task(&recipe, &[]), async {
             stalled.wait_for(|count| *count > 0).await.unwrap();
             bench.cancel.cancel();
         });
         if prefix.starts_with("/api") {
-            assert!(matches!(report.outcome, Outcome::Succeeded(_)), "{report:?}");
+            assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}");
             assert!(
-                matches!(&report.delivery, Delivery::GaveUp { reason, .. } if reason == "the power went off")
+                matches!(&report.delivery, ReportDelivery::GaveUp { reason, .. } if reason == "the power went off")
             );
         } else {
             assert_eq!(
                 (&report.outcome, &report.delivery),
-                (&Outcome::PowerLost, &Delivery::NotSent),
+                (&InstallOutcome::PowerLost, &ReportDelivery::NotSent),
                 "{prefix}"
             );
             assert!(bench.machine().boot_from_disk().is_err(), "{prefix}");
@@ -390,7 +390,7 @@ async fn power_off_ends_the_installation_wherever_it_is() {
 #[tokio::test]
 async fn no_line_of_the_console_holds_a_secret() {
     let bench = Bench::new().await;
-    bench.site.push_rootfs().await;
+    bench.fake.push_rootfs().await;
     let mut lines = bench.console.subscribe();
     bench.boot_task(&recipe(), &[("user-data", "canary-user-data")]).await;
     let mut all = String::new();
@@ -413,9 +413,9 @@ async fn no_line_of_the_console_holds_a_secret() {
 #[tokio::test]
 async fn installing_twice_gives_the_same_disk() {
     let bench = Bench::new().await;
-    bench.site.push_rootfs().await;
+    bench.fake.push_rootfs().await;
     let first = bench.boot_task(&recipe(), &[]).await.outcome;
     let second = bench.boot_task(&recipe(), &[]).await.outcome;
     assert_eq!(first, second);
-    assert!(matches!(first, Outcome::Succeeded(_)), "{first:?}");
+    assert!(matches!(first, InstallOutcome::Succeeded(_)), "{first:?}");
 }

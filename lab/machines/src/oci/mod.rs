@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! oci_url  HOST:PORT/os-images/ubuntu-rootfs:22.04
-//!   |  Reference::parse
+//!   |  ImageReference::parse
 //!   v
 //! HEAD manifests/22.04 -> digest -> GET manifests/sha256:… -> (index -> GET its amd64 manifest)
 //!   |                                                            every byte hashed, compared with what was asked for
@@ -30,7 +30,7 @@ use thiserror::Error;
 pub use self::{
     pull::{Layer, PulledImage},
     push::{Blob, PushReceipt},
-    reference::{Reference, ReferenceError, Selector},
+    reference::{ImageReference, ImageReferenceError, Selector},
     unpack::{ExtraFile, UnpackError, UnpackLimits, Unpacked, unpack},
 };
 use crate::http::HttpError;

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::{
-    MAX_LAYERS, MAX_MANIFEST_BYTES, Reference, RegistryClient, RegistryError, Selector, digest_of,
+    MAX_LAYERS, MAX_MANIFEST_BYTES, ImageReference, RegistryClient, RegistryError, Selector, digest_of,
     reference::is_sha256, refused,
 };
 use crate::http::{HttpError, bounded_body};
@@ -49,7 +49,7 @@ impl RegistryClient {
     ///
     /// # Errors
     /// When the registry refuses, content does not match its digest, or the image is of a kind nobody can install.
-    pub async fn resolve(&self, reference: &Reference) -> Result<PulledImage, RegistryError> {
+    pub async fn resolve(&self, reference: &ImageReference) -> Result<PulledImage, RegistryError> {
         let repository = &reference.repository;
         let digest = match &reference.selector {
             Selector::Digest(digest) => digest.clone(),

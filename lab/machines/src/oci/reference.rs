@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// What to pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct ImageReference {
     /// The host as written, if there is one.
     pub host: Option<String>,
     /// Repository name, possibly nested.
@@ -39,18 +39,18 @@ impl Selector {
 /// Why a text is not a reference.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("oci_url {text:?}: {rule}; write HOST:PORT/name:tag or HOST:PORT/name@sha256:…")]
-pub struct ReferenceError {
+pub struct ImageReferenceError {
     text: String,
     rule: &'static str,
 }
 
-impl Reference {
+impl ImageReference {
     /// Reads a reference.
     ///
     /// # Errors
     /// Naming the rule that is broken.
-    pub fn parse(text: &str) -> Result<Self, ReferenceError> {
-        let refuse = |rule| ReferenceError { text: text.chars().take(256).collect(), rule };
+    pub fn parse(text: &str) -> Result<Self, ImageReferenceError> {
+        let refuse = |rule| ImageReferenceError { text: text.chars().take(256).collect(), rule };
         if text.contains("://") {
             return Err(refuse("a scheme does not belong there"));
         }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     http::api_client,
-    test_kit::{REPOSITORY, Site},
+    test_kit::{REPOSITORY, FakeController},
 };
 
 /// One entry of a layer under test.
@@ -129,7 +129,7 @@ fn refusal(result: Result<Vec<String>, UnpackError>) -> String {
 #[test]
 fn references_are_read_as_every_client_reads_them() {
     let parse = |text| {
-        let reference = Reference::parse(text).unwrap();
+        let reference = ImageReference::parse(text).unwrap();
         (reference.host.unwrap_or_default(), reference.repository, reference.selector.as_str().to_owned())
     };
     let of = |host: &str, repository: &str, selector: &str| (host.into(), repository.into(), selector.into());
@@ -160,14 +160,14 @@ fn references_are_read_as_every_client_reads_them() {
         "h.x/a/",
         "h.x/a b",
     ] {
-        assert!(Reference::parse(bad).is_err(), "{bad:?}");
+        assert!(ImageReference::parse(bad).is_err(), "{bad:?}");
     }
 }
 
 proptest! {
     #[test]
     fn no_text_makes_the_reference_parser_panic_or_lets_a_path_escape(text in "[a-z0-9:/@._%?#A-Z-]{0,60}") {
-        if let Ok(reference) = Reference::parse(&text) {
+        if let Ok(reference) = ImageReference::parse(&text) {
             prop_assert!(!reference.repository.split('/').any(|part| part.is_empty() || part == ".."));
             prop_assert!(!reference.selector.as_str().contains(['/', '?', '#', '%']));
         }
@@ -264,21 +264,21 @@ fn a_gzip_bomb_ends_at_the_limit_and_a_power_cut_at_once() {
     assert!(refusal(bomb.unpack_within(limits, &[], &cut)).contains("the power went off"));
 }
 
-fn client(site: &Site) -> RegistryClient {
+fn client(fake: &FakeController) -> RegistryClient {
     let authorization = Authorization::Basic { username: "pull".into(), password: "pull-token".into() };
-    RegistryClient::new(api_client(None).unwrap(), &site.base, authorization).unwrap()
+    RegistryClient::new(api_client(None).unwrap(), &fake.base, authorization).unwrap()
 }
 
 #[tokio::test]
 async fn what_is_pushed_is_pulled_by_digest_and_a_second_push_sends_nothing() {
-    let site = Site::start().await;
-    let image = site.push_rootfs().await;
-    let client = client(&site);
-    let reference = Reference::parse(&format!("any.host/{REPOSITORY}:22.04")).unwrap();
+    let fake = FakeController::start().await;
+    let image = fake.push_rootfs().await;
+    let client = client(&fake);
+    let reference = ImageReference::parse(&format!("any.host/{REPOSITORY}:22.04")).unwrap();
     let pulled = client.resolve(&reference).await.unwrap();
     assert_eq!(pulled.digest, image.digest);
     assert_eq!(
-        site.requests(&format!("GET /v2/{REPOSITORY}/manifests/22.04")),
+        fake.requests(&format!("GET /v2/{REPOSITORY}/manifests/22.04")),
         0,
         "tags are resolved, never pulled"
     );
@@ -294,15 +294,15 @@ async fn what_is_pushed_is_pulled_by_digest_and_a_second_push_sends_nothing() {
 
 #[tokio::test]
 async fn damaged_manifests_configurations_and_layers_are_refused() {
-    let site = Site::start().await;
-    let image = site.push_rootfs().await;
-    let client = client(&site);
-    let reference = Reference::parse(&format!("{REPOSITORY}:22.04")).unwrap();
+    let fake = FakeController::start().await;
+    let image = fake.push_rootfs().await;
+    let client = client(&fake);
+    let reference = ImageReference::parse(&format!("{REPOSITORY}:22.04")).unwrap();
     let pulled = client.resolve(&reference).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let layer_file = directory.path().join("0");
     let damage = |digest: &str, bytes: Bytes| {
-        site.shared.blobs.lock().unwrap().insert(digest.to_owned(), bytes).unwrap()
+        fake.shared.blobs.lock().unwrap().insert(digest.to_owned(), bytes).unwrap()
     };
 
     let honest = image.blobs[0].bytes.clone();
@@ -323,34 +323,34 @@ async fn damaged_manifests_configurations_and_layers_are_refused() {
     let scribble = |manifests: &mut std::collections::BTreeMap<String, (String, Bytes)>| {
         manifests.get_mut(&image.digest).unwrap().1 = Bytes::from_static(b"{\"schemaVersion\":2}");
     };
-    scribble(&mut site.shared.manifests.lock().unwrap());
-    let by_digest = Reference::parse(&format!("{REPOSITORY}@{}", image.digest)).unwrap();
+    scribble(&mut fake.shared.manifests.lock().unwrap());
+    let by_digest = ImageReference::parse(&format!("{REPOSITORY}@{}", image.digest)).unwrap();
     assert!(matches!(client.resolve(&by_digest).await, Err(RegistryError::Digest { .. })));
 }
 
 #[tokio::test]
 async fn an_index_is_followed_to_its_amd64_image() {
-    let site = Site::start().await;
-    let image = site.push_rootfs().await;
+    let fake = FakeController::start().await;
+    let image = fake.push_rootfs().await;
     let entry = |architecture: &str, digest: &str| {
         json!({ "mediaType": image.media_type, "digest": digest, "size": image.manifest.len(),
             "platform": { "os": "linux", "architecture": architecture } })
     };
     let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [
         entry("arm64", &format!("sha256:{}", "b".repeat(64))), entry("amd64", &image.digest) ] });
-    let client = client(&site);
+    let client = client(&fake);
     let index_type = "application/vnd.oci.image.index.v1+json";
     client.push(REPOSITORY, "multi", &[], Bytes::from(index.to_string()), index_type).await.unwrap();
-    let reference = Reference::parse(&format!("{REPOSITORY}:multi")).unwrap();
+    let reference = ImageReference::parse(&format!("{REPOSITORY}:multi")).unwrap();
     assert_eq!(client.resolve(&reference).await.unwrap().digest, image.digest);
 }
 
 #[tokio::test]
 async fn a_registry_that_refuses_is_quoted_and_credentials_are_not() {
-    let site = Site::start().await;
+    let fake = FakeController::start().await;
     let authorization = Authorization::Basic { username: "pull".into(), password: "canary-password".into() };
-    let client = RegistryClient::new(api_client(None).unwrap(), &site.base, authorization).unwrap();
-    let reference = Reference::parse(&format!("{REPOSITORY}@sha256:{}", "a".repeat(64))).unwrap();
+    let client = RegistryClient::new(api_client(None).unwrap(), &fake.base, authorization).unwrap();
+    let reference = ImageReference::parse(&format!("{REPOSITORY}@sha256:{}", "a".repeat(64))).unwrap();
     let refused = client.resolve(&reference).await.unwrap_err();
     assert!(
         refused.to_string().ends_with("the registry answered 401: UNAUTHORIZED who are you"),

@@ -2,7 +2,7 @@
 //! job per server; and at the end a look at every machine, whether what was promised is true.
 //!
 //! ```text
-//!   controller (app::start, as serve)  <--API, /v2/--  this command  --starts-->  farm of twins
+//!   controller (app::start, as serve)  <--API, /v2/--  this command  --starts-->  farm of simulated BMCs
 //!            \------------- Redfish, media, pull, report -------------------------/
 //! ```
 //!
@@ -25,7 +25,7 @@ use crate::DemoArgs;
 use crate::sim::{random_password, write_maintenance_iso};
 use api::DemoApi;
 use controller::app::stop_signal;
-use controller::app::{self, Running};
+use controller::app::{self, RunningController};
 use controller::config::{Settings, Sources};
 use controller::telemetry;
 use engine::model::{SteadyClock, SystemClock};
@@ -86,13 +86,13 @@ pub(super) async fn run(args: &DemoArgs, json: bool) -> anyhow::Result<bool> {
     Ok(good)
 }
 
-async fn stop(running: Running, farm: Farm) {
+async fn stop(running: RunningController, farm: Farm) {
     farm.shutdown().await;
     running.stop().await;
 }
 
 /// A controller as `serve` starts it, on an ephemeral port of loopback.
-async fn start_controller(folder: &Path) -> anyhow::Result<Running> {
+async fn start_controller(folder: &Path) -> anyhow::Result<RunningController> {
     let iso = write_maintenance_iso(&folder.join("maintenance.iso")).context("build the maintenance ISO")?;
     let flags = [
         ("STORAGE_ROOT", folder.join("data").display().to_string()),
@@ -113,7 +113,7 @@ async fn start_farm(cast: &Scenario, folder: &Path, password: &SecretString) -> 
     let mut specs = Vec::with_capacity(cast.servers.len());
     for part in &cast.servers {
         let mut spec = ServerSpec::new(&part.serial);
-        spec.twin = part.twin(BMC_USER, password)?.map(Box::new);
+        spec.bmc = part.bmc(BMC_USER, password)?.map(Box::new);
         if part.ending == Ending::InstallerFails {
             spec.behaviour = InstallerBehaviour::failing_at(FAILING_UNIT);
         }
@@ -126,7 +126,7 @@ async fn start_farm(cast: &Scenario, folder: &Path, password: &SecretString) -> 
 
 async fn provision(
     cast: &Scenario,
-    running: &Running,
+    running: &RunningController,
     farm: &Farm,
     password: &SecretString,
     timeline: &mut Timeline,
@@ -218,21 +218,21 @@ async fn judge(
 }
 
 async fn verdict(candidate: &Candidate, job: &Value, server: &SimulatedServer) -> anyhow::Result<String> {
-    let twin = server.twin.snapshot();
-    if twin.slots.iter().any(|slot| slot.image.is_some()) {
+    let bmc = server.bmc.snapshot();
+    if bmc.slots.iter().any(|slot| slot.image.is_some()) {
         bail!("a virtual media slot is not empty");
     }
-    if twin.ejected_while_running > 0 {
+    if bmc.ejected_while_running > 0 {
         bail!("a medium was ejected under a running OS");
     }
     if candidate.ending == Ending::Refused {
-        if job["outcome"] != json!("failed") || twin.power_ons > 0 {
-            bail!("outcome {}, {} times powered on, expected a refusal", job["outcome"], twin.power_ons);
+        if job["outcome"] != json!("failed") || bmc.power_ons > 0 {
+            bail!("outcome {}, {} times powered on, expected a refusal", job["outcome"], bmc.power_ons);
         }
         return Ok("takes no plain HTTP media: refused, and the host was left alone, as expected".to_owned());
     }
-    if twin.boots_from_media != 1 {
-        bail!("the host booted {} times from the medium", twin.boots_from_media);
+    if bmc.boots_from_media != 1 {
+        bail!("the host booted {} times from the medium", bmc.boots_from_media);
     }
     if candidate.ending == Ending::InstallerFails {
         if job["outcome"] != json!("failed") || job["failed_step"] != json!(FAILING_UNIT) {
@@ -257,7 +257,12 @@ async fn verdict(candidate: &Candidate, job: &Value, server: &SimulatedServer) -
 }
 
 /// Stays up and says how to look around.
-async fn keep(running: &Running, farm: &Farm, password: &SecretString, json: bool) -> anyhow::Result<()> {
+async fn keep(
+    running: &RunningController,
+    farm: &Farm,
+    password: &SecretString,
+    json: bool,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     let token = running.first_token.as_ref().map_or("", |token| token.expose_secret());
     if json {

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   --servers 3                three strict BMCs of no vendor
-//!   --twins five               five vendors: two CDs by action and by PATCH, CD and USB, one slot
-//!   --twins NAME,NAME          these, as `shoal sim --list` names them
-//!   --twins all                every vendor there is; those that take no plain HTTP are refused
+//!   --vendors five             five vendors: two CDs by action and by PATCH, CD and USB, one slot
+//!   --vendors NAME,NAME        these vendors, by the names in `shoal sim --list`
+//!   --vendors all              every vendor; jobs fail on those that refuse plain HTTP
 //! ```
 
-use lab_bmc::{SHOWN, SerialShown, SimBmcConfig, VENDORS, Vendor};
+use lab_bmc::{DEMO_VENDORS, SerialShown, SimBmcConfig, VENDORS, Vendor};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
@@ -44,11 +44,11 @@ pub(super) struct Scenario {
 
 impl Scenario {
     pub(super) fn of(args: &DemoArgs) -> anyhow::Result<Self> {
-        let mut servers = if args.twins.is_empty() {
+        let mut servers = if args.vendors.is_empty() {
             let plain = |serial| Part { serial, vendor: None, ending: Ending::Installed };
             numbered(args.servers).map(plain).collect()
         } else {
-            of_vendors(&args.twins)?
+            of_vendors(&args.vendors)?
         };
         if let Some(last) = servers.last_mut().filter(|_| args.fail_one) {
             last.ending = Ending::InstallerFails;
@@ -59,10 +59,10 @@ impl Scenario {
 
 impl Part {
     /// Its BMC; `None` is the usual one.
-    pub(super) fn twin(&self, user: &str, password: &SecretString) -> anyhow::Result<Option<SimBmcConfig>> {
+    pub(super) fn bmc(&self, user: &str, password: &SecretString) -> anyhow::Result<Option<SimBmcConfig>> {
         let Some(vendor) = self.vendor else { return Ok(None) };
-        let twin = SimBmcConfig::vendor(vendor.name, &self.serial, user, password.expose_secret())?;
-        Ok(Some(twin.in_time(TIME)))
+        let bmc = SimBmcConfig::vendor(vendor.name, &self.serial, user, password.expose_secret())?;
+        Ok(Some(bmc.in_time(TIME)))
     }
 }
 
@@ -82,12 +82,12 @@ fn of_vendors(names: &[String]) -> anyhow::Result<Vec<Part>> {
     for name in names {
         let vendors = match name.as_str() {
             "all" => VENDORS.to_vec(),
-            "five" => SHOWN.iter().copied().map(Vendor::named).collect::<Result<_, _>>()?,
+            "five" => DEMO_VENDORS.iter().copied().map(Vendor::named).collect::<Result<_, _>>()?,
             name => vec![Vendor::named(name)?],
         };
         for vendor in vendors {
-            let twin = SimBmcConfig::vendor(vendor.name, "", "", "")?;
-            let rules = &twin.media.url;
+            let bmc = SimBmcConfig::vendor(vendor.name, "", "", "")?;
+            let rules = &bmc.media.url;
             // The demo's media are on a free port of loopback, without TLS.
             let takes_media = rules.ports.is_none() && rules.schemes.iter().any(|scheme| scheme == "http");
             let serial = format!("{}-{}", vendor.name.to_uppercase(), servers.len() + 1);

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A crash is the end of all tasks of a controller at whatever await they are: from that moment nothing crosses any more. Who
-//! tries unwinds, as a thread of a killed process is simply gone; the database keeps what was committed, the twins what they
+//! tries unwinds, as a thread of a killed process is simply gone; the database keeps what was committed, the simulated BMCs what they
 //! were told. A frozen controller (a stopped process, a suspended machine) goes on later, and finds that time has passed.
 
 use std::panic::resume_unwind;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::rng::WorldRng;
 use super::world::{World, lock};
 use engine::model::{Clock, Snapshot};
-use engine::store::{Before, Broken, StoreHooks};
+use engine::store::{HookDecision, Violation, StoreHooks};
 use engine::{Blockers, WorkflowRegistry, explain};
 
 /// The process of this task is gone.
@@ -130,9 +130,9 @@ impl Boundary {
 
 #[async_trait]
 impl StoreHooks for Boundary {
-    async fn before(&self, _operation: &'static str, writes: bool) -> Before {
+    async fn before(&self, _operation: &'static str, writes: bool) -> HookDecision {
         self.cross().await;
-        if writes { self.world.database() } else { Before::GoOn }
+        if writes { self.world.database() } else { HookDecision::Proceed }
     }
 
     async fn after(&self, _operation: &'static str, writes: bool) {
@@ -141,8 +141,8 @@ impl StoreHooks for Boundary {
         }
     }
 
-    fn broken(&self, rule: Broken) {
-        self.world.judge.violation(format!("{}: {}", rule.rule, rule.subject));
+    fn violated(&self, violation: Violation) {
+        self.world.judge.violation(format!("{}: {}", violation.rule, violation.subject));
     }
 
     fn seen(&self, snapshot: &Snapshot) {

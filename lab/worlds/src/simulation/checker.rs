@@ -231,33 +231,30 @@ impl Judge {
     }
 
     /// A server at the end, with what is known to be left undone on it, and the outcome of its last job.
-    pub(super) fn left(&self, serial: &Serial, twin: &SimBmc, debt: bool, last: Option<Outcome>, lost: bool) {
-        let twin = twin.snapshot();
+    pub(super) fn left(&self, serial: &Serial, bmc: &SimBmc, debt: bool, last: Option<Outcome>, lost: bool) {
+        let bmc = bmc.snapshot();
         let excused = self.seen().excused.contains(serial);
-        if twin.max_in_flight > 2 {
-            self.violation(format!("{serial} had {} requests at once", twin.max_in_flight));
+        if bmc.max_in_flight > 2 {
+            self.violation(format!("{serial} had {} requests at once", bmc.max_in_flight));
         }
-        if twin.ejected_while_running > 0 && !excused {
+        if bmc.ejected_while_running > 0 && !excused {
             self.violation(format!("a medium was taken from under the running system of {serial}"));
         }
-        if twin.open_sessions > 0 && !lost {
-            self.violation(format!(
-                "{} sessions are left on {serial}, and none was lost",
-                twin.open_sessions
-            ));
+        if bmc.open_sessions > 0 && !lost {
+            self.violation(format!("{} sessions are left on {serial}, and none was lost", bmc.open_sessions));
         }
         if debt {
             return;
         }
-        if let Some(slot) = twin.slots.iter().find(|slot| slot.image.is_some()) {
+        if let Some(slot) = bmc.slots.iter().find(|slot| slot.image.is_some()) {
             self.violation(format!("slot {} of {serial} still holds a medium, and nobody knows", slot.id));
         }
         // Without a target it leads nowhere, whatever it says of itself (DSP0268, Boot).
-        if twin.boot.enabled != OverrideEnabled::Disabled && twin.boot.target != "None" {
+        if bmc.boot.enabled != OverrideEnabled::Disabled && bmc.boot.target != "None" {
             self.violation(format!("the one-time boot of {serial} is still set, and nobody knows"));
         }
-        if last == Some(Outcome::Succeeded) && twin.power != Power::On {
-            self.violation(format!("{serial} is installed and {}", twin.power.as_str()));
+        if last == Some(Outcome::Succeeded) && bmc.power != Power::On {
+            self.violation(format!("{serial} is installed and {}", bmc.power.as_str()));
         }
     }
 }

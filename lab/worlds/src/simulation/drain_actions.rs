@@ -25,7 +25,7 @@ pub(super) async fn drain_and_undrain(world: Arc<World>) {
         if pause >= left {
             return;
         }
-        let path = match world.any_twin(&rng) {
+        let path = match world.any_bmc(&rng) {
             Some((serial, _)) if rng.below(2) == 0 => format!("/api/v1/servers/{serial}/maintenance"),
             _ => "/api/v1/drain".to_owned(),
         };

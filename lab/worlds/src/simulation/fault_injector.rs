@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use lab_bmc::{Effect, Fault, ResetType, SimBmc, When};
+use lab_bmc::{Fault, FaultEffect, FaultTrigger, ResetType, SimBmc};
 
 use super::rng::WorldRng;
 use super::world::{Trouble, World};
 use engine::model::Serial;
-use engine::store::Before;
+use engine::store::HookDecision;
 
 /// What a BMC begins at all it has carried out within the time a reset is waited for. One that carries out an old "off"
 /// after it has shown the host off, and on again, cannot be seen through by anybody (seed 727).
@@ -42,29 +42,32 @@ pub(super) async fn make(world: Arc<World>) {
                 world.clock.set(SignedDuration::from_secs(seconds));
             }
             7 | 8 => {
-                let how = if rng.below(2) == 0 { Before::Full } else { Before::Locked };
+                let how = if rng.below(2) == 0 { HookDecision::Full } else { HookDecision::Locked };
                 world.note(&format!("the database is {how:?}"));
                 world.set_database(how);
                 tokio::time::sleep(rng.seconds(1, 240)).await;
-                world.set_database(Before::GoOn);
+                world.set_database(HookDecision::Proceed);
             }
             9 | 10 => unreachable_for_a_while(&world, &rng),
             11 => {
-                if let Some((serial, twin)) = world.any_twin(&rng) {
+                if let Some((serial, bmc)) = world.any_bmc(&rng) {
                     world.note(&format!("the BMC of {serial} restarts"));
                     world.judge.excuse(&serial);
                     world.sessions_lost(&serial);
-                    twin.reset_bmc();
+                    bmc.reset_bmc();
                 }
             }
             _ => {
-                if let Some((serial, twin)) = world.any_twin(&rng) {
+                if let Some((serial, bmc)) = world.any_bmc(&rng) {
                     let fault = fault(&rng);
                     world.note(&format!("{serial}: {fault:?}"));
-                    if matches!(fault.when, When::Logout | When::Login | When::Anything) {
+                    if matches!(
+                        fault.when,
+                        FaultTrigger::Logout | FaultTrigger::Login | FaultTrigger::Anything
+                    ) {
                         world.sessions_lost(&serial);
                     }
-                    twin.inject(fault);
+                    bmc.inject(fault);
                 }
             }
         }
@@ -72,35 +75,35 @@ pub(super) async fn make(world: Arc<World>) {
 }
 
 fn unreachable_for_a_while(world: &Arc<World>, rng: &WorldRng) {
-    let Some((serial, twin)) = world.any_twin(rng) else { return };
+    let Some((serial, bmc)) = world.any_bmc(rng) else { return };
     let time = rng.seconds(5, 2400);
     world.note(&format!("{serial} is unreachable for {} s", time.as_secs()));
     world.sessions_lost(&serial);
-    twin.set_reachable(false);
+    bmc.set_reachable(false);
     tokio::spawn(async move {
         tokio::time::sleep(time).await;
-        twin.set_reachable(true);
+        bmc.set_reachable(true);
     });
 }
 
 /// Something a BMC does wrong, a few times.
 fn fault(rng: &WorldRng) -> Fault {
     let when = [
-        When::Anything,
-        When::Read,
-        When::Mutation,
-        When::Mutation,
-        When::Login,
-        When::Logout,
-        When::Insert,
-        When::Eject,
-        When::Reset,
-        When::ResetTo(ResetType::On),
-        When::ResetTo(ResetType::ForceOff),
-        When::PatchBoot,
+        FaultTrigger::Anything,
+        FaultTrigger::Read,
+        FaultTrigger::Mutation,
+        FaultTrigger::Mutation,
+        FaultTrigger::Login,
+        FaultTrigger::Logout,
+        FaultTrigger::Insert,
+        FaultTrigger::Eject,
+        FaultTrigger::Reset,
+        FaultTrigger::ResetTo(ResetType::On),
+        FaultTrigger::ResetTo(ResetType::ForceOff),
+        FaultTrigger::PatchBoot,
     ];
-    let when = rng.pick(&when).cloned().unwrap_or(When::Anything);
-    let status = |status| Effect::Status {
+    let when = rng.pick(&when).cloned().unwrap_or(FaultTrigger::Anything);
+    let status = |status| FaultEffect::Status {
         status,
         message_id: "Base.1.18.GeneralError".to_owned(),
         message: "selftest".to_owned(),
@@ -110,27 +113,27 @@ fn fault(rng: &WorldRng) -> Fault {
         status(503),
         status(400),
         status(409),
-        Effect::RateLimit { retry_after_seconds: Some(rng.below(30)) },
-        Effect::Hang,
-        Effect::Drop,
-        Effect::Delay(rng.seconds(1, 100).min(CARRIED_OUT)),
-        Effect::AcceptButIgnore,
-        Effect::ApplyButTimeout,
-        Effect::ApplyButTimeout,
-        Effect::ApplyButDrop,
-        Effect::ApplyButDrop,
-        Effect::Truncate(usize::try_from(rng.below(200)).unwrap_or(0)),
+        FaultEffect::RateLimit { retry_after_seconds: Some(rng.below(30)) },
+        FaultEffect::Hang,
+        FaultEffect::Drop,
+        FaultEffect::Delay(rng.seconds(1, 100).min(CARRIED_OUT)),
+        FaultEffect::AcceptButIgnore,
+        FaultEffect::ApplyButTimeout,
+        FaultEffect::ApplyButTimeout,
+        FaultEffect::ApplyButDrop,
+        FaultEffect::ApplyButDrop,
+        FaultEffect::Truncate(usize::try_from(rng.below(200)).unwrap_or(0)),
     ];
-    let effect = rng.pick(&effects).cloned().unwrap_or(Effect::Drop);
+    let effect = rng.pick(&effects).cloned().unwrap_or(FaultEffect::Drop);
     let times = u32::try_from(1 + rng.below(4)).unwrap_or(1);
     let skip = u32::try_from(rng.below(6)).unwrap_or(0);
     Fault::once(when, effect).times(times).after(skip)
 }
 
 /// The end of all trouble with BMCs.
-pub(super) fn end(twins: impl Iterator<Item = (Serial, SimBmc)>) {
-    for (_, twin) in twins {
-        twin.clear_faults();
-        twin.set_reachable(true);
+pub(super) fn end(bmcs: impl Iterator<Item = (Serial, SimBmc)>) {
+    for (_, bmc) in bmcs {
+        bmc.clear_faults();
+        bmc.set_reachable(true);
     }
 }

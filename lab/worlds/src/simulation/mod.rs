@@ -1,11 +1,11 @@
-//! The seeded simulation: the real engine, workflow, API, BMC client and twins, on virtual time in one thread.
+//! The seeded simulation: the real engine, workflow, API, BMC client and simulated BMCs, on virtual time in one thread.
 //!
 //! ```text
 //!              seed
 //!                | dice
 //!   +------------+-----------------------------------------------------------------------------+
-//!   |  people --orders, verbs--> controller --Redfish--> twins --power--> machines             |
-//!   |                            |  ^  media <--ranges--- twins, machines     |                |
+//!   |  people --orders, verbs--> controller --Redfish--> BMCs --power--> machines              |
+//!   |                            |  ^  media <--ranges--- BMCs, machines      |                |
 //!   |   mischief: faults,        |  +----------- reports: lost, doubled, late +                |
 //!   |   crashes, jumps           |--events--> receiver of an outgoing webhook                  |
 //!   |   overseer: drains         +-- database in memory, every transaction audited             |

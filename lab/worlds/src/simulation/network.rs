@@ -1,7 +1,7 @@
 //! The networks of a world: controllers to BMCs, and everybody to the controller.
 //!
 //! ```text
-//!   controller --Wire (delay, loss of the process)--> Twin::handle
+//!   controller --Wire (delay, loss of the process)--> SimBmc::handle
 //!   BMC, machine, operator --World::call (delay, nobody there)--> the controller's own router, in the caller's process
 //! ```
 //!
@@ -15,9 +15,9 @@ use async_trait::async_trait;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use http::{Method, header};
-use lab_bmc::{InProcess, MediaAnswer, MediaReader, MediaRefusal, MediaRequest, SimBmc};
+use lab_bmc::{InProcess, MediaReader, MediaRefusal, MediaRequest, MediaResponse, SimBmc};
 use redfish::{
-    Endpoint, Fingerprint, Request, Response, TlsMode, Transport, TransportError, TransportErrorKind,
+    Endpoint, Fingerprint, Request, Response, TlsVerification, Transport, TransportError, TransportErrorKind,
 };
 use serde_json::Value;
 use tower::ServiceExt;
@@ -26,7 +26,7 @@ use super::boundary::Boundary;
 use super::rng::WorldRng;
 use super::world::World;
 use engine::model::Serial;
-use provision::Network;
+use provision::BmcConnector;
 
 /// The largest body anybody reads.
 const MAX_BODY: usize = 8 << 20;
@@ -38,16 +38,20 @@ pub(super) struct BmcNetwork {
 }
 
 #[async_trait]
-impl Network for BmcNetwork {
-    fn transport(&self, endpoint: &Endpoint, _tls: &TlsMode) -> Result<Arc<dyn Transport>, TransportError> {
+impl BmcConnector for BmcNetwork {
+    fn transport(
+        &self,
+        endpoint: &Endpoint,
+        _tls: &TlsVerification,
+    ) -> Result<Arc<dyn Transport>, TransportError> {
         let nobody = || nobody(format!("no BMC at {endpoint}"));
-        let (serial, twin) = self.world.twin_at(&endpoint.host()).ok_or_else(nobody)?;
+        let (serial, bmc) = self.world.bmc_at(&endpoint.host()).ok_or_else(nobody)?;
         Ok(Arc::new(Wire {
             boundary: Arc::clone(&self.boundary),
             rng: WorldRng::new(self.world.plan.seed, &format!("wire {serial} {}", self.boundary.owner)),
             world: Arc::clone(&self.world),
             serial,
-            twin,
+            bmc,
         }))
     }
 
@@ -66,7 +70,7 @@ struct Wire {
     world: Arc<World>,
     rng: WorldRng,
     serial: Serial,
-    twin: SimBmc,
+    bmc: SimBmc,
 }
 
 impl Wire {
@@ -87,7 +91,7 @@ impl Wire {
             self.world.effects.notify_waiters();
             self.world.judge.effect(&self.world, &self.serial, &self.boundary.owner, &request)
         });
-        let answer = InProcess::new(self.twin.clone()).send(request, deadline).await;
+        let answer = InProcess::new(self.bmc.clone()).send(request, deadline).await;
         drop(effect);
         tokio::time::sleep(self.latency()).await;
         answer
@@ -105,7 +109,7 @@ impl Transport for Wire {
         self.boundary.cross().await;
         let sent = tokio::time::timeout(deadline, self.exchange(request, deadline));
         let answer = self.boundary.while_alive(sent).await.unwrap_or_else(|_elapsed| {
-            Err(TransportError::maybe_sent(TransportErrorKind::Timeout, "no answer in time"))
+            Err(TransportError::maybe_sent(TransportErrorKind::Timeout, "no response in time"))
         });
         self.boundary.cross().await;
         answer
@@ -182,7 +186,7 @@ pub(super) struct WorldMedia(pub(super) std::sync::Weak<World>);
 
 #[async_trait]
 impl MediaReader for WorldMedia {
-    async fn fetch(&self, asked: MediaRequest) -> Result<MediaAnswer, MediaRefusal> {
+    async fn fetch(&self, asked: MediaRequest) -> Result<MediaResponse, MediaRefusal> {
         let gone = || MediaRefusal::Unreachable("nobody answers".to_owned());
         let world = self.0.upgrade().ok_or_else(gone)?;
         let url =
@@ -198,7 +202,7 @@ impl MediaReader for WorldMedia {
         let (parts, mut body) = world.exchange(request).await.ok_or_else(gone)?;
         body.truncate(asked.keep);
         let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        Ok(MediaAnswer {
+        Ok(MediaResponse {
             status: parts.status.as_u16(),
             length: text(header::CONTENT_LENGTH).and_then(|length| length.parse().ok()),
             content_range: text(header::CONTENT_RANGE),

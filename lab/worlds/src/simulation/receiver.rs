@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::boundary::Boundary;
 use super::rng::WorldRng;
 use super::world::World;
-use controller::webhooks::{Carrier, Delivery};
+use controller::webhooks::{WebhookDelivery, WebhookTransport};
 use engine::model::WebhookId;
 use engine::store::StoreError;
 use secrets::{hmac_sha256, sha256};
@@ -37,8 +37,8 @@ pub(super) struct ReceiverTransport {
 }
 
 #[async_trait]
-impl Carrier for ReceiverTransport {
-    async fn carry(&self, delivery: Delivery<'_>) -> Result<u16, String> {
+impl WebhookTransport for ReceiverTransport {
+    async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
         self.boundary.cross().await;
         let pause = self.world.receiver.rng.time(Duration::from_millis(1), Duration::from_millis(80));
         let answered = async {
@@ -76,7 +76,7 @@ impl Receiver {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer(&self, world: &World, delivery: Delivery<'_>) -> Result<u16, String> {
+    fn answer(&self, world: &World, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
         let nobody = || Err("nobody is there".to_owned());
         if world.has_trouble() {
             let now = world.clock.passed();
@@ -102,7 +102,7 @@ impl Receiver {
     }
 
     /// Takes an event, and looks whether it may come now.
-    fn take(&self, world: &World, delivery: Delivery<'_>) {
+    fn take(&self, world: &World, delivery: WebhookDelivery<'_>) {
         if !signed(delivery) {
             world.judge.violation(format!("delivery {} is not signed as documented", delivery.id));
         }
@@ -170,7 +170,7 @@ impl Receiver {
 }
 
 /// Whether the signature is the one a receiver expects.
-fn signed(delivery: Delivery<'_>) -> bool {
+fn signed(delivery: WebhookDelivery<'_>) -> bool {
     let told = delivery.signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
     told.is_some_and(|(at, tag)| {
         let message = format!("{at}.{}", delivery.body);

@@ -12,19 +12,24 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use engine::model::{Chance, Time};
+use engine::model::{IdSource, Time};
 
 /// Dice that several tasks of one thread share.
 pub(super) struct WorldRng(Mutex<u64>);
 
 impl WorldRng {
-    /// The stream of that name.
+    /// The stream of that name. Another name gives other numbers, and no recorded seed replays its world any more.
     pub(super) fn new(seed: u64, stream: &str) -> Self {
         // FNV-1a: streams of near names are far apart.
         let named = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        let rng = Self(Mutex::new(seed ^ named));
+        Self::keyed(seed, named)
+    }
+
+    /// The stream of this key: the hash of the name under which seeds were recorded, where that name is no longer used.
+    pub(super) fn keyed(seed: u64, key: u64) -> Self {
+        let rng = Self(Mutex::new(seed ^ key));
         rng.roll();
         rng
     }
@@ -78,8 +83,8 @@ impl SeededIds {
     }
 }
 
-impl Chance for SeededIds {
-    fn id(&self, now: Time) -> Uuid {
+impl IdSource for SeededIds {
+    fn new_id(&self, now: Time) -> Uuid {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.wrapping_add(1);
         let mut bytes = [0; 10];
@@ -89,7 +94,7 @@ impl Chance for SeededIds {
         uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
     }
 
-    fn fraction(&self) -> f64 {
+    fn jitter(&self) -> f64 {
         f64::from(u32::try_from(self.rng.below(1 << 32)).unwrap_or(0)) / f64::from(u32::MAX)
     }
 }

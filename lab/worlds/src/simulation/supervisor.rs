@@ -21,7 +21,7 @@ use super::world::{Trouble, World};
 use controller::app::{Controller, Dependencies, Environment};
 use controller::config::{Settings, Sources};
 use controller::webhooks::WebhookDispatcher;
-use engine::model::{Chance, Clock, SteadyClock};
+use engine::model::{Clock, IdSource, SteadyClock};
 use engine::store::{Store, TakeOver};
 use provision::Addresses;
 use secrets::MasterKey;
@@ -182,7 +182,7 @@ impl Supervisor {
 
     /// A session that was opened and not yet written down is one that nobody can close.
     fn everybody_lost_sessions(&self) {
-        self.world.twins().for_each(|(serial, _)| self.world.sessions_lost(&serial));
+        self.world.bmcs().for_each(|(serial, _)| self.world.sessions_lost(&serial));
     }
 
     /// The next controller begins.
@@ -197,14 +197,14 @@ impl Supervisor {
     fn start(&self, take_over: TakeOver) -> Result<Live, Box<dyn std::error::Error>> {
         let world = &self.world;
         let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(Wall(Arc::clone(&world.clock))));
-        let incarnation = world.chance.id(clock.now()).to_string();
+        let incarnation = world.id_source.new_id(clock.now()).to_string();
         let boundary = Boundary::new(world, format!("controller-{incarnation}"), self.count);
         world.note(&format!("{} begins ({take_over:?})", boundary.owner));
         let store = Store::open_in_place(&world.memory, Arc::clone(&boundary) as _, clock.now())?;
         let environment = Environment {
             clock: Arc::clone(&clock),
-            chance: Arc::clone(&world.chance) as Arc<dyn Chance>,
-            network: Arc::new(BmcNetwork { boundary: Arc::clone(&boundary), world: Arc::clone(world) }),
+            id_source: Arc::clone(&world.id_source) as Arc<dyn IdSource>,
+            connector: Arc::new(BmcNetwork { boundary: Arc::clone(&boundary), world: Arc::clone(world) }),
             jitter_seed: Some(world.plan.seed),
         };
         let listen = self.settings.controller_http_addr;
@@ -227,9 +227,9 @@ impl Supervisor {
             let carrier =
                 Arc::new(ReceiverTransport { boundary: Arc::clone(&boundary), world: Arc::clone(world) });
             let (resolver, metrics) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
-            WebhookDispatcher::over(store.clone(), Arc::clone(&clock), resolver, metrics, carrier)
+            WebhookDispatcher::with_transport(store.clone(), Arc::clone(&clock), resolver, metrics, carrier)
         });
-        boundary.explain_by(engine.kinds().clone());
+        boundary.explain_by(engine.workflows().clone());
         world.set_door(Some((controller::api::router(api, None), Arc::clone(&boundary))));
         let (stopped, now) = (stop.clone(), clock.now());
         let work = tokio::spawn(async move {

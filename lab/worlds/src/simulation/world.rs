@@ -1,4 +1,4 @@
-//! One world: twins, machines, people and one controller after another, on virtual time in one thread.
+//! One world: simulated BMCs, machines, people and one controller after another, on virtual time in one thread.
 //!
 //! ```text
 //!   chaos                                              calm                          judgement
@@ -15,7 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Router;
 use lab_bmc::{
-    AlreadyThere, EjectEmpty, Graceful, Host, IfMatch, MediaReader, SimBmc, SimBmcConfig, SlotConfig, VENDORS,
+    AlreadyThere, EjectEmpty, Graceful, Host, IfMatchRule, MediaReader, SimBmc, SimBmcConfig, SlotConfig,
+    VENDORS,
 };
 use tokio::sync::Notify;
 
@@ -28,7 +29,7 @@ use super::receiver::Receiver;
 use super::rng::{SeededIds, WorldRng};
 use super::{Plan, drain_actions, operator, supervisor};
 use engine::model::{RunId, Serial, Time};
-use engine::store::{Before, Broken, EventFilter, Memory, Store, StoreError, StoreHooks};
+use engine::store::{EventFilter, HookDecision, Memory, Store, StoreError, StoreHooks, Violation};
 
 /// The account of every BMC.
 pub(super) const BMC_USER: &str = "selftest";
@@ -36,6 +37,8 @@ pub(super) const BMC_USER: &str = "selftest";
 pub(super) const BMC_PASSWORD: &str = "selftest-password";
 /// More crossings than any world of a server needs; beyond it something goes round in circles.
 const CROSSINGS_PER_SERVER_AND_HOUR: u64 = 60_000;
+/// The stream of random numbers that makes the BMCs. It never changes: recorded seeds replay their worlds with it.
+const BMC_STREAM: u64 = 0x88dd_84bf_a885_a340;
 
 /// What may be done to a controller.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +56,7 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) folder: PathBuf,
     pub(super) clock: Arc<WorldClock>,
-    pub(super) chance: Arc<SeededIds>,
+    pub(super) id_source: Arc<SeededIds>,
     pub(super) memory: Memory,
     pub(super) judge: Judge,
     pub(super) rng: WorldRng,
@@ -61,9 +64,9 @@ pub(super) struct World {
     pub(super) receiver: Receiver,
     /// Looks at the database without taking part.
     observer: OnceLock<Store>,
-    twins: OnceLock<BTreeMap<Serial, SimBmc>>,
+    bmcs: OnceLock<BTreeMap<Serial, SimBmc>>,
     calm: AtomicBool,
-    database: Mutex<Before>,
+    database: Mutex<HookDecision>,
     door: Mutex<Option<(Router, Arc<Boundary>)>>,
     trouble: Mutex<VecDeque<Trouble>>,
     pub(super) troubled: Notify,
@@ -88,16 +91,16 @@ impl World {
         let seed = plan.seed;
         let world = Arc::new(Self {
             clock: WorldClock::new(start),
-            chance: Arc::new(SeededIds::new(seed)),
+            id_source: Arc::new(SeededIds::new(seed)),
             memory: Memory::new()?,
             judge: Judge::default(),
             rng: WorldRng::new(seed, "people"),
             machine_rng: WorldRng::new(seed, "machines"),
             receiver: Receiver::new(seed),
             observer: OnceLock::new(),
-            twins: OnceLock::new(),
+            bmcs: OnceLock::new(),
             calm: AtomicBool::new(false),
-            database: Mutex::new(Before::GoOn),
+            database: Mutex::new(HookDecision::Proceed),
             door: Mutex::new(None),
             trouble: Mutex::default(),
             troubled: Notify::new(),
@@ -112,17 +115,17 @@ impl World {
         let observer = Store::open_in_place(&world.memory, Arc::new(Observer), start)?;
         let host: Arc<dyn Host> = Arc::new(WorldMachines(Arc::downgrade(&world)));
         let media: Arc<dyn MediaReader> = Arc::new(WorldMedia(Arc::downgrade(&world)));
-        let rng = WorldRng::new(seed, "twins");
-        let twins = (0..world.plan.servers)
+        let rng = WorldRng::keyed(seed, BMC_STREAM);
+        let bmcs = (0..world.plan.servers)
             .filter_map(|number| {
                 let serial: Serial = format!("SIM-{number:05}").parse().ok()?;
-                let config = twin(&serial, &rng, start);
+                let config = bmc_config(&serial, &rng, start);
                 Some((serial, SimBmc::new(config, Arc::clone(&host), Arc::clone(&media))))
             })
             .collect();
         // Nobody else has the world yet.
         let _first = world.observer.set(observer);
-        let _first = world.twins.set(twins);
+        let _first = world.bmcs.set(bmcs);
         Ok(world)
     }
 
@@ -135,8 +138,8 @@ impl World {
         self.observer.get().expect("a world has its observer")
     }
 
-    pub(super) fn twins(&self) -> impl Iterator<Item = (Serial, SimBmc)> + '_ {
-        self.twins.get().into_iter().flatten().map(|(serial, twin)| (serial.clone(), twin.clone()))
+    pub(super) fn bmcs(&self) -> impl Iterator<Item = (Serial, SimBmc)> + '_ {
+        self.bmcs.get().into_iter().flatten().map(|(serial, bmc)| (serial.clone(), bmc.clone()))
     }
 
     /// The address of a server's BMC.
@@ -145,14 +148,14 @@ impl World {
     }
 
     /// Who answers at an address.
-    pub(super) fn twin_at(&self, host: &str) -> Option<(Serial, SimBmc)> {
+    pub(super) fn bmc_at(&self, host: &str) -> Option<(Serial, SimBmc)> {
         let mut parts = host.split('.').skip(2).map(str::parse::<usize>);
         let (high, low) = (parts.next()?.ok()?, parts.next()?.ok()?);
-        self.twins().nth(high * 250 + low - 1)
+        self.bmcs().nth(high * 250 + low - 1)
     }
 
-    pub(super) fn any_twin(&self, rng: &WorldRng) -> Option<(Serial, SimBmc)> {
-        let all: Vec<_> = self.twins().collect();
+    pub(super) fn any_bmc(&self, rng: &WorldRng) -> Option<(Serial, SimBmc)> {
+        let all: Vec<_> = self.bmcs().collect();
         rng.pick(&all).cloned()
     }
 
@@ -163,7 +166,7 @@ impl World {
 
     pub(super) fn calm_down(&self) {
         self.calm.store(true, Ordering::Relaxed);
-        self.set_database(Before::GoOn);
+        self.set_database(HookDecision::Proceed);
         lock(&self.trouble).clear();
         self.note("all is calm");
     }
@@ -178,11 +181,11 @@ impl World {
         self.has_trouble() && self.rng.in_thousand(in_thousand)
     }
 
-    pub(super) fn database(&self) -> Before {
+    pub(super) fn database(&self) -> HookDecision {
         *lock(&self.database)
     }
 
-    pub(super) fn set_database(&self, how: Before) {
+    pub(super) fn set_database(&self, how: HookDecision) {
         *lock(&self.database) = how;
     }
 
@@ -215,10 +218,10 @@ impl World {
 
     /// An installer restarts its machine: warm, so that the power stays on. Which time it is comes back with the boot.
     pub(super) fn restart(&self, serial: &Serial, time: u32) {
-        let Some(twin) = self.twins.get().and_then(|twins| twins.get(serial)) else { return };
+        let Some(bmc) = self.bmcs.get().and_then(|bmcs| bmcs.get(serial)) else { return };
         lock(&self.restarts).insert(serial.clone(), time);
         self.note(&format!("{serial} restarts by itself"));
-        if !twin.warm_reset() {
+        if !bmc.warm_reset() {
             lock(&self.restarts).remove(serial);
         }
     }
@@ -260,16 +263,16 @@ struct Observer;
 
 #[async_trait]
 impl StoreHooks for Observer {
-    async fn before(&self, _operation: &'static str, _writes: bool) -> Before {
-        Before::GoOn
+    async fn before(&self, _operation: &'static str, _writes: bool) -> HookDecision {
+        HookDecision::Proceed
     }
     async fn after(&self, _operation: &'static str, _writes: bool) {}
-    fn broken(&self, _rule: Broken) {}
+    fn violated(&self, _violation: Violation) {}
     fn seen(&self, _snapshot: &engine::model::Snapshot) {}
 }
 
 /// A BMC of some make.
-fn twin(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
+fn bmc_config(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
     let mut config = SimBmcConfig::new(serial.as_str(), BMC_USER, BMC_PASSWORD);
     match rng.below(4) {
         0 => config = config.with_single_cd(),
@@ -289,7 +292,7 @@ fn twin(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
     config.power.already_there = rng.pick(&answers).copied().unwrap_or(AlreadyThere::Conflict);
     config.media.eject_empty = if rng.below(2) == 0 { EjectEmpty::Succeeds } else { EjectEmpty::Refused };
     if rng.below(4) == 0 {
-        config.etag.if_match = IfMatch::Required;
+        config.etag.if_match = IfMatchRule::Required;
     }
     let vendor = rng.pick(VENDORS).filter(|_| rng.below(3) == 0);
     if let Some(made) = vendor.and_then(|vendor| made_by(vendor.name, serial)) {
@@ -318,7 +321,7 @@ pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
         }
     }
     world.calm_down();
-    super::fault_injector::end(world.twins());
+    super::fault_injector::end(world.bmcs());
     reign.settle().await;
     // Whoever still orders or meddles does so in peace; nobody begins anew.
     let mut patience = world.plan.patience();
@@ -352,7 +355,7 @@ pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
 
 /// Everybody who orders.
 async fn people(world: Arc<World>) {
-    for (number, (serial, _)) in world.twins().collect::<Vec<_>>().into_iter().enumerate() {
+    for (number, (serial, _)) in world.bmcs().collect::<Vec<_>>().into_iter().enumerate() {
         operator::register(&world, &serial, &World::address(number)).await;
     }
     if world.plan.told {
@@ -361,7 +364,7 @@ async fn people(world: Arc<World>) {
     let fault_injector = tokio::spawn(super::fault_injector::make(Arc::clone(&world)));
     let drain_actions = tokio::spawn(drain_actions::drain_and_undrain(Arc::clone(&world)));
     let orders: Vec<_> = world
-        .twins()
+        .bmcs()
         .map(|(serial, _)| {
             let jobs = u32::try_from(1 + world.rng.below(world.plan.jobs.max(1))).unwrap_or(1);
             tokio::spawn(operator::order(Arc::clone(&world), serial, jobs))
@@ -378,7 +381,7 @@ async fn people(world: Arc<World>) {
 /// What is true at the end.
 async fn judge(world: &Arc<World>) -> Result<(), StoreError> {
     let store = world.observer();
-    for broken in store.audit().await? {
+    for broken in store.check_invariants().await? {
         world.judge.violation(format!("{}: {}", broken.rule, broken.subject));
     }
     world.receiver.judge(world).await?;
@@ -398,10 +401,10 @@ async fn judge(world: &Arc<World>) -> Result<(), StoreError> {
             None => world.judge.violation(format!("job {id} was acknowledged and is gone")),
         }
     }
-    for (serial, twin) in world.twins() {
-        let debt = store.server(&serial).await?.is_some_and(|server| server.debt.is_some());
+    for (serial, bmc) in world.bmcs() {
+        let debt = store.server(&serial).await?.is_some_and(|server| server.pending_cleanup.is_some());
         let outcome = last.get(&serial).and_then(|(_, outcome)| *outcome);
-        world.judge.left(&serial, &twin, debt, outcome, world.lost_sessions(&serial));
+        world.judge.left(&serial, &bmc, debt, outcome, world.lost_sessions(&serial));
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! What an import does: documents are read and understood, what they refer to is copied, then they are put.
+//! Imports: a document is read and parsed, the content it refers to is copied, then the document is put.
 //!
 //! ```text
-//!  index.json ─> each manifest once, with all its tags ─> what it lists: manifests the same way, blobs ─> put
-//!  manifest.json ─> each file once: read for its digest, copied by it ─> a manifest of Docker's form ─> put
+//!  index.json ─> each manifest once, with all its tags ─> its content: manifests likewise, blobs ─> put
+//!  manifest.json ─> each file once: read for its digest, copied by its digest ─> a Docker manifest ─> put
 //! ```
 //!
-//! However often a document is listed it is imported once, so an import does no more work than its source has bytes. An
-//! import that was interrupted leaves whole content and no upload; the next one copies what is missing.
+//! A document that is listed several times is imported once, so an import does no more work than its source has bytes.
+//! An interrupted import leaves only whole content and no upload; the next one copies what is missing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -19,20 +19,20 @@ use super::Imported;
 use super::source::{Reader, Source};
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::error::Error;
-use crate::manifest::{is_manifest, understand};
+use crate::manifest::{is_manifest, parse_manifest};
 use crate::name::{RepositoryName, Tag};
 use crate::store::mark::Links;
 use crate::store::{Session, Store, disk};
 
-/// Indexes in indexes in indexes.
+/// The limit of nested indexes.
 const DEPTH_MAX: usize = 32;
-/// Of one image `docker save` wrote.
+/// The limit of layers of one image in an archive of `docker save`.
 const LAYERS_MAX: usize = 10_000;
-/// A link of a docker-registry is a digest.
+/// The length limit of a link of a docker-registry, which holds a digest.
 const LINK_MAX: usize = 256;
 const NAME_MAX: usize = 255;
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// How Docker calls what it saves.
+/// The media types of what `docker save` writes.
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
 const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
@@ -71,9 +71,9 @@ struct Import<'a> {
     name: &'a RepositoryName,
     source: &'a Source,
     imported: Imported,
-    /// Manifests that are done.
+    /// Imported manifests.
     done: HashSet<Digest>,
-    /// Files of `docker save` that are done.
+    /// Imported files of `docker save`.
     files: HashMap<String, SavedFile>,
 }
 
@@ -94,12 +94,14 @@ impl Store {
                 import.saved_image(&image)?;
             }
         } else {
-            return Err(Error::NotAnArchive("it has neither index.json nor manifest.json".to_owned()));
+            return Err(Error::NotAnArchive(
+                "the source has neither index.json nor manifest.json".to_owned(),
+            ));
         }
         Ok(import.imported)
     }
 
-    /// Imports every tag of every repository of a docker-registry.
+    /// Imports every tag of every repository of a docker-registry directory.
     pub(crate) fn import_registry(
         self: &Arc<Self>,
         root: &Path,
@@ -107,7 +109,9 @@ impl Store {
         let root = root.join("docker/registry/v2");
         let repositories = root.join("repositories");
         if !repositories.is_dir() {
-            return Err(Error::NotAnArchive("it has no docker/registry/v2/repositories".to_owned()));
+            return Err(Error::NotAnArchive(
+                "the directory has no docker/registry/v2/repositories".to_owned(),
+            ));
         }
         let source = Source::Registry(root);
         let mut all = BTreeMap::new();
@@ -121,11 +125,11 @@ impl Store {
                         let imported = self.import_tags(&source, &path.join("tags"), &name)?;
                         all.insert(name, imported);
                     }
-                // A link to a directory could lead back here.
+                // A link to a directory could lead back to one above it.
                 } else if !part.starts_with('_') && path.symlink_metadata().is_ok_and(|found| found.is_dir())
                 {
                     let name = if above.is_empty() { part } else { format!("{above}/{part}") };
-                    // Deeper than any name is long.
+                    // Deeper than the length of a name allows.
                     if name.len() <= NAME_MAX {
                         open.push((path, name));
                     }
@@ -153,7 +157,7 @@ impl Store {
     }
 }
 
-/// Each manifest once, with its tags. Of two entries for one tag the later counts.
+/// Groups entries by manifest, each with its tags. The later of two entries for one tag counts.
 fn by_manifest(entries: Vec<Described>) -> Vec<(Described, Vec<Tag>)> {
     let named = |entry: &Described| entry.annotations.as_ref()?.get(REF_NAME).and_then(|name| tag_of(name));
     let tags: Vec<Option<Tag>> = entries.iter().map(named).collect();
@@ -178,11 +182,11 @@ impl<'a> Import<'a> {
         Import { store, name, source, imported, done, files }
     }
 
-    /// Imports what an index lists, after what that refers to itself.
+    /// Imports an entry of an index, after the content it refers to.
     fn entry(&mut self, entry: &Described, tags: &[Tag], depth: usize) -> Result<(), Error> {
         let digest: Digest = entry.digest.parse().map_err(not_a_layout)?;
         if entry.media_type.as_deref().is_some_and(|kind| !is_manifest(kind)) {
-            // An index may list anything.
+            // An index may list content of any media type.
             return self.blob(&digest);
         }
         let new = !self.done.contains(&digest);
@@ -190,28 +194,28 @@ impl<'a> Import<'a> {
             return Ok(());
         }
         if depth == DEPTH_MAX {
-            return Err(Error::NotAnArchive(format!("its indexes are more than {DEPTH_MAX} deep")));
+            return Err(Error::NotAnArchive(format!("the indexes are nested more than {DEPTH_MAX} deep")));
         }
         if new {
             self.below(&digest, entry.media_type.as_deref(), depth)?;
         }
-        // Read again: while what is below was imported, none of these was in memory.
+        // Read again: while its content was imported, the document was not kept in memory.
         let document = self.document(&digest)?;
-        let understood = understand(entry.media_type.as_deref(), &document).map_err(not_a_layout)?;
-        self.put(&digest, &understood, &document, tags)?;
+        let parsed = parse_manifest(entry.media_type.as_deref(), &document).map_err(not_a_layout)?;
+        self.put(&digest, &parsed, &document, tags)?;
         self.done.insert(digest);
         Ok(())
     }
 
-    /// Imports what a manifest refers to, as far as it is there.
+    /// Imports the content a manifest refers to, as far as the source has it.
     fn below(&mut self, digest: &Digest, kind: Option<&str>, depth: usize) -> Result<(), Error> {
         let document = self.document(digest)?;
-        understand(kind, &document).map_err(not_a_layout)?;
+        parse_manifest(kind, &document).map_err(not_a_layout)?;
         let index: Index = serde_json::from_slice(&document).map_err(not_a_layout)?;
         let links = Links::read(&document).map_err(not_a_layout)?;
         drop(document);
         for child in index.manifests.iter().flatten() {
-            // An index may list what was never meant to come along.
+            // An index may list manifests that the source does not have.
             if let Ok(listed) = child.digest.parse()
                 && self.source.content(&listed)?.is_some()
             {
@@ -226,9 +230,9 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// A manifest as the source has it, hashed.
+    /// Reads a manifest from the source and verifies its digest.
     fn document(&self, digest: &Digest) -> Result<Vec<u8>, Error> {
-        let missing = || Error::NotAnArchive(format!("the content of {digest} is not in it"));
+        let missing = || Error::NotAnArchive(format!("the content of {digest} is missing"));
         let reader = self.source.content(digest)?.ok_or_else(missing)?;
         let document = reader.whole(self.store.config.max_manifest_size)?;
         let actual = Digest::of(digest.algorithm(), &document);
@@ -241,7 +245,7 @@ impl<'a> Import<'a> {
 
     fn saved_image(&mut self, image: &Saved) -> Result<(), Error> {
         if image.layers.len() > LAYERS_MAX {
-            return Err(Error::NotAnArchive(format!("an image in it has more than {LAYERS_MAX} layers")));
+            return Err(Error::NotAnArchive(format!("an image has more than {LAYERS_MAX} layers")));
         }
         let config = self.saved_file(&image.config)?;
         let mut layers = Vec::new();
@@ -256,17 +260,17 @@ impl<'a> Import<'a> {
             "schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": config, "layers": layers,
         });
         let document = document.to_string().into_bytes();
-        let understood = understand(Some(DOCKER_MANIFEST), &document).map_err(not_a_layout)?;
+        let parsed = parse_manifest(Some(DOCKER_MANIFEST), &document).map_err(not_a_layout)?;
         let tags: Vec<Tag> = image.repo_tags.iter().flatten().filter_map(|name| tag_of(name)).collect();
-        self.put(&Digest::of(Algorithm::Sha256, &document), &understood, &document, &tags)
+        self.put(&Digest::of(Algorithm::Sha256, &document), &parsed, &document, &tags)
     }
 
-    /// Imports a file whose digest is not known before it was read.
+    /// Imports a file whose digest is unknown until it is read.
     fn saved_file(&mut self, name: &str) -> Result<SavedFile, Error> {
         if let Some(known) = self.files.get(name) {
             return Ok(known.clone());
         }
-        let missing = || Error::NotAnArchive(format!("{name:?} is not in it"));
+        let missing = || Error::NotAnArchive(format!("the file {name:?} is missing"));
         let find = || self.source.named(Path::new(name))?.ok_or_else(missing);
         let mut reader = find()?;
         let mut hasher = Hasher::new(Algorithm::Sha256);
@@ -301,7 +305,7 @@ impl<'a> Import<'a> {
         }
         let limit = self.store.config.max_blob_size;
         if reader.length() > limit {
-            return Err(Error::NotAnArchive(format!("{digest} is larger than a blob may be: {limit} bytes")));
+            return Err(Error::NotAnArchive(format!("{digest} is larger than the limit of {limit} bytes")));
         }
         let session = self.store.begin_upload(self.name, digest.algorithm())?;
         let copied = self.fill(&session, reader, digest).inspect_err(|_| self.store.abandon(&session))?;
@@ -311,8 +315,8 @@ impl<'a> Import<'a> {
     }
 
     fn fill(&self, session: &Arc<Session>, mut reader: Reader, digest: &Digest) -> Result<u64, Error> {
-        let turn = session.try_turn().ok_or(Error::UploadBusy(session.id))?;
-        let mut sink = self.store.sink(Arc::clone(session), turn)?.announce(reader.length())?;
+        let lock = session.try_lock().ok_or(Error::UploadBusy(session.id))?;
+        let mut sink = self.store.sink(Arc::clone(session), lock)?.reserve(reader.length())?;
         let mut copied = 0;
         while let Some(piece) = reader.next_piece()? {
             copied += piece.len() as u64;
@@ -325,12 +329,12 @@ impl<'a> Import<'a> {
     fn put(
         &mut self,
         digest: &Digest,
-        understood: &crate::manifest::Understood,
+        parsed: &crate::manifest::ParsedManifest,
         document: &[u8],
         tags: &[Tag],
     ) -> Result<(), Error> {
         self.store.expect_space_for(document.len() as u64)?;
-        self.store.put_manifest(self.name, tags, digest, understood, document)?;
+        self.store.put_manifest(self.name, tags, digest, parsed, document)?;
         self.imported.manifests += u64::from(!self.done.contains(digest));
         self.imported.tags.extend(tags.iter().cloned());
         Ok(())

@@ -1,4 +1,4 @@
-//! Images in and out of the registry, as directories and archives.
+//! Import and export of images, as directories and archives.
 //!
 //! ```text
 //!  export  tar: oci-layout, index.json, blobs/<algorithm>/<hex>…     the same content gives the same bytes
@@ -7,9 +7,9 @@
 //!          the directory of a docker-registry: docker/registry/v2/{repositories/<name>/…,blobs/<algorithm>/<aa>/<hex>/data}
 //! ```
 //!
-//! What is imported goes the way of every push: hashed while it is copied, refused when it is not what its descriptor
-//! says, within quotas and the reserve, durable before it is counted. An archive is read where it lies, once for its table
-//! of contents and then entry by entry; of its names only the table is asked, never the file system.
+//! Imported content is treated like a push: hashed while it is copied, refused when it differs from its descriptor,
+//! within quotas and the reserve, durable before it is counted. An archive is not unpacked: it is read once for its
+//! table of contents and then entry by entry; its names are looked up in the table, never in the file system.
 //!
 //! Specification: image-spec `image-layout.md`; Docker Image Specification v1.2 for `docker save`.
 
@@ -31,16 +31,16 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::name::{Reference, RepositoryName, Tag};
 
-/// What an import brought.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Tags that were moved.
+    /// Tags that were set.
     pub tags: BTreeSet<Tag>,
-    /// Manifests stored.
+    /// Manifests that were stored.
     pub manifests: u64,
-    /// Blobs copied; those that were there are not.
+    /// Blobs that were copied; existing ones are not counted.
     pub blobs: u64,
-    /// Their bytes.
+    /// The bytes of the copied blobs.
     pub bytes: u64,
 }
 
@@ -84,7 +84,7 @@ impl Store {
         archive.finish().map_err(failed())
     }
 
-    /// Adds to `content` what is there of a manifest and everything below it.
+    /// Adds to `content` a manifest and everything below it, as far as it is there.
     fn content_below(
         &self,
         name: &RepositoryName,

@@ -1,8 +1,8 @@
-//! Where an import reads: a directory, the tree of a docker-registry, or an archive as it lies.
+//! Sources of an import: a directory, the tree of a docker-registry, or an archive.
 //!
-//! Whatever is read is a regular file: nothing here waits at a pipe or reads a device. A directory may hold links, as the
-//! live layouts of this registry do; they are followed for what is named by its digest and hashed on the way. For anything
-//! else they must not lead out of the directory.
+//! Only regular files are read, never a pipe or a device. A directory may contain links, as the live layouts of this
+//! registry do; they are followed for content that is named by its digest, which is verified. For any other file a link
+//! must not lead out of the directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -26,7 +26,7 @@ pub(super) enum Source {
     Archive(File, Contents),
 }
 
-/// A file of a source, from its beginning to the length it had when it was found.
+/// A file of a source, from its beginning to the length it had when it was opened.
 pub(super) struct Reader(std::io::Take<File>);
 
 impl Source {
@@ -40,7 +40,7 @@ impl Source {
         Ok(Source::Archive(file, contents))
     }
 
-    /// Content by its digest. What is read has to be hashed.
+    /// Content by its digest. The caller must verify the digest.
     pub(super) fn content(&self, digest: &Digest) -> Result<Option<Reader>, Error> {
         match self {
             Source::Directory(root) => Reader::of(&root.join(in_layout(digest))),
@@ -53,9 +53,9 @@ impl Source {
         }
     }
 
-    /// A file by the name the source itself gives it.
+    /// A file by its name in the source.
     pub(super) fn named(&self, path: &Path) -> Result<Option<Reader>, Error> {
-        let outside = || Error::NotAnArchive(format!("{} leads out of it", path.display()));
+        let outside = || Error::NotAnArchive(format!("{} leads out of the source", path.display()));
         match self {
             Source::Directory(root) | Source::Registry(root) => {
                 if path.components().any(|part| !matches!(part, Component::Normal(_))) {
@@ -85,21 +85,21 @@ impl Reader {
     fn part(file: &File, extent: Option<Extent>) -> Result<Option<Self>, Error> {
         let Some(Extent { offset, length }) = extent else { return Ok(None) };
         let failed = || Error::io("read", Path::new("the archive"));
-        // Readers share the place in the file, and there is one reader at a time.
+        // All readers share the position in the file, and there is one reader at a time.
         let mut file = file.try_clone().map_err(failed())?;
         file.seek(SeekFrom::Start(offset)).map_err(failed())?;
         Ok(Some(Reader(file.take(length))))
     }
 
-    /// What is left to be read.
+    /// The number of bytes left.
     pub(super) fn length(&self) -> u64 {
         self.0.limit()
     }
 
-    /// All of a small file.
+    /// The whole of a small file.
     pub(super) fn whole(mut self, limit: usize) -> Result<Vec<u8>, Error> {
         if self.length() > limit as u64 {
-            return Err(Error::NotAnArchive(format!("a document in it is larger than {limit} bytes")));
+            return Err(Error::NotAnArchive(format!("a document is larger than {limit} bytes")));
         }
         let mut bytes = Vec::new();
         self.0.read_to_end(&mut bytes).map_err(Error::io("read", Path::new("the archive")))?;
@@ -115,7 +115,7 @@ impl Reader {
     }
 }
 
-/// Opens a file, unless what is there is something else; `None` when nothing is there.
+/// Opens a regular file; `None` when nothing is there.
 fn open_regular(path: &Path) -> Result<Option<File>, Error> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -123,7 +123,7 @@ fn open_regular(path: &Path) -> Result<Option<File>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io("open", path)(error)),
     };
-    if file.metadata().map_err(Error::io("look at", path))?.is_file() {
+    if file.metadata().map_err(Error::io("read the metadata of", path))?.is_file() {
         Ok(Some(file))
     } else {
         Err(Error::NotAnArchive(format!("{} is not a file", path.display())))

@@ -1,4 +1,4 @@
-//! An import that breaks off at any change of the disk leaves nothing half done, and the next one completes it.
+//! An import that fails at any disk operation leaves nothing unfinished, and the next one completes it.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::store::faults::recorder::{Failure, Recorder};
 use crate::store::faults::script::{IMAGE, INDEX, image, index};
 use crate::store::faults::{directory, open};
 
-/// A layout with an index of two images, which share a layer.
+/// A layout with an index of two images that share a layer.
 fn write_layout(root: &Path) {
     let contents = [b"{}".to_vec(), b"shared".to_vec(), b"own".to_vec()];
     let images = [image(b"{}", &[b"shared"], "one"), image(b"{}", &[b"shared", b"own"], "other")];
@@ -38,7 +38,7 @@ fn export(store: &Arc<Store>, name: &RepositoryName) -> Vec<u8> {
 }
 
 #[test]
-fn an_import_that_fails_at_any_step_leaves_nothing_half_done_and_is_completed_by_the_next() {
+fn an_import_that_fails_at_any_step_leaves_nothing_unfinished_and_the_next_completes_it() {
     let source = directory();
     write_layout(source.path());
     let name: RepositoryName = "a".parse().unwrap();
@@ -68,6 +68,6 @@ fn an_import_that_fails_at_any_step_leaves_nothing_half_done_and_is_completed_by
                 .unwrap_or_else(|error| panic!("{kind:?} at step {step}: {error}"));
             assert_eq!(export(&store, &name), reference);
         }
-        assert!(failures > 40, "an import has {failures} steps that can fail: fewer than it had");
+        assert!(failures > 40, "an import has only {failures} steps that can fail");
     }
 }

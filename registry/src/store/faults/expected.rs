@@ -1,4 +1,4 @@
-//! What must be there: after an acknowledged change the new state, after a failed one either.
+//! The expected state: after an acknowledged change the new state, after a failed one either.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
 use crate::name::{Reference, RepositoryName, Tag};
 
-/// Something a client can look at.
+/// A thing whose state a client can read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     Blob(RepositoryName, Digest),
@@ -17,7 +17,7 @@ pub(crate) enum Subject {
     Pin(RepositoryName, Digest, String),
 }
 
-/// What it shows: the digest of what it leads to, or nothing.
+/// The digest of the content a subject leads to, or none.
 type State = Option<Digest>;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Notes how an operation ended that was to bring each subject into the state beside it.
+    /// Records the result of an operation that was to bring each subject into the state beside it.
     pub(crate) fn after<T>(&mut self, done: &Result<T, Error>, changes: Vec<(Subject, State)>) {
         if let Err(error) = done {
             let text = error.to_string();
@@ -48,7 +48,7 @@ impl Expected {
         if self.refusals.is_empty() { Ok(()) } else { Err(format!("refused: {:?}", self.refusals)) }
     }
 
-    /// Looks at every subject through the store.
+    /// Compares every subject with the store.
     pub(crate) fn compare(&self, store: &Store) -> Result<(), String> {
         for (subject, allowed) in &self.states {
             let shown = show(store, subject).map_err(|error| format!("{subject:?}: {error:?}"))?;
@@ -91,7 +91,8 @@ fn absent<T: Debug>(shown: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Nothing half-written can be seen: content hashes to its name, and every tag leads somewhere or nowhere.
+/// Checks that nothing half-written is visible: content hashes to its name, and every tag leads to a manifest or
+/// nowhere.
 pub(crate) fn whole(store: &Store) -> Result<(), String> {
     for algorithm in Algorithm::ALL {
         let directory = store.pool().join(algorithm.as_str());

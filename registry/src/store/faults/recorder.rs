@@ -1,4 +1,4 @@
-//! A disk that remembers what of it is durable, and fails on demand.
+//! A disk hook that records which changes are durable, and fails on demand.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -8,14 +8,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::store::disk::{Step, Verdict, Watch};
+use crate::store::disk::{DiskHook, DiskOp, HookAction};
 
-/// What happens at the chosen step.
+/// The failure at the chosen operation.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) enum Failure {
-    /// That step fails.
+    /// The operation fails.
     Once(ErrorKind),
-    /// That step and all after it fail and do nothing.
+    /// The operation and all later ones fail and do nothing.
     Power,
 }
 
@@ -31,7 +31,7 @@ type Entries = BTreeMap<OsString, Node>;
 pub(in crate::store) struct Recorder {
     root: PathBuf,
     failure: Option<(usize, Failure)>,
-    skip: Option<fn(Step<'_>) -> bool>,
+    skip: Option<fn(DiskOp<'_>) -> bool>,
     state: Mutex<State>,
 }
 
@@ -46,16 +46,16 @@ struct State {
     entries: HashMap<PathBuf, Entries>,
     /// The bytes of each file as of its last fsync.
     bytes: HashMap<u64, Vec<u8>>,
-    /// Keeps every file's number its own.
+    /// Gives every file a unique number.
     held: HashMap<u64, File>,
 }
 
-/// Decisions by chance; the first one always decides for what is durable.
-pub(in crate::store) struct Coin(u64);
+/// Random decisions; the first sequence always decides for the durable state.
+pub(in crate::store) struct DurabilityChoice(u64);
 
-impl Coin {
+impl DurabilityChoice {
     pub(in crate::store) fn new(seed: u64) -> Self {
-        Coin(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        DurabilityChoice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
     fn later_state(&mut self) -> bool {
@@ -73,7 +73,7 @@ impl Recorder {
     pub(in crate::store) fn new(
         root: &Path,
         failure: Option<(usize, Failure)>,
-        skip: Option<fn(Step<'_>) -> bool>,
+        skip: Option<fn(DiskOp<'_>) -> bool>,
     ) -> Self {
         Recorder { root: root.to_owned(), failure, skip, state: Mutex::default() }
     }
@@ -90,7 +90,7 @@ impl Recorder {
         self.state().stopped = true;
     }
 
-    /// From here on nothing finds space: no file, no directory, not even a new name or a new time.
+    /// Makes every later operation that needs space fail: no file, no directory, not even a new name or time.
     pub(in crate::store) fn fill_the_disk(&self) {
         self.state().full = true;
     }
@@ -101,36 +101,36 @@ impl Recorder {
     }
 
     /// Builds in `remains` what a power cut at this moment may leave.
-    pub(in crate::store) fn cut_power(&self, remains: &Path, coin: &mut Coin) {
-        self.rebuild(&self.root, remains, coin);
+    pub(in crate::store) fn cut_power(&self, remains: &Path, choice: &mut DurabilityChoice) {
+        self.rebuild(&self.root, remains, choice);
     }
 
-    fn rebuild(&self, from: &Path, to: &Path, coin: &mut Coin) {
+    fn rebuild(&self, from: &Path, to: &Path, choice: &mut DurabilityChoice) {
         let durable = self.state().entries.get(from).cloned().unwrap_or_default();
         let live = entries(from);
         let names: BTreeSet<&OsString> = durable.keys().chain(live.keys()).collect();
         for name in names {
             let (old, new) = (durable.get(name), live.get(name));
-            let node = if old != new && coin.later_state() { new } else { old };
+            let node = if old != new && choice.later_state() { new } else { old };
             let (from, to) = (from.join(name), to.join(name));
             match node {
                 None => {}
                 Some(Node::Directory) => {
                     fs::create_dir(&to).unwrap();
-                    self.rebuild(&from, &to, coin);
+                    self.rebuild(&from, &to, choice);
                 }
                 Some(Node::Link(target)) => std::os::unix::fs::symlink(target, &to).unwrap(),
-                Some(Node::File(number)) => fs::write(&to, self.remaining(*number, coin)).unwrap(),
+                Some(Node::File(number)) => fs::write(&to, self.remaining(*number, choice)).unwrap(),
             }
         }
     }
 
     /// The bytes of a file after the cut: those of its last fsync, or zeros where later ones were not written yet.
-    fn remaining(&self, number: u64, coin: &mut Coin) -> Vec<u8> {
+    fn remaining(&self, number: u64, choice: &mut DurabilityChoice) -> Vec<u8> {
         let state = self.state();
         let mut bytes = state.bytes.get(&number).cloned().unwrap_or_default();
         let length = state.held.get(&number).map_or(0, |file| file.metadata().unwrap().len() as usize);
-        if length != bytes.len() && coin.later_state() {
+        if length != bytes.len() && choice.later_state() {
             bytes.resize(length, 0);
         }
         bytes
@@ -141,17 +141,17 @@ impl Recorder {
     }
 }
 
-impl Watch for Recorder {
-    fn before(&self, step: Step<'_>) -> Verdict {
-        // Nothing that could fail.
-        if matches!(step, Step::Look(_)) {
-            return Verdict::Go;
+impl DiskHook for Recorder {
+    fn before(&self, op: DiskOp<'_>) -> HookAction {
+        // An operation that cannot fail.
+        if matches!(op, DiskOp::Observe(_)) {
+            return HookAction::Go;
         }
         let mut state = self.state();
         let number = state.steps.len();
-        state.steps.push(format!("{step:?}"));
+        state.steps.push(format!("{op:?}"));
         if state.failing {
-            return Verdict::Fail(ErrorKind::Other);
+            return HookAction::Fail(ErrorKind::Other);
         }
         if let Some((at, failure)) = self.failure
             && at == number
@@ -159,38 +159,38 @@ impl Watch for Recorder {
         {
             state.failed = true;
             state.failing = matches!(failure, Failure::Power);
-            return Verdict::Fail(match failure {
+            return HookAction::Fail(match failure {
                 Failure::Once(kind) => kind,
                 Failure::Power => ErrorKind::Other,
             });
         }
         let full = state.full;
         drop(state);
-        match step {
-            Step::Remove(_) => Verdict::Go,
-            Step::SyncDirectory(_) if full => Verdict::Believe,
-            _ if full => Verdict::Fail(ErrorKind::StorageFull),
-            step if self.skip.is_some_and(|skip| skip(step)) => Verdict::Skip,
-            Step::SyncFile(_) | Step::SyncDirectory(_) => Verdict::Believe,
-            _ => Verdict::Go,
+        match op {
+            DiskOp::Remove(_) => HookAction::Go,
+            DiskOp::SyncDirectory(_) if full => HookAction::Believe,
+            _ if full => HookAction::Fail(ErrorKind::StorageFull),
+            op if self.skip.is_some_and(|skip| skip(op)) => HookAction::Skip,
+            DiskOp::SyncFile(_) | DiskOp::SyncDirectory(_) => HookAction::Believe,
+            _ => HookAction::Go,
         }
     }
 
-    fn after(&self, step: Step<'_>) {
-        match step {
-            Step::CreateFile(path) => {
+    fn after(&self, op: DiskOp<'_>) {
+        match op {
+            DiskOp::CreateFile(path) => {
                 let file = File::open(path).unwrap();
                 let number = file.metadata().unwrap().ino();
                 let mut state = self.state();
                 state.bytes.insert(number, Vec::new());
                 state.held.insert(number, file);
             }
-            Step::SyncFile(path) => {
+            DiskOp::SyncFile(path) => {
                 let number = path.metadata().unwrap().ino();
                 let bytes = fs::read(path).unwrap();
                 self.state().bytes.insert(number, bytes);
             }
-            Step::SyncDirectory(path) => {
+            DiskOp::SyncDirectory(path) => {
                 let entries = entries(path);
                 self.state().entries.insert(path.to_owned(), entries);
             }

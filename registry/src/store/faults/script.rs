@@ -1,4 +1,4 @@
-//! Every operation of the store, once or twice.
+//! A script of every operation of the store, once or twice.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,18 +10,18 @@ use super::super::{GcOptions, PinOwner, Store};
 use super::expected::{Expected, Subject};
 use crate::digest::{Algorithm, Digest};
 use crate::error::Error;
-use crate::manifest::understand;
+use crate::manifest::parse_manifest;
 use crate::name::{Reference, RepositoryName, Tag};
 
 pub(crate) const IMAGE: &str = "application/vnd.oci.image.manifest.v1+json";
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Runs every operation; each goes on whatever became of the one before.
+/// Runs every operation; each runs whatever the result of the previous one.
 pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     let [one, two] = ["team/one", "two"].map(|name| name.parse::<RepositoryName>().unwrap());
     let [v1, v2, all] = ["v1", "v2", "all"].map(|tag| tag.parse::<Tag>().unwrap());
     let [config, layer, unused, long] =
-        ["{}", "a layer", "nobody wants me", "pushed in pieces"].map(|text| text.as_bytes());
+        ["{}", "a layer", "unreferenced", "pushed in pieces"].map(|text| text.as_bytes());
 
     for (name, content) in [(&one, config), (&one, layer), (&one, unused), (&two, config)] {
         let digest = Digest::of(Algorithm::Sha256, content);
@@ -32,7 +32,7 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     let done = push(store, &two, &by_sha512, &[&long[..3], &long[3..9], &long[9..]]);
     expected.after(&done, vec![(Subject::Blob(two.clone(), by_sha512.clone()), Some(by_sha512.clone()))]);
     let wrong = Digest::of(Algorithm::Sha256, b"something else");
-    assert!(push(store, &two, &wrong, &[layer]).is_err(), "what was announced was not sent");
+    assert!(push(store, &two, &wrong, &[layer]).is_err(), "the content does not have the expected digest");
 
     let layer_digest = Digest::of(Algorithm::Sha256, layer);
     let mounted = store.mount(&one, &two, &layer_digest);
@@ -88,11 +88,11 @@ pub(super) fn run_script(store: &Arc<Store>, expected: &mut Expected) {
     let done = store.delete_blob(&two, &by_sha512);
     expected.after(&done, vec![(Subject::Blob(two.clone(), by_sha512), None)]);
 
-    // What an earlier failure left out could be garbage now, and is no matter of this script.
+    // Content that an earlier failure left unreferenced may be garbage now; this script does not check it.
     if expected.complete().is_err() {
         return;
     }
-    // A day later only what is tagged or pinned is left.
+    // A day later only tagged and pinned content is left.
     let mut options = GcOptions::at(SystemTime::now() + Duration::from_secs(24 * 3600));
     options.untagged = true;
     let done = store.collect(&options);
@@ -155,7 +155,7 @@ fn import_one(store: &Arc<Store>, expected: &mut Expected) {
     );
 }
 
-/// Pushes one image and a blob nobody refers to.
+/// Pushes one image and an unreferenced blob.
 pub(super) fn fill(store: &Arc<Store>, expected: &mut Expected) {
     let name: RepositoryName = "a".parse().unwrap();
     for content in [b"{}".as_slice(), b"layer", b"unused"] {
@@ -174,7 +174,7 @@ pub(super) fn fill(store: &Arc<Store>, expected: &mut Expected) {
     );
 }
 
-/// Takes away what [`fill`] pushed.
+/// Deletes what [`fill`] pushed.
 pub(super) fn empty(store: &Arc<Store>, expected: &mut Expected) {
     let name: RepositoryName = "a".parse().unwrap();
     let [config, layer, unused] =
@@ -195,7 +195,7 @@ pub(super) fn empty(store: &Arc<Store>, expected: &mut Expected) {
     expected.after(&done, blobs.into());
 }
 
-/// Pushes a blob in the given pieces, each a request of its own.
+/// Pushes a blob in the given pieces, each in its own request.
 pub(crate) fn push(
     store: &Arc<Store>,
     name: &RepositoryName,
@@ -204,12 +204,12 @@ pub(crate) fn push(
 ) -> Result<(), Error> {
     let session = store.begin_upload(name, Algorithm::Sha256)?;
     for piece in pieces {
-        let turn = session.try_turn().ok_or(Error::UploadBusy(session.id))?;
-        let sink = store.sink(Arc::clone(&session), turn)?;
+        let lock = session.try_lock().ok_or(Error::UploadBusy(session.id))?;
+        let sink = store.sink(Arc::clone(&session), lock)?;
         drop(sink.append(&Bytes::copy_from_slice(piece))?);
     }
-    let turn = session.try_turn().ok_or(Error::UploadBusy(session.id))?;
-    store.sink(Arc::clone(&session), turn)?.finish(digest)
+    let lock = session.try_lock().ok_or(Error::UploadBusy(session.id))?;
+    store.sink(Arc::clone(&session), lock)?.finish(digest)
 }
 
 pub(crate) fn put(
@@ -219,8 +219,8 @@ pub(crate) fn put(
     document: &[u8],
     kind: &str,
 ) -> Result<(), Error> {
-    let understood = understand(Some(kind), document).unwrap();
-    store.put_manifest(name, tags, &Digest::of(Algorithm::Sha256, document), &understood, document)
+    let parsed = parse_manifest(Some(kind), document).unwrap();
+    store.put_manifest(name, tags, &Digest::of(Algorithm::Sha256, document), &parsed, document)
 }
 
 pub(crate) fn image(config: &[u8], layers: &[&[u8]], note: &str) -> Vec<u8> {

@@ -1,11 +1,10 @@
-//! The registry as part of the appliance: opened with its settings, guarded, audited, kept tidy, its images held for the
-//! jobs that need them.
+//! The registry as part of the controller: opened with its settings, with access control, audit and maintenance.
 //!
-//! | file | what it makes true |
+//! | file | contents |
 //! |---|---|
-//! | `access` | who may do what: users, tokens, jobs, rules |
-//! | `audit` | what happened is in the log of events and in the metrics |
-//! | `care` | uploads swept, garbage collected, everything verified, the read-only switch |
+//! | `access` | authentication and policy: users, tokens, jobs, rules |
+//! | `audit` | audit events in the event log and in the metrics |
+//! | `maintenance` | sweep of uploads, garbage collection, retention, scrub, the read-only switch |
 
 mod access;
 mod audit;
@@ -13,16 +12,16 @@ mod maintenance;
 
 use registry::{Config, Registry, Reserve};
 
-use super::{StartError, lock, make_folder, setting};
+use super::{StartError, create_directory, lock, setting};
 use crate::config::Settings;
 
 pub(super) use access::RegistryAccess;
-pub(super) use audit::{Recorder, write as write_audit};
-pub(super) use maintenance::{Care, RegistryMaintenance};
+pub(super) use audit::{AuditRecorder, write as write_audit_events};
+pub(super) use maintenance::{MaintenanceSettings, RegistryMaintenance};
 
 /// Opens the registry of a data directory.
 pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {
-    make_folder(&settings.registry_storage)?;
+    create_directory(&settings.registry_storage)?;
     let mut config = Config::new(settings.registry_storage.clone());
     config.max_blob_size = settings.registry_max_blob_size;
     config.reserve = settings.registry_reserve.parse::<Reserve>().map_err(setting("use REGISTRY_RESERVE"))?;
@@ -31,22 +30,22 @@ pub(super) async fn open(settings: &Settings) -> Result<Registry, StartError> {
     Registry::open(config).await.map_err(|why| StartError::Registry(Box::new(why)))
 }
 
-/// A registry for a command that works on it while no controller runs.
-pub struct Offline {
-    /// The registry.
+/// A registry for a command that works on it while no controller runs on its data directory.
+pub struct OfflineRegistry {
+    /// The opened registry.
     pub registry: Registry,
     _lock: lock::DataLock,
 }
 
-impl Offline {
-    /// Opens the registry of a data directory that no controller works on.
+impl OfflineRegistry {
+    /// Opens the registry of a data directory under the lock of a controller.
     ///
     /// # Errors
-    /// When a controller runs on it, or it cannot be opened.
+    /// When a controller runs on the data directory, or the registry cannot be opened.
     pub async fn open(settings: &Settings) -> Result<Self, StartError> {
-        make_folder(&settings.storage_root)?;
+        create_directory(&settings.storage_root)?;
         if let Some(folder) = settings.db_path.parent() {
-            make_folder(folder)?;
+            create_directory(folder)?;
         }
         let lock = lock::DataLock::take(&settings.db_path)?;
         Ok(Self { registry: open(settings).await?, _lock: lock })

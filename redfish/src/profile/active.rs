@@ -1,16 +1,16 @@
-//! The profile in force for one BMC: fixed, or found out; refined by what was learned; overridden by the operator.
+//! The profile in force for one BMC: fixed or detected, refined by learned behaviour, overridden by the operator.
 //!
 //! ```text
-//!   fixed(profile)                                  ┐
-//!   detecting: generic -> by the root -> by it all  ┘ -> refined(learned) -> with(overrides) = in force
+//!   fixed profile                                                     ┐
+//!   detecting: generic -> by service root -> by root, system, manager ┘ -> refined(learned) -> with(overrides) = in force
 //! ```
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{Flags, Identity, Learned, Profile};
+use super::{BmcIdentity, Flags, Learned, Profile};
 
-/// What decides about the profile, and the profile.
-pub(crate) struct Choice(RwLock<State>);
+/// The profile in force and what it is computed from.
+pub(crate) struct ActiveProfile(RwLock<State>);
 
 struct State {
     base: Profile,
@@ -20,10 +20,10 @@ struct State {
     in_force: Arc<Profile>,
 }
 
-impl Choice {
+impl ActiveProfile {
     pub(crate) fn new(base: Profile, detecting: bool, overrides: Flags, learned: Learned) -> Self {
         let in_force = Arc::new(base.clone().refined(&learned).with(&overrides));
-        Choice(RwLock::new(State { base, detecting, overrides, learned, in_force }))
+        ActiveProfile(RwLock::new(State { base, detecting, overrides, learned, in_force }))
     }
 
     /// The profile in force now.
@@ -35,8 +35,8 @@ impl Choice {
         self.0.read().unwrap_or_else(PoisonError::into_inner).learned.clone()
     }
 
-    /// Chooses by what the BMC says of itself, unless the profile is fixed.
-    pub(crate) fn identify(&self, identity: &Identity) {
+    /// Chooses the profile by the identity of the BMC, unless the profile is fixed.
+    pub(crate) fn identify(&self, identity: &BmcIdentity) {
         self.change(|state| {
             if state.detecting {
                 state.base = Profile::detect(identity);
@@ -44,7 +44,7 @@ impl Choice {
         });
     }
 
-    /// Learns something; what is known already changes nothing.
+    /// Updates the learned behaviour and recomputes the profile.
     pub(crate) fn learn(&self, learn: impl FnOnce(&mut Learned)) {
         self.change(|state| learn(&mut state.learned));
     }

@@ -1,7 +1,7 @@
-//! `/api/v1/registry`: what an operator asks of the registry beside `/v2/`. It stands behind a trait that `app` fills in.
+//! `/api/v1/registry`: administration of the registry, beside `/v2/`. `app` implements the trait [`RegistryAdmin`].
 //!
-//! Collecting garbage and retention may take long on a large registry: who asked is answered within [`PATIENCE`], with the
-//! report or with 202, and the work goes on. Verifying everything takes hours and is only begun.
+//! Garbage collection and retention of a large registry may take long: the response is sent within [`RESPONSE_WAIT`], with the
+//! report or with 202 while the work continues. A scrub takes hours; the request only starts it.
 
 mod collect;
 mod read_only;
@@ -27,105 +27,105 @@ pub(super) use retain::retain;
 pub(super) use scrub::scrub;
 pub(super) use show::show;
 
-/// How long a request waits for work that may take longer.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a request waits for garbage collection or retention.
+pub const RESPONSE_WAIT: Duration = Duration::from_secs(20);
 
-/// What an operator can ask of the registry.
+/// The registry operations of an operator.
 #[async_trait]
 pub trait RegistryAdmin: Send + Sync {
-    /// How it stands.
+    /// Returns the status of the registry.
     async fn status(&self) -> Result<RegistryStatus, RegistryAdminError>;
-    /// Refuses pushes and deletes with a reason, also after a restart, or ends that.
+    /// With a reason, refuses pushes and deletes, also after a restart; with `None`, accepts them again.
     async fn set_read_only(&self, reason: Option<String>, by: &str) -> Result<(), RegistryAdminError>;
-    /// Removes what no image needs. The report, or nothing when it takes longer than [`PATIENCE`].
-    async fn collect(&self, order: Collect, by: &str) -> Result<Option<Value>, RegistryAdminError>;
-    /// Removes the tags the rules do not keep, in the same way.
+    /// Collects garbage. Returns the report, or `None` when it takes longer than [`RESPONSE_WAIT`].
+    async fn collect(&self, order: GcRequest, by: &str) -> Result<Option<Value>, RegistryAdminError>;
+    /// Removes the tags that no retention rule keeps. Returns the report, or `None` after [`RESPONSE_WAIT`].
     async fn retain(&self, dry_run: bool, by: &str) -> Result<Option<Value>, RegistryAdminError>;
-    /// Begins to verify everything, unless that goes on already; whether it began.
+    /// Starts a scrub. Returns `false` when one is already running.
     async fn scrub(&self, by: &str) -> Result<bool, RegistryAdminError>;
 }
 
-/// How garbage is to be collected.
+/// The options of one garbage collection.
 #[derive(Clone, Copy, Debug)]
-pub struct Collect {
-    /// Only say what would go.
+pub struct GcRequest {
+    /// Only report what would be removed.
     pub dry_run: bool,
-    /// Also images no tag leads to; as configured when unset.
+    /// Also remove untagged manifests; `None` uses the setting.
     pub untagged: Option<bool>,
-    /// How long what nobody needs is kept; as configured when unset.
+    /// The grace period of unreferenced content; `None` uses the setting.
     pub grace: Option<Duration>,
 }
 
-/// How the registry stands.
+/// The status of the registry.
 #[derive(Clone, Debug, Serialize)]
 pub struct RegistryStatus {
-    /// Why nothing may be changed, while that is so.
+    /// The reason of the read-only state, if it is set.
     pub read_only: Option<String>,
-    /// Whether there is room for pushes.
+    /// Whether the disk has space for pushes.
     pub accepts_pushes: bool,
-    /// Free bytes of its disk.
+    /// Free bytes of the disk of the registry.
     pub free_bytes: u64,
-    /// Repositories there are.
+    /// The number of repositories.
     pub repositories: usize,
-    /// Images kept for somebody.
+    /// The number of pins.
     pub pins: usize,
-    /// Limits and what is taken of them.
+    /// The quotas with their use.
     pub quotas: Vec<QuotaStatus>,
-    /// Garbage collection.
+    /// Garbage collection and its last report.
     pub gc: PeriodicStatus,
-    /// Retention.
+    /// Retention and its last report.
     pub retention: PeriodicStatus,
-    /// Verifying everything.
+    /// The scrub and its last result.
     pub scrub: ScrubStatus,
 }
 
-/// One quota.
+/// A quota and its use.
 #[derive(Clone, Debug, Serialize)]
 pub struct QuotaStatus {
-    /// The pattern of the repositories that share it.
+    /// The pattern of the repositories that share the quota.
     pub repositories: String,
-    /// The limit.
+    /// The limit in bytes.
     pub limit_bytes: u64,
-    /// What is stored.
+    /// Stored bytes.
     pub used_bytes: u64,
-    /// What is being pushed.
+    /// Bytes of pushes in progress.
     pub reserved_bytes: u64,
 }
 
-/// Work that is done from time to time.
+/// The status of scheduled work.
 #[derive(Clone, Debug, Serialize)]
 pub struct PeriodicStatus {
-    /// Whether it goes on now.
+    /// Whether the work is running.
     pub running: bool,
-    /// The report of the last one that changed something.
+    /// The report of the last run that changed something.
     pub last: Option<Value>,
 }
 
-/// How verifying stands.
+/// The status of the scrub.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScrubStatus {
-    /// Whether it goes on now.
+    /// Whether the work is running.
     pub running: bool,
-    /// When everything was last verified, RFC 3339.
+    /// The end of the last complete scrub, RFC 3339.
     pub last_verified: Option<String>,
-    /// Contents read then.
+    /// Blobs read by the last scrub.
     pub blobs: u64,
-    /// Their bytes.
+    /// Bytes read by the last scrub.
     pub bytes: u64,
-    /// What had rotted then and was put aside.
+    /// Digests of corrupted content that the last scrub quarantined.
     pub quarantined: Vec<String>,
 }
 
-/// Why something could not be done.
+/// An error of a registry operation.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RegistryAdminError {
-    /// It would change something, and nothing may be changed.
+    /// The registry is read-only.
     #[error("the registry is read-only: {0}")]
     ReadOnly(String),
-    /// A setting says otherwise.
+    /// A setting forbids the operation.
     #[error("{0}")]
     Fixed(&'static str),
-    /// It went wrong; the log has the causes.
+    /// The operation failed; the log has the causes.
     #[error("{0}")]
     Failed(String),
 }
@@ -143,18 +143,22 @@ impl From<RegistryAdminError> for ApiError {
     }
 }
 
-fn care(api: &Api) -> Result<&Arc<dyn RegistryAdmin>, ApiError> {
-    api.images.as_ref().ok_or_else(|| {
-        ApiError::not_found("no_registry", "there is no registry here; ENABLE_REGISTRY=true makes one")
+fn registry_admin(api: &Api) -> Result<&Arc<dyn RegistryAdmin>, ApiError> {
+    api.registry.as_ref().ok_or_else(|| {
+        ApiError::not_found("no_registry", "this controller has no registry; ENABLE_REGISTRY=true enables it")
     })
 }
 
-/// Query parameters that are switches, seconds, or a mistake: a mistyped `dry_run` must not remove anything.
-fn only(query: &HashMap<String, String>, known: &[&str]) -> Result<(), ApiError> {
+/// Refuses unknown query parameters: a mistyped `dry_run` must not remove anything.
+fn check_parameters(query: &HashMap<String, String>, known: &[&str]) -> Result<(), ApiError> {
     let unknown = query.keys().filter(|name| !known.contains(&name.as_str()));
     let details: Vec<Detail> = unknown
         .map(|name| {
-            Detail::new(name, "unknown", format!("there is no such parameter; there is {}", known.join(", ")))
+            Detail::new(
+                name,
+                "unknown",
+                format!("unknown parameter; the parameters are {}", known.join(", ")),
+            )
         })
         .collect();
     if details.is_empty() { Ok(()) } else { Err(ApiError::invalid(details)) }
@@ -169,8 +173,8 @@ fn switch(query: &HashMap<String, String>, name: &str) -> Result<Option<bool>, A
     }
 }
 
-/// The report of work that is done, or that it goes on.
-fn answer(report: Option<Value>) -> (StatusCode, axum::Json<Value>) {
+/// 200 with the report of finished work, or 202 while it is running.
+fn respond(report: Option<Value>) -> (StatusCode, axum::Json<Value>) {
     match report {
         Some(report) => (StatusCode::OK, axum::Json(report)),
         None => (StatusCode::ACCEPTED, axum::Json(serde_json::json!({ "running": true }))),

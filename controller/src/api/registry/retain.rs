@@ -9,16 +9,16 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::Writer;
-use super::{answer, care, only, switch};
+use super::super::extract::CanWrite;
+use super::{check_parameters, registry_admin, respond, switch};
 
-/// Removes tags, or says which would go.
+/// Removes tags, or reports which would be removed.
 pub(in crate::api) async fn retain(
     State(api): State<Api>,
-    Writer(principal): Writer,
+    CanWrite(principal): CanWrite,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<(StatusCode, Json<Value>), ApiError> {
-    only(&query, &["dry_run"])?;
+    check_parameters(&query, &["dry_run"])?;
     let dry_run = switch(&query, "dry_run")?.unwrap_or(false);
-    Ok(answer(care(&api)?.retain(dry_run, &principal.name).await?))
+    Ok(respond(registry_admin(&api)?.retain(dry_run, &principal.name).await?))
 }

@@ -1,15 +1,14 @@
-//! The registry kept tidy, by the clock and when an operator asks.
+//! Maintenance of the registry, by schedule and on request.
 //!
 //! ```text
-//!  every hour        abandoned uploads go
-//!  GC_INTERVAL       tags RETENTION does not keep go; then what no tag and no job needs, after GC_GRACE_PERIOD
-//!  SCRUB_INTERVAL    everything is hashed once more, slowly, beside all else; rot is put aside and said
-//!  read-only         nothing of this happens, and pushes and deletes are refused, until an operator ends it
-//!  at the end        the OCI image layouts of all repositories are brought up to date
+//!  every hour        abandoned uploads are removed
+//!  GC_INTERVAL       tags that RETENTION does not keep are removed; then garbage older than GC_GRACE_PERIOD
+//!  SCRUB_INTERVAL    all content is hashed again at a limited rate; corrupted content is quarantined and reported
+//!  read-only         collection and retention pause, pushes and deletes are refused, until an operator ends it
+//!  at stop           the OCI image layouts of all repositories are updated
 //! ```
 //!
-//! What was done is an event, and the last reports and the read-only switch are kept in the database, so that a restart
-//! forgets neither.
+//! Every action is an event. The last reports and the read-only switch are stored in the database and survive a restart.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -23,29 +22,29 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{
-    Collect, PATIENCE, PeriodicStatus, QuotaStatus, RegistryAdmin, RegistryAdminError, RegistryStatus,
+    GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,
     ScrubStatus,
 };
 use crate::config::Settings;
 use engine::model::{Clock, NewEvent, Time, error_chain};
 use engine::store::{Store, StoreError};
 
-/// How often is looked whether something is due.
-const LOOK: Duration = Duration::from_secs(60);
-/// How often abandoned uploads are swept.
-const SWEEP: Duration = Duration::from_secs(3600);
-/// Who does what nobody asked for.
+/// The interval of checks for due work.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval in which abandoned uploads are removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// The actor of scheduled work.
 const SCHEDULE: &str = "registry";
-/// Names in one event; the report of a request has all.
+/// The maximum of tags named in one event; the report of a request names all.
 const NAMED: usize = 100;
 
 const READ_ONLY: &str = "registry.read_only";
 const LAST_GC: &str = "registry.last_gc";
 const LAST_RETENTION: &str = "registry.last_retention";
 
-/// How a registry is kept tidy.
+/// The settings of registry maintenance.
 #[derive(Clone, Debug)]
-pub(in crate::app) struct Care {
+pub(in crate::app) struct MaintenanceSettings {
     collect_every: Duration,
     grace: Duration,
     untagged: bool,
@@ -55,7 +54,7 @@ pub(in crate::app) struct Care {
     read_only: bool,
 }
 
-impl Care {
+impl MaintenanceSettings {
     pub(in crate::app) fn of(settings: &Settings) -> Self {
         Self {
             collect_every: settings.registry_gc_interval,
@@ -69,7 +68,7 @@ impl Care {
     }
 }
 
-/// Takes care of a registry. Clones are the same one.
+/// Runs the maintenance of a registry. Clones share one state.
 #[derive(Clone)]
 pub(in crate::app) struct RegistryMaintenance(Arc<Inner>);
 
@@ -77,42 +76,42 @@ struct Inner {
     registry: Registry,
     store: Store,
     clock: Arc<dyn Clock>,
-    care: Care,
+    settings: MaintenanceSettings,
     /// One collection or retention at a time.
-    turn: Mutex<()>,
+    collect_lock: Mutex<()>,
     /// One change of the read-only switch at a time.
-    switching: Mutex<()>,
+    read_only_lock: Mutex<()>,
     collecting: AtomicBool,
     retaining: AtomicBool,
     scrubbing: AtomicBool,
-    scrub_asked: Notify,
+    scrub_requested: Notify,
 }
 
-/// Says that something goes on for as long as it lives.
-struct Running<'a>(&'a AtomicBool);
+/// Marks work as running until it is dropped.
+struct ActiveGuard<'a>(&'a AtomicBool);
 
-impl<'a> Running<'a> {
+impl<'a> ActiveGuard<'a> {
     fn begin(flag: &'a AtomicBool) -> Self {
         flag.store(true, Ordering::SeqCst);
         Self(flag)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for ActiveGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::SeqCst);
     }
 }
 
 impl RegistryMaintenance {
-    /// Takes over: the registry is as read-only as it was.
+    /// Restores the stored read-only switch of the registry.
     pub(in crate::app) async fn new(
         registry: Registry,
         store: Store,
         clock: Arc<dyn Clock>,
-        care: Care,
+        settings: MaintenanceSettings,
     ) -> Result<Self, StoreError> {
-        let reason = match care.read_only {
+        let reason = match settings.read_only {
             true => Some("REGISTRY_READ_ONLY is set".to_owned()),
             false => store.setting(READ_ONLY).await?,
         };
@@ -121,178 +120,176 @@ impl RegistryMaintenance {
             registry,
             store,
             clock,
-            care,
-            turn: Mutex::default(),
-            switching: Mutex::default(),
+            settings,
+            collect_lock: Mutex::default(),
+            read_only_lock: Mutex::default(),
             collecting: AtomicBool::default(),
             retaining: AtomicBool::default(),
             scrubbing: AtomicBool::default(),
-            scrub_asked: Notify::new(),
+            scrub_requested: Notify::new(),
         })))
     }
 
-    /// Keeps the registry tidy until `stop`.
-    pub(in crate::app) async fn keep(self, stop: CancellationToken) {
-        let care = &self.0.care;
+    /// Removes abandoned uploads, expired tags and garbage by schedule until `stop`.
+    pub(in crate::app) async fn run(self, stop: CancellationToken) {
+        let settings = &self.0.settings;
         let (mut swept, mut collected) = (None, tokio::time::Instant::now());
         while !stop.is_cancelled() {
             let now = tokio::time::Instant::now();
-            if swept.is_none_or(|at| now - at >= SWEEP) {
+            if swept.is_none_or(|at| now - at >= SWEEP_INTERVAL) {
                 swept = Some(now);
                 if let Err(error) = self.0.registry.sweep(SystemTime::now()).await {
-                    tracing::warn!(error = %error_chain(&error), "abandoned uploads were not swept");
+                    tracing::warn!(error = %error_chain(&error), "abandoned uploads were not removed; the next attempt is in an hour");
                 }
             }
-            if now - collected >= care.collect_every {
+            if now - collected >= settings.collect_every {
                 collected = now;
-                self.tidy().await;
+                self.run_due().await;
             }
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(LOOK.min(care.collect_every)) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL.min(settings.collect_every)) => {}
             }
         }
         if let Err(error) = self.0.registry.flush_layouts().await {
-            tracing::warn!(error = %error_chain(&error), "the image layouts were not brought up to date; the next start does it");
+            tracing::warn!(error = %error_chain(&error), "the image layouts were not updated; the next start updates them");
         }
     }
 
-    async fn tidy(&self) {
+    async fn run_due(&self) {
         if self.0.registry.read_only().is_some() {
             return;
         }
-        if !self.0.care.retention.is_empty()
+        if !self.0.settings.retention.is_empty()
             && let Err(error) = self.retain_now(false, SCHEDULE).await
         {
-            tracing::warn!(%error, "old tags were not removed; trying again later");
+            tracing::warn!(%error, "expired tags were not removed; the next attempt is at the next interval");
         }
-        let order = Collect { dry_run: false, untagged: None, grace: None };
-        if let Err(error) = self.collect_now(order, SCHEDULE).await {
-            tracing::warn!(%error, "garbage was not collected; trying again later");
+        let request = GcRequest { dry_run: false, untagged: None, grace: None };
+        if let Err(error) = self.collect_now(request, SCHEDULE).await {
+            tracing::warn!(%error, "garbage was not collected; the next attempt is at the next interval");
         }
     }
 
-    /// Verifies everything from time to time and when asked, until `stop`.
-    pub(in crate::app) async fn keep_verified(self, stop: CancellationToken) {
-        let every = self.0.care.scrub_every;
+    /// Scrubs by schedule and on request, until `stop`.
+    pub(in crate::app) async fn run_scrubs(self, stop: CancellationToken) {
+        let every = self.0.settings.scrub_every;
         let mut next = tokio::time::Instant::now() + until_due(&self.0.registry, every);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = self.0.scrub_asked.notified() => {}
+                () = self.0.scrub_requested.notified() => {}
                 () = tokio::time::sleep_until(next) => {}
             }
-            let running = Running::begin(&self.0.scrubbing);
-            // What was read so far is not read again after a restart.
+            let running = ActiveGuard::begin(&self.0.scrubbing);
+            // A scrub continues after a restart where it stopped.
             tokio::select! {
                 () = stop.cancelled() => return,
-                scrubbed = self.0.registry.scrub(self.0.care.scrub_rate) => self.verified(scrubbed).await,
+                scrubbed = self.0.registry.scrub(self.0.settings.scrub_rate) => self.record_scrub(scrubbed).await,
             }
             drop(running);
             next = tokio::time::Instant::now() + every;
         }
     }
 
-    async fn verified(&self, scrubbed: Result<Scrubbed, registry::Error>) {
+    async fn record_scrub(&self, scrubbed: Result<Scrubbed, registry::Error>) {
         match scrubbed {
-            Ok(scrubbed) if scrubbed.damaged.is_empty() => {
-                let message = format!("{} contents of {} bytes verified", scrubbed.blobs, scrubbed.bytes);
-                self.tell(NewEvent::info("registry.scrubbed", message).by(SCHEDULE), None).await;
+            Ok(scrubbed) if scrubbed.corrupted.is_empty() => {
+                let message = format!(
+                    "scrub finished: {} blobs, {} bytes, no corruption",
+                    scrubbed.blobs, scrubbed.bytes
+                );
+                self.record_event(NewEvent::info("registry.scrubbed", message).by(SCHEDULE), None).await;
             }
             Ok(scrubbed) => {
-                let damaged: Vec<String> = scrubbed.damaged.iter().map(ToString::to_string).collect();
-                tracing::error!(
-                    ?damaged,
-                    "content had rotted on the disk and was put aside; push these images again"
-                );
+                let corrupted: Vec<String> = scrubbed.corrupted.iter().map(ToString::to_string).collect();
+                tracing::error!(?corrupted, "corrupted content was quarantined; push these images again");
                 let message = format!(
-                    "{} contents had rotted on the disk and were put aside; push the images they belong to again",
-                    damaged.len()
+                    "{} corrupted blobs were quarantined; push the images that contain them again",
+                    corrupted.len()
                 );
                 let event = NewEvent::error("registry.corrupted", message).by(SCHEDULE);
-                self.tell(event.with(json!({ "quarantined": damaged })), None).await;
+                self.record_event(event.with(json!({ "quarantined": corrupted })), None).await;
             }
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "the images were not verified; trying again later");
+                tracing::warn!(error = %error_chain(&error), "the scrub did not finish; the next attempt is at the next interval");
             }
         }
     }
 
-    /// Writes an event down, with what is to be remembered beside it.
-    async fn tell(&self, event: NewEvent, remembered: Option<(&'static str, Value)>) {
+    /// Stores an event, and with it a setting such as the last report.
+    async fn record_event(&self, event: NewEvent, saved: Option<(&'static str, Value)>) {
         let now = self.0.clock.now();
-        let written = match remembered {
+        let written = match saved {
             Some((key, value)) => {
                 self.0.store.set_setting(key, Some(value.to_string()), vec![event], now).await
             }
             None => self.0.store.append(None, None, vec![event], now).await,
         };
         if let Err(error) = written {
-            tracing::warn!(error = %error_chain(&error), "what was done in the registry could not be written down");
+            tracing::warn!(error = %error_chain(&error), "an event of registry maintenance could not be stored");
         }
     }
 
-    async fn collect_now(&self, order: Collect, by: &str) -> Result<Value, RegistryAdminError> {
-        let _turn = self.0.turn.lock().await;
-        let _running = Running::begin(&self.0.collecting);
+    async fn collect_now(&self, request: GcRequest, by: &str) -> Result<Value, RegistryAdminError> {
+        let _lock = self.0.collect_lock.lock().await;
+        let _active = ActiveGuard::begin(&self.0.collecting);
         let options = GcOptions {
-            grace: order.grace.unwrap_or(self.0.care.grace),
-            untagged: order.untagged.unwrap_or(self.0.care.untagged),
-            dry_run: order.dry_run,
+            grace: request.grace.unwrap_or(self.0.settings.grace),
+            untagged: request.untagged.unwrap_or(self.0.settings.untagged),
+            dry_run: request.dry_run,
             now: SystemTime::now(),
         };
         let report = self.0.registry.collect(options).await.map_err(failed)?;
-        let damaged: Vec<String> = report.damaged.iter().map(ToString::to_string).collect();
-        if !damaged.is_empty() {
+        let corrupted: Vec<String> = report.corrupted.iter().map(ToString::to_string).collect();
+        if !corrupted.is_empty() {
             tracing::warn!(
-                ?damaged,
-                "repositories with a damaged manifest were not collected; push their images again"
+                ?corrupted,
+                "repositories with a corrupted manifest were not collected; push their images again"
             );
         }
-        let told = json!({
-            "at": self.0.clock.now(), "by": by, "dry_run": order.dry_run, "manifests": report.manifests,
-            "layers": report.layers, "blobs": report.blobs, "bytes": report.bytes, "damaged": damaged,
+        let report_json = json!({
+            "at": self.0.clock.now(), "by": by, "dry_run": request.dry_run, "manifests": report.manifests,
+            "layers": report.layers, "blobs": report.blobs, "bytes": report.bytes, "corrupted": corrupted,
         });
-        if !order.dry_run {
-            let message = format!(
-                "{} contents of {} bytes that no image needs were removed",
-                report.blobs, report.bytes
-            );
-            let event = NewEvent::info("registry.collected", message).by(by).with(told.clone());
-            // An hourly line that nothing happened helps nobody.
-            let remembered = (LAST_GC, told.clone());
+        if !request.dry_run {
+            let message =
+                format!("garbage collection removed {} blobs, {} bytes", report.blobs, report.bytes);
+            let event = NewEvent::info("registry.collected", message).by(by).with(report_json.clone());
+            // A scheduled collection that removed nothing is no event.
+            let saved = (LAST_GC, report_json.clone());
             if report.blobs + report.manifests + report.layers > 0 || by != SCHEDULE {
-                self.tell(event, Some(remembered)).await;
+                self.record_event(event, Some(saved)).await;
             } else {
-                self.remember(remembered).await;
+                self.save_report(saved).await;
             }
         }
-        Ok(told)
+        Ok(report_json)
     }
 
-    async fn remember(&self, (key, value): (&'static str, Value)) {
+    async fn save_report(&self, (key, value): (&'static str, Value)) {
         let now = self.0.clock.now();
         if let Err(error) = self.0.store.set_setting(key, Some(value.to_string()), Vec::new(), now).await {
-            tracing::warn!(error = %error_chain(&error), "what was done in the registry could not be written down");
+            tracing::warn!(error = %error_chain(&error), "an event of registry maintenance could not be stored");
         }
     }
 
     async fn retain_now(&self, dry_run: bool, by: &str) -> Result<Value, RegistryAdminError> {
-        let _turn = self.0.turn.lock().await;
-        let _running = Running::begin(&self.0.retaining);
-        let rules = self.0.care.retention.clone();
+        let _lock = self.0.collect_lock.lock().await;
+        let _active = ActiveGuard::begin(&self.0.retaining);
+        let rules = self.0.settings.retention.clone();
         let expired = self.0.registry.retain(rules, SystemTime::now(), dry_run).await.map_err(failed)?;
         let tags: Vec<String> =
             expired.iter().map(|expired| format!("{}:{}", expired.repository, expired.tag)).collect();
-        let told = json!({ "at": self.0.clock.now(), "by": by, "dry_run": dry_run, "tags": tags });
+        let report_json = json!({ "at": self.0.clock.now(), "by": by, "dry_run": dry_run, "tags": tags });
         if !dry_run && !tags.is_empty() {
-            let short = json!({ "at": told["at"], "by": by, "count": tags.len() });
+            let short = json!({ "at": report_json["at"], "by": by, "count": tags.len() });
             let named = &tags[..tags.len().min(NAMED)];
-            let message = format!("{} tags that no rule keeps were removed", tags.len());
+            let message = format!("retention removed {} tags", tags.len());
             let event = NewEvent::info("registry.tags-expired", message).by(by);
-            self.tell(event.with(json!({ "tags": named })), Some((LAST_RETENTION, short))).await;
+            self.record_event(event.with(json!({ "tags": named })), Some((LAST_RETENTION, short))).await;
         }
-        Ok(told)
+        Ok(report_json)
     }
 
     async fn last(&self, key: &str) -> Result<Option<Value>, RegistryAdminError> {
@@ -301,11 +298,11 @@ impl RegistryMaintenance {
     }
 }
 
-/// How long until everything has to be verified again, as far as is known when it last was.
+/// The time until the next scrub is due.
 fn until_due(registry: &Registry, every: Duration) -> Duration {
     let last = registry.last_scrub().and_then(|last| last.completed);
     let since = last.and_then(|last| SystemTime::now().duration_since(last).ok());
-    // Never verified counts from now: an empty registry has nothing that could have rotted.
+    // A registry that was never scrubbed counts from now: it is probably new and empty.
     every.saturating_sub(since.unwrap_or(Duration::ZERO))
 }
 
@@ -313,28 +310,28 @@ fn failed(error: registry::Error) -> RegistryAdminError {
     match error {
         registry::Error::ReadOnly(reason) => RegistryAdminError::ReadOnly(reason),
         other => {
-            tracing::warn!(error = %error_chain(&other), "work on the registry failed");
+            tracing::warn!(error = %error_chain(&other), "maintenance of the registry failed");
             RegistryAdminError::Failed(
-                "the registry could not do this; see the log, then try again".to_owned(),
+                "the registry operation failed; see the log of the controller, then try again".to_owned(),
             )
         }
     }
 }
 
 fn unavailable(error: StoreError) -> RegistryAdminError {
-    tracing::warn!(error = %error_chain(&error), "the state of the registry could not be read or written");
-    RegistryAdminError::Failed(
-        "the database cannot be used right now; see /readyz, then try again".to_owned(),
-    )
+    tracing::warn!(error = %error_chain(&error), "the state of registry maintenance could not be read or written");
+    RegistryAdminError::Failed("the database cannot be used now; see /readyz, then try again".to_owned())
 }
 
-/// Waits for work, bounded; it goes on also when nobody waits any longer.
+/// Waits for work up to [`RESPONSE_WAIT`]; after that the work continues without a waiting request.
 async fn bounded(
     work: impl Future<Output = Result<Value, RegistryAdminError>> + Send + 'static,
 ) -> Result<Option<Value>, RegistryAdminError> {
-    match tokio::time::timeout(PATIENCE, tokio::spawn(work)).await {
+    match tokio::time::timeout(RESPONSE_WAIT, tokio::spawn(work)).await {
         Ok(Ok(report)) => report.map(Some),
-        Ok(Err(_stopped)) => Err(RegistryAdminError::Failed("the work was stopped; try again".to_owned())),
+        Ok(Err(_stopped)) => {
+            Err(RegistryAdminError::Failed("the work was interrupted; try again".to_owned()))
+        }
         Err(_elapsed) => Ok(None),
     }
 }
@@ -362,21 +359,21 @@ impl RegistryAdmin for RegistryMaintenance {
             retention: work(&self.0.retaining, self.last(LAST_RETENTION).await?),
             scrub: ScrubStatus {
                 running: self.0.scrubbing.load(Ordering::SeqCst),
-                last_verified: scrub.completed.and_then(shown),
+                last_verified: scrub.completed.and_then(rfc3339),
                 blobs: scrub.blobs,
                 bytes: scrub.bytes,
-                quarantined: scrub.damaged.iter().map(ToString::to_string).collect(),
+                quarantined: scrub.corrupted.iter().map(ToString::to_string).collect(),
             },
         })
     }
 
     async fn set_read_only(&self, reason: Option<String>, by: &str) -> Result<(), RegistryAdminError> {
-        if self.0.care.read_only {
+        if self.0.settings.read_only {
             return Err(RegistryAdminError::Fixed(
-                "REGISTRY_READ_ONLY is set; start without it to decide while running",
+                "REGISTRY_READ_ONLY is set; restart without it to use this switch",
             ));
         }
-        let _switching = self.0.switching.lock().await;
+        let _lock = self.0.read_only_lock.lock().await;
         if self.0.registry.read_only() == reason {
             return Ok(());
         }
@@ -384,7 +381,7 @@ impl RegistryAdmin for RegistryMaintenance {
             Some(reason) => {
                 NewEvent::warn("registry.read-only", format!("the registry is read-only: {reason}"))
             }
-            None => NewEvent::info("registry.writable", "the registry takes pushes and deletes again"),
+            None => NewEvent::info("registry.writable", "the registry accepts pushes and deletes again"),
         };
         let written =
             self.0.store.set_setting(READ_ONLY, reason.clone(), vec![event.by(by)], self.0.clock.now());
@@ -393,27 +390,28 @@ impl RegistryAdmin for RegistryMaintenance {
         Ok(())
     }
 
-    async fn collect(&self, order: Collect, by: &str) -> Result<Option<Value>, RegistryAdminError> {
-        let (caretaker, by) = (self.clone(), by.to_owned());
-        bounded(async move { caretaker.collect_now(order, &by).await }).await
+    async fn collect(&self, request: GcRequest, by: &str) -> Result<Option<Value>, RegistryAdminError> {
+        let (maintenance, by) = (self.clone(), by.to_owned());
+        bounded(async move { maintenance.collect_now(request, &by).await }).await
     }
 
     async fn retain(&self, dry_run: bool, by: &str) -> Result<Option<Value>, RegistryAdminError> {
-        let (caretaker, by) = (self.clone(), by.to_owned());
-        bounded(async move { caretaker.retain_now(dry_run, &by).await }).await
+        let (maintenance, by) = (self.clone(), by.to_owned());
+        bounded(async move { maintenance.retain_now(dry_run, &by).await }).await
     }
 
     async fn scrub(&self, by: &str) -> Result<bool, RegistryAdminError> {
         if self.0.scrubbing.load(Ordering::SeqCst) {
             return Ok(false);
         }
-        self.tell(NewEvent::info("registry.verify", "everything is to be verified").by(by), None).await;
-        self.0.scrub_asked.notify_one();
+        self.record_event(NewEvent::info("registry.scrub-requested", "a scrub was requested").by(by), None)
+            .await;
+        self.0.scrub_requested.notify_one();
         Ok(true)
     }
 }
 
-fn shown(time: SystemTime) -> Option<String> {
+fn rfc3339(time: SystemTime) -> Option<String> {
     let stamp = jiff::Timestamp::try_from(time).ok()?;
     Some(Time::from_timestamp(stamp).to_string())
 }

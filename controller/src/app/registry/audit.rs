@@ -1,12 +1,12 @@
-//! What happened in the registry, in the one log and in the metrics.
+//! Audit events of the registry, in the event log and in the metrics.
 //!
 //! ```text
-//!  registry ──record──> counted ──> channel ──once a second──> events      all pushes and deletes; like denials as one
+//!  registry ──record──> metrics ──> channel ──once a second──> events      all pushes and deletes; equal denials as one
 //!                                      └── full: counted as lost; the line in the process's log is written in any case
 //! ```
 //!
-//! Recording never waits: it stands in the way of a push. Whoever guesses credentials cannot fill the disk with it: of
-//! denials a few different ones are written a second, the rest as a number. Nothing here has ever seen a credential.
+//! Recording never waits, because it runs inside a push. Guessed credentials cannot fill the disk: of different denials at most
+//! [`DENIALS`] are written per second, the rest as a number. No credential reaches this module.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,30 +20,30 @@ use crate::telemetry::Metrics;
 use engine::model::{Clock, NewEvent, error_chain};
 use engine::store::Store;
 
-/// Events that wait to be written.
-const WAITING: usize = 8192;
-/// Events written at once.
+/// The maximum of events that wait to be written.
+const QUEUE: usize = 8192;
+/// The maximum of events written in one transaction.
 const AT_ONCE: usize = 4096;
-/// Different denials written at once.
+/// The maximum of different denials written in one transaction.
 const DENIALS: usize = 16;
-/// The pause between two writes, in which more comes together.
+/// The pause between two writes, in which events are collected.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Hears what the registry tells.
-pub(in crate::app) struct Recorder {
+/// Receives the audit events of the registry.
+pub(in crate::app) struct AuditRecorder {
     metrics: Arc<Metrics>,
-    waiting: mpsc::Sender<AuditEvent>,
+    queue: mpsc::Sender<AuditEvent>,
 }
 
-impl Recorder {
-    /// A recorder, and what it heard.
+impl AuditRecorder {
+    /// A recorder, and the queue of its events.
     pub(in crate::app) fn new(metrics: Arc<Metrics>) -> (Arc<Self>, mpsc::Receiver<AuditEvent>) {
-        let (waiting, heard) = mpsc::channel(WAITING);
-        (Arc::new(Self { metrics, waiting }), heard)
+        let (queue, queued) = mpsc::channel(QUEUE);
+        (Arc::new(Self { metrics, queue }), queued)
     }
 }
 
-impl registry::Audit for Recorder {
+impl registry::Audit for AuditRecorder {
     fn record(&self, event: &AuditEvent) {
         let kind = event.what.name();
         match event.what {
@@ -59,15 +59,15 @@ impl registry::Audit for Recorder {
                 self.metrics.registry_pushed(kind.trim_start_matches("push_"), bytes);
             }
         }
-        if self.waiting.try_send(event.clone()).is_err() {
+        if self.queue.try_send(event.clone()).is_err() {
             self.metrics.registry_audit_lost();
         }
     }
 }
 
-/// Writes what is heard until `stop`, and then what is left.
+/// Writes queued events until `stop`, and then the remaining ones.
 pub(in crate::app) async fn write(
-    mut heard: mpsc::Receiver<AuditEvent>,
+    mut queued: mpsc::Receiver<AuditEvent>,
     store: Store,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
@@ -76,35 +76,35 @@ pub(in crate::app) async fn write(
     loop {
         let got = tokio::select! {
             biased;
-            () = stop.cancelled(), if !heard.is_closed() => {
-                heard.close();
+            () = stop.cancelled(), if !queued.is_closed() => {
+                queued.close();
                 continue;
             }
-            got = heard.recv_many(&mut batch, AT_ONCE) => got,
+            got = queued.recv_many(&mut batch, AT_ONCE) => got,
         };
         if got == 0 {
             return;
         }
-        if let Err(error) = store.append(None, None, stories(&batch), clock.now()).await {
-            tracing::error!(error = %error_chain(&error), events = got, "what happened in the registry is in this log only");
+        if let Err(error) = store.append(None, None, audit_events(&batch), clock.now()).await {
+            tracing::error!(error = %error_chain(&error), events = got, "audit events of the registry were not stored; they are in this log only");
         }
         batch.clear();
-        // Dropped at the end of the process, when what is left is written at once.
+        // At stop the remaining events are written without a pause.
         let _stopped = tokio::time::timeout(PAUSE, stop.cancelled()).await;
     }
 }
 
-/// The events of a batch: like denials as one, and of very many different ones the rest as a number.
-fn stories(batch: &[AuditEvent]) -> Vec<NewEvent> {
+/// The events of a batch: equal denials as one event; of more than [`DENIALS`] different ones the rest as a number.
+fn audit_events(batch: &[AuditEvent]) -> Vec<NewEvent> {
     let mut events = Vec::new();
     let mut denials: Vec<(&AuditEvent, u64)> = Vec::new();
     let mut more = 0_u64;
     for event in batch {
         if !matches!(event.what, Audited::Denied(..)) {
-            events.push(story(event, 1));
+            events.push(audit_event(event, 1));
             continue;
         }
-        let alike = |known: &&mut (&AuditEvent, u64)| {
+        let equal = |known: &&mut (&AuditEvent, u64)| {
             let known = known.0;
             known.what == event.what
                 && known.subject == event.subject
@@ -112,36 +112,38 @@ fn stories(batch: &[AuditEvent]) -> Vec<NewEvent> {
                 && known.peer.map(|peer| peer.ip()) == event.peer.map(|peer| peer.ip())
         };
         let room = denials.len() < DENIALS;
-        match denials.iter_mut().find(alike) {
+        match denials.iter_mut().find(equal) {
             Some((_, count)) => *count += 1,
             None if room => denials.push((event, 1)),
             None => more += 1,
         }
     }
-    events.extend(denials.into_iter().map(|(event, count)| story(event, count)));
+    events.extend(denials.into_iter().map(|(event, count)| audit_event(event, count)));
     if more > 0 {
-        let message = format!("{more} more requests to the registry were denied in this second");
+        let message = format!(
+            "{more} more requests to the registry were denied in this second; see the log of the process"
+        );
         events.push(NewEvent::warn("registry.denied", message).by("registry").with(json!({ "count": more })));
     }
     events
 }
 
-fn story(event: &AuditEvent, count: u64) -> NewEvent {
+fn audit_event(event: &AuditEvent, count: u64) -> NewEvent {
     let who = event.subject.as_deref().unwrap_or("anonymous");
     let place = event.repository.as_ref().map_or_else(|| "the registry".to_owned(), ToString::to_string);
     let reference = event.reference.as_ref().map(ToString::to_string);
     let digest = event.digest.as_ref().map(ToString::to_string);
     let named = reference.clone().or_else(|| digest.clone()).unwrap_or_default();
     let kind = format!("registry.{}", event.what.name().replace('_', "-"));
-    let told = |message: String| NewEvent::info(&kind, message);
-    let told = match event.what {
-        Audited::PushBlob => told(format!("{who} pushed the blob {named} to {place}")),
-        Audited::MountBlob => told(format!("{who} mounted the blob {named} in {place}")),
-        Audited::PushManifest => told(format!("{who} pushed the manifest {named} to {place}")),
-        Audited::PushTag => told(format!("{who} tagged {named} in {place}")),
-        Audited::DeleteBlob => told(format!("{who} deleted the blob {named} from {place}")),
-        Audited::DeleteManifest => told(format!("{who} deleted the manifest {named} from {place}")),
-        Audited::DeleteTag => told(format!("{who} deleted the tag {named} from {place}")),
+    let recorded = |message: String| NewEvent::info(&kind, message);
+    let recorded = match event.what {
+        Audited::PushBlob => recorded(format!("{who} pushed the blob {named} to {place}")),
+        Audited::MountBlob => recorded(format!("{who} mounted the blob {named} in {place}")),
+        Audited::PushManifest => recorded(format!("{who} pushed the manifest {named} to {place}")),
+        Audited::PushTag => recorded(format!("{who} tagged {named} in {place}")),
+        Audited::DeleteBlob => recorded(format!("{who} deleted the blob {named} from {place}")),
+        Audited::DeleteManifest => recorded(format!("{who} deleted the manifest {named} from {place}")),
+        Audited::DeleteTag => recorded(format!("{who} deleted the tag {named} from {place}")),
         Audited::Denied(action, why) => {
             let verb = action_name(action);
             NewEvent::warn(&kind, format!("{who} was denied to {verb} ({place}): {why}"))
@@ -162,7 +164,7 @@ fn story(event: &AuditEvent, count: u64) -> NewEvent {
         data["action"] = json!(action_name(action));
         data["why"] = json!(why_name(why));
     }
-    told.by(who).with(data)
+    recorded.by(who).with(data)
 }
 
 fn action_name(action: registry::Action) -> &'static str {
@@ -203,28 +205,28 @@ mod tests {
     }
 
     #[test]
-    fn like_denials_are_one_event_and_a_flood_of_different_ones_a_few() {
+    fn equal_denials_are_one_event_and_many_different_ones_a_few() {
         let same: Vec<AuditEvent> = (0..100).map(|_| denial(1, "a")).collect();
-        let told = stories(&same);
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].data.as_ref().unwrap()["count"], 100);
+        let recorded = audit_events(&same);
+        assert_eq!(recorded.len(), 1);
+        assert_eq!(recorded[0].data.as_ref().unwrap()["count"], 100);
         let flood: Vec<AuditEvent> = (0..100).map(|number| denial(number, "a")).collect();
-        let told = stories(&flood);
-        assert_eq!(told.len(), DENIALS + 1);
-        assert_eq!(told[DENIALS].data.as_ref().unwrap()["count"], 100 - DENIALS);
+        let recorded = audit_events(&flood);
+        assert_eq!(recorded.len(), DENIALS + 1);
+        assert_eq!(recorded[DENIALS].data.as_ref().unwrap()["count"], 100 - DENIALS);
     }
 
     #[test]
-    fn every_push_is_told_by_itself() {
+    fn every_push_is_an_event_of_its_own() {
         let push = AuditEvent {
             subject: Some("ann".to_owned()),
             what: Audited::PushTag,
             reference: Some("v1".parse().unwrap()),
             ..denial(1, "os/a")
         };
-        let told = stories(&[push.clone(), push]);
-        assert_eq!(told.len(), 2);
-        assert_eq!((told[0].kind.as_str(), told[0].actor.as_str()), ("registry.push-tag", "ann"));
-        assert_eq!(told[0].message, "ann tagged v1 in os/a");
+        let recorded = audit_events(&[push.clone(), push]);
+        assert_eq!(recorded.len(), 2);
+        assert_eq!((recorded[0].kind.as_str(), recorded[0].actor.as_str()), ("registry.push-tag", "ann"));
+        assert_eq!(recorded[0].message, "ann tagged v1 in os/a");
     }
 }

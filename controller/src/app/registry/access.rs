@@ -1,14 +1,15 @@
-//! Who may do what in the registry: our users, tokens and jobs, those of an htpasswd file, and the policy over both.
+//! Access to the registry: users, API tokens and jobs of the controller, users of an htpasswd file, and the policy over both.
 //!
 //! ```text
 //!  Basic name:password   the file has the name ──> bcrypt                     group htpasswd
-//!  everything else       crate::auth           ──> a role                     group admin or reader
+//!  all other             crate::auth           ──> a role                     group admin or reader
 //!                                                  the pull token of a job    one repository, nothing else
-//!  Bearer of our own     asked again at each use: the job still uses media?
+//!  Bearer of a job       checked at each use: the pull grant of the job is still open
 //! ```
 //!
-//! Administrators may do everything everywhere but touch immutable tags. Where no rule fits, everybody known may pull; what
-//! more anybody may is a rule or a switch. A job's token is under no rule at all, so that none can give it more.
+//! Administrators have full access except that immutable tags cannot be moved or deleted. Where no rule applies, every other
+//! authenticated user may pull; further rights come from a rule or a setting. No rule applies to the token of a job, so no
+//! rule can extend its rights.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -20,26 +21,26 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use registry::{
     AccessControl, Audit, Caller, Credentials, Denied, Htpasswd, HtpasswdOptions, Policy, Realm, Registry,
-    Rights, Rule, Subject, TokenAuthority, TokenOptions, Who,
+    Rights, Rule, Subject, SubjectPattern, TokenAuthority, TokenOptions,
 };
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::super::{StartError, setting};
-use crate::auth::{AuthFailure, AuthMode, Authenticator, Grants, JOB_USERNAME, Method, Principal, Role};
+use crate::auth::{AuthFailure, AuthMode, Authenticator, PrincipalRights, JOB_USERNAME, AuthMethod, Principal, Role};
 use crate::config::{Settings, read_rules};
 use engine::model::{Clock, RunId, error_chain};
 use engine::store::Store;
 use secrets::Key;
 
-/// What stands before a job's id in its name.
-const JOB: &str = "job ";
-/// The group of those whom the htpasswd file knows.
-const FILE_GROUP: &str = "htpasswd";
-/// How often is looked whether the rules changed.
-const LOOK: Duration = Duration::from_secs(1);
+/// The prefix of a job's id in its subject name.
+const JOB_PREFIX: &str = "job ";
+/// The group of the users of the htpasswd file.
+const HTPASSWD_GROUP: &str = "htpasswd";
+/// The interval of checks for a changed rules file.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What access is decided with.
+/// What the access control of the registry is built from.
 pub(in crate::app) struct RegistryAccess<'a> {
     pub(in crate::app) settings: &'a Settings,
     pub(in crate::app) auth: Arc<Authenticator>,
@@ -49,15 +50,15 @@ pub(in crate::app) struct RegistryAccess<'a> {
     pub(in crate::app) audit: Arc<dyn Audit>,
 }
 
-/// The registry's router, and what keeps its rules up to date.
+/// The router of the registry behind access control, and the watched rules file.
 pub(in crate::app) struct GuardedRegistry {
     pub(in crate::app) router: axum::Router,
-    pub(in crate::app) rules: Option<Rules>,
+    pub(in crate::app) rules: Option<AccessRulesFile>,
 }
 
 impl RegistryAccess<'_> {
-    /// Puts access before the registry.
-    pub(in crate::app) async fn open(self, registry: &Registry) -> Result<GuardedRegistry, StartError> {
+    /// Builds the router of the registry behind access control.
+    pub(in crate::app) async fn guard(self, registry: &Registry) -> Result<GuardedRegistry, StartError> {
         let settings = self.settings;
         let file = match &settings.registry_htpasswd_file {
             Some(path) => Some(
@@ -67,22 +68,23 @@ impl RegistryAccess<'_> {
             ),
             None => None,
         };
-        let users = Arc::new(Users { auth: self.auth, store: self.store, clock: self.clock, file });
+        let users = Arc::new(RegistryUsers { auth: self.auth, store: self.store, clock: self.clock, file });
         let base = policy(settings);
-        let mut rules = settings.registry_access_file.clone().map(|path| Rules::new(path, base.clone()));
+        let mut rules =
+            settings.registry_access_file.clone().map(|path| AccessRulesFile::new(path, base.clone()));
         let first = match &mut rules {
             Some(rules) => rules.read().map_err(|problems| problems.join("; ")),
             None => Ok(base),
         };
         let control = AccessControl::new(users, first.map_err(setting("use REGISTRY_ACCESS_FILE"))?);
         if settings.auth_mode == AuthMode::None {
-            // Everybody may do everything: there is nothing to log in for.
+            // Every client has full access, so no token endpoint is needed.
             let router = registry.audited_router(Arc::new(control), self.audit);
             return Ok(GuardedRegistry { router, rules: None });
         }
         let options = TokenOptions {
             realm: realm(settings),
-            // Derived, so that tokens survive a restart.
+            // Derived from the master key, so that tokens stay valid after a restart.
             key: self.token_key.tag(&[b"bearer"]),
             ..TokenOptions::default()
         };
@@ -90,12 +92,12 @@ impl RegistryAccess<'_> {
         let router = registry
             .audited_router(Arc::clone(&authority) as _, Arc::clone(&self.audit))
             .merge(authority.audited_token_router(self.audit));
-        let rules = rules.map(|rules| Rules { authority: Some(authority), ..rules });
+        let rules = rules.map(|rules| AccessRulesFile { authority: Some(authority), ..rules });
         Ok(GuardedRegistry { router, rules })
     }
 }
 
-/// Where clients get tokens: the host they came to, unless there is a proxy that speaks TLS for us.
+/// The token endpoint that clients use: the host of their request, or the public URL when a proxy terminates TLS.
 fn realm(settings: &Settings) -> Realm {
     match &settings.controller_public_url {
         Some(url) if url.starts_with("https:") => Realm::At(url.clone()),
@@ -104,9 +106,9 @@ fn realm(settings: &Settings) -> Realm {
 }
 
 fn policy(settings: &Settings) -> Policy {
-    let mut administrators = vec![Who::Group(Role::Admin.to_string())];
+    let mut administrators = vec![SubjectPattern::Group(Role::Admin.to_string())];
     if settings.auth_mode == AuthMode::None {
-        administrators.push(Who::Anonymous);
+        administrators.push(SubjectPattern::Anonymous);
     }
     Policy {
         administrators,
@@ -118,8 +120,8 @@ fn policy(settings: &Settings) -> Policy {
     }
 }
 
-/// Our users and those of the file, as the registry asks for them.
-struct Users {
+/// Authenticates users of the controller and of the htpasswd file for the registry.
+struct RegistryUsers {
     auth: Arc<Authenticator>,
     store: Store,
     clock: Arc<dyn Clock>,
@@ -127,16 +129,16 @@ struct Users {
 }
 
 #[async_trait]
-impl registry::Authenticator for Users {
+impl registry::UserAuthenticator for RegistryUsers {
     async fn authenticate(&self, credentials: &Credentials, caller: Caller<'_>) -> Result<Subject, Denied> {
         if let (Some(file), Credentials::Basic { user, password }) = (&self.file, credentials)
             && user != JOB_USERNAME
             && !crate::auth::is_api_token(password.expose())
-            && file.knows(user).await
+            && file.has_user(user).await
         {
-            let subject = registry::Authenticator::authenticate(file, credentials, caller).await?;
+            let subject = registry::UserAuthenticator::authenticate(file, credentials, caller).await?;
             return Ok(match subject {
-                Subject::User { name, .. } => Subject::User { name, groups: vec![FILE_GROUP.to_owned()] },
+                Subject::User { name, .. } => Subject::User { name, groups: vec![HTPASSWD_GROUP.to_owned()] },
                 other => other,
             });
         }
@@ -152,12 +154,13 @@ impl registry::Authenticator for Users {
 
     async fn refresh(&self, subject: Subject) -> Result<Subject, Denied> {
         let Subject::Puller { name, repository } = &subject else { return Ok(subject) };
-        let run: RunId = name.strip_prefix(JOB).and_then(|id| id.parse().ok()).ok_or(Denied::Unauthorized)?;
+        let run: RunId =
+            name.strip_prefix(JOB_PREFIX).and_then(|id| id.parse().ok()).ok_or(Denied::Unauthorized)?;
         match self.store.pull_is_open(run, repository.as_str()).await {
             Ok(true) => Ok(subject),
             Ok(false) => Err(Denied::Unauthorized),
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "whether a job may still pull could not be looked up");
+                tracing::warn!(error = %error_chain(&error), "the pull grant of a job could not be read; its pull is refused");
                 Err(Denied::Unavailable)
             }
         }
@@ -165,18 +168,18 @@ impl registry::Authenticator for Users {
 }
 
 fn subject(principal: Principal) -> Result<Subject, Denied> {
-    match (principal.grants, principal.method) {
-        (Grants::Role(role), _) => Ok(Subject::User { name: principal.name, groups: vec![role.to_string()] }),
-        (Grants::PullFrom { repository }, Method::Job { job_id }) => {
-            // A name no repository of ours can have is one nothing can be pulled from.
+    match (principal.rights, principal.method) {
+        (PrincipalRights::Role(role), _) => Ok(Subject::User { name: principal.name, groups: vec![role.to_string()] }),
+        (PrincipalRights::PullFrom { repository }, AuthMethod::Job { job_id }) => {
+            // The registry has no repository with an invalid name.
             let repository = repository.parse().map_err(|_| Denied::Unauthorized)?;
-            Ok(Subject::Puller { name: format!("{JOB}{job_id}"), repository })
+            Ok(Subject::Puller { name: format!("{JOB_PREFIX}{job_id}"), repository })
         }
-        (Grants::PullFrom { .. }, _) => Err(Denied::Unauthorized),
+        (PrincipalRights::PullFrom { .. }, _) => Err(Denied::Unauthorized),
     }
 }
 
-/// The header that presents these credentials: they may have come in a form.
+/// The `Authorization` header of credentials, which may have been sent in a form.
 fn header(credentials: &Credentials) -> Zeroizing<String> {
     Zeroizing::new(match credentials {
         Credentials::Basic { user, password } => {
@@ -187,32 +190,32 @@ fn header(credentials: &Credentials) -> Zeroizing<String> {
     })
 }
 
-/// The rules of `REGISTRY_ACCESS_FILE`, followed for as long as the controller runs.
-pub(in crate::app) struct Rules {
+/// The rules of `REGISTRY_ACCESS_FILE`, read again when the file changes.
+pub(in crate::app) struct AccessRulesFile {
     path: PathBuf,
-    /// The policy but for its rules.
+    /// The policy without the rules of the file.
     base: Policy,
     authority: Option<Arc<TokenAuthority>>,
     stamp: Option<(SystemTime, u64)>,
 }
 
-impl Rules {
+impl AccessRulesFile {
     fn new(path: PathBuf, base: Policy) -> Self {
         Self { path, base, authority: None, stamp: None }
     }
 
     fn read(&mut self) -> Result<Policy, Vec<String>> {
-        // Looked at before reading: what changes meanwhile looks different afterwards.
+        // Taken before reading: a change during the read gives another stamp at the next check.
         self.stamp = stamp(&self.path);
         let rules: Vec<Rule> = read_rules(&self.path)?;
-        tracing::info!(file = %self.path.display(), rules = rules.len(), "the registry's rules were read");
+        tracing::info!(file = %self.path.display(), rules = rules.len(), "the access rules of the registry were read");
         Ok(Policy { rules, ..self.base.clone() })
     }
 
-    /// Puts changed rules in force until `stop`. Rules that cannot be read change nothing: half of them could open what
-    /// the other half closes.
-    pub(in crate::app) async fn follow(mut self, stop: CancellationToken) {
-        while tokio::time::timeout(LOOK, stop.cancelled()).await.is_err() {
+    /// Applies changed rules until `stop`. A file with errors changes nothing: a part of the rules could allow what the
+    /// rest denies.
+    pub(in crate::app) async fn watch(mut self, stop: CancellationToken) {
+        while tokio::time::timeout(CHECK_INTERVAL, stop.cancelled()).await.is_err() {
             if stamp(&self.path) == self.stamp {
                 continue;
             }
@@ -223,7 +226,7 @@ impl Rules {
                     let problems = problems.join("; ");
                     tracing::error!(
                         problems,
-                        "the registry's rules stay as they were: REGISTRY_ACCESS_FILE has errors"
+                        "REGISTRY_ACCESS_FILE has errors; the previous access rules stay in force"
                     );
                 }
             }

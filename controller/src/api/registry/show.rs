@@ -5,13 +5,13 @@ use axum::extract::State;
 
 use super::super::Api;
 use super::super::error::ApiError;
-use super::super::extract::Reader;
-use super::{RegistryStatus, care};
+use super::super::extract::CanRead;
+use super::{RegistryStatus, registry_admin};
 
-/// How the registry stands.
+/// Returns the status of the registry.
 pub(in crate::api) async fn show(
     State(api): State<Api>,
-    _reader: Reader,
+    _reader: CanRead,
 ) -> Result<Json<RegistryStatus>, ApiError> {
-    Ok(Json(care(&api)?.status().await?))
+    Ok(Json(registry_admin(&api)?.status().await?))
 }

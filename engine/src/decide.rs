@@ -471,7 +471,7 @@ fn park(change: &mut RunChange, record: &StepRecord, wait: Wait) {
     run.lease = None;
     run.step = Some(record.name.clone());
     run.next_run_at =
-        Some(wait.due().min(run.deadline_at)).filter(|_| !mutant::active(Mutant::NeverLooksAgain));
+        Some(wait.due().min(run.deadline_at)).filter(|_| !mutant::active(Mutant::NeverDue));
     run.wait = Some(wait);
 }
 

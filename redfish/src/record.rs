@@ -1,7 +1,9 @@
 //! A transport that records every exchange and the resources that were read.
 //!
 //! ```text
-//!   Bmc -> RecordingTransport -> HttpTransport        log: method path status ms       resources: path -> JSON, redacted in a capture
+//!   Bmc -> RecordingTransport -> HttpTransport
+//!               |-> exchanges: method, path, status, ms
+//!               `-> resources: path -> JSON, redacted in a capture
 //! ```
 //!
 //! [`RecordingTransport::capture`] returns the resources with every identifying text replaced by a pseudonym, one per

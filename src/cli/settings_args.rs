@@ -90,7 +90,9 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
     };
     match row.kind {
         // `--metrics-anonymous` alone means true.
-        SettingKind::Switch => argument.num_args(0..=1).default_missing_value("true").value_name("true|false"),
+        SettingKind::Switch => {
+            argument.num_args(0..=1).default_missing_value("true").value_name("true|false")
+        }
         SettingKind::Choice(words) => argument.value_parser(clap::builder::PossibleValuesParser::new(words)),
         SettingKind::Path => argument.value_name("PATH"),
         SettingKind::Address => argument.value_name("ADDRESS"),
@@ -101,6 +103,8 @@ fn argument(row: &'static Definition, flag: &'static str, help: &'static str) ->
         SettingKind::Secret => argument.value_name("env:NAME|file:PATH"),
         SettingKind::Entries(_) => argument.value_name("ENTRY,..."),
         SettingKind::StepTimes => argument.value_name("STEP=DURATION,…"),
-        SettingKind::UserName | SettingKind::PasswordHash | SettingKind::LogFilter => argument.value_name("TEXT"),
+        SettingKind::UserName | SettingKind::PasswordHash | SettingKind::LogFilter => {
+            argument.value_name("TEXT")
+        }
     }
 }

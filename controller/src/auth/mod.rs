@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Access is denied by default: [`PrincipalRights::allows`] lists everything that is allowed. An unknown role, claim or scheme is
-//!   an authentication failure.
+//! - Access is denied by default: [`PrincipalRights::allows`] lists everything that is allowed. An unknown role, claim or
+//!   scheme is an authentication failure.
 //! - Failures are counted per address, successes are not. A caller with a token that cannot be guessed, or with a password
 //!   that was verified within the last seconds, is never refused because of failures of another caller behind its address.
 //! - The response for an unknown user takes as long as for a wrong password.

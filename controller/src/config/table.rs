@@ -21,6 +21,9 @@ use super::values::{self, LogFormat, TaskIsoMode};
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// The maximum width of a line of a description in the reference.
+const REFERENCE_WIDTH: usize = 100;
+
 const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
@@ -644,9 +647,9 @@ pub fn reference() -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\n{}\n    {}\n    flag --{}{alias}   file key {}   kind {}   default {}\n",
+            "\n{}\n{}    flag --{}{alias}   file key {}   kind {}   default {}\n",
             definition.name,
-            definition.doc,
+            wrapped(definition.doc),
             definition.flag(),
             definition.key(),
             definition.kind,
@@ -654,4 +657,20 @@ pub fn reference() -> String {
         );
     }
     text
+}
+
+/// Breaks a description into indented lines.
+fn wrapped(doc: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in doc.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => *line = format!("    {word}"),
+            Some(line) if line.len() + 1 + word.len() <= REFERENCE_WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("    {word}")),
+        }
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -294,7 +294,7 @@ fn samples() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>)> {
         ("LOG_FORMAT", vec!["auto", "text", "json"], vec!["pretty"]),
         (
             "LOG_LEVEL",
-            vec!["info", "warn,shoal::engine=debug", "off", "[step{job_id}]=trace"],
+            vec!["info", "warn,engine=debug", "off", "[step{job_id}]=trace"],
             vec!["", "shoal=loud", "a=b=c", "\u{17e0}=", "warning", "info, a=debug"],
         ),
         (

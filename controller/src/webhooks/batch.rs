@@ -123,7 +123,7 @@ pub(super) fn progress_of(webhook: &Webhook, results: Vec<BatchResult>, now: Tim
         responded |= result.responded;
         progress.error = result.error.or(progress.error);
         match result.retry {
-            Some(retry) if !mutant::active(Mutant::ForgetsLate) => progress.retrying.push(retry),
+            Some(retry) if !mutant::active(Mutant::ForgetsRetry) => progress.retrying.push(retry),
             _ => progress.caught_up.extend(result.before),
         }
         progress.dead.extend(result.dead);

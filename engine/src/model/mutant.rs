@@ -15,9 +15,9 @@ pub enum Mutant {
     /// A report is acknowledged and not stored.
     LosesReport,
     /// An event that a receiver did not accept is not sent again.
-    ForgetsLate,
+    ForgetsRetry,
     /// A waiting run has no time at which it is due.
-    NeverLooksAgain,
+    NeverDue,
 }
 
 #[cfg(any(test, feature = "mutants"))]

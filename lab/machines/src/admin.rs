@@ -1,17 +1,17 @@
-//! The farm's own door: what goes wrong, and what happened, for who runs `shoal sim`.
+//! The admin API of a farm: sets faults and shows journals, for users of `shoal sim`.
 //!
 //! ```text
 //!   GET    /servers                      serial, vendor, address, power, boots, counters
-//!   GET    /servers/{serial}/journal     every request and every change, the last ones
-//!   GET    /servers/{serial}/faults      the rules in force
-//!   POST   /servers/{serial}/faults      one rule more
-//!   DELETE /servers/{serial}/faults      none
-//!   POST   /servers/{serial}/restart     the BMC restarts: sessions, media and boot override are lost
-//!   POST   /servers/{serial}/certificate from now on there is another one
+//!   GET    /servers/{serial}/journal     the most recent requests and changes
+//!   GET    /servers/{serial}/faults      the faults in force
+//!   POST   /servers/{serial}/faults      add a fault
+//!   DELETE /servers/{serial}/faults      remove all faults
+//!   POST   /servers/{serial}/restart     restart the BMC: sessions, media and boot override are lost
+//!   POST   /servers/{serial}/certificate replace the TLS certificate of the BMC
 //! ```
 //!
-//! It is on loopback, on a port of its own, and no part of Redfish: a client of the BMCs never sees it. It shows no
-//! credential and no media URL beyond its file name.
+//! The API listens on loopback, on a separate port. It is no part of Redfish: a client of the BMCs never sees it. It
+//! shows no credential, and only the file name of a media URL.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -28,42 +28,42 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Farm;
 
-/// A door that is open; it closes when this is dropped.
+/// A running admin API. It stops when this value is dropped.
 #[derive(Debug)]
 pub struct FarmAdmin {
     address: SocketAddr,
-    _open: DropGuard,
+    _running: DropGuard,
 }
 
 impl FarmAdmin {
-    /// Opens the door of a farm on a port of loopback, any free one for 0.
+    /// Serves the admin API of a farm on a port of loopback; port 0 selects any free port.
     ///
     /// # Errors
-    /// When the port is taken.
+    /// Returns an error if the port is taken.
     pub async fn open(farm: &Farm, port: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let address = listener.local_addr()?;
-        let closed = CancellationToken::new();
-        let until = closed.clone();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
         let server = axum::serve(listener, router(farm)).with_graceful_shutdown(async move {
-            until.cancelled().await;
+            stopped.cancelled().await;
         });
         tokio::spawn(async move {
             if let Err(error) = server.await {
-                tracing::warn!(%error, "the door of the simulated servers closed");
+                tracing::warn!(%error, "the admin API of the simulated servers stopped");
             }
         });
-        Ok(Self { address, _open: closed.drop_guard() })
+        Ok(Self { address, _running: stop.drop_guard() })
     }
 
-    /// Where it is, such as `http://127.0.0.1:9000`.
+    /// The URL of the API, such as `http://127.0.0.1:9000`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 }
 
-/// A server as the door knows it.
+/// A server that the admin API shows.
 struct AdminServer {
     bmc: SimBmc,
     url: String,
@@ -71,12 +71,12 @@ struct AdminServer {
 
 type Servers = Arc<BTreeMap<String, AdminServer>>;
 
-/// The door as a router.
+/// The admin API as a router.
 pub fn router(farm: &Farm) -> Router {
-    let shown = |server: &crate::SimulatedServer| {
+    let entry = |server: &crate::SimulatedServer| {
         (server.serial.clone(), AdminServer { bmc: server.bmc.clone(), url: server.bmc_url.clone() })
     };
-    let servers: Servers = Arc::new(farm.servers().iter().map(shown).collect());
+    let servers: Servers = Arc::new(farm.servers().iter().map(entry).collect());
     Router::new()
         .route("/servers", get(list))
         .route("/servers/{serial}/journal", get(journal))
@@ -87,8 +87,8 @@ pub fn router(farm: &Farm) -> Router {
 }
 
 async fn list(State(servers): State<Servers>) -> Json<Value> {
-    let shown = servers.iter().map(|(serial, shown)| {
-        let now = shown.bmc.snapshot();
+    let list = servers.iter().map(|(serial, server)| {
+        let now = server.bmc.snapshot();
         let slots: Vec<Value> = now
             .slots
             .iter()
@@ -96,8 +96,8 @@ async fn list(State(servers): State<Servers>) -> Json<Value> {
             .collect();
         json!({
             "serial": serial,
-            "bmc_address": shown.url,
-            "model": shown.bmc.config().identity.model,
+            "bmc_address": server.url,
+            "model": server.bmc.config().identity.model,
             "power": now.power,
             "slots": slots,
             "boots_from_media": now.boots_from_media,
@@ -110,11 +110,11 @@ async fn list(State(servers): State<Servers>) -> Json<Value> {
             "max_mutating_in_flight": now.max_mutating_in_flight,
         })
     });
-    Json(shown.collect())
+    Json(list.collect())
 }
 
 fn bmc<'a>(servers: &'a Servers, serial: &str) -> Result<&'a SimBmc, StatusCode> {
-    servers.get(serial).map(|shown| &shown.bmc).ok_or(StatusCode::NOT_FOUND)
+    servers.get(serial).map(|server| &server.bmc).ok_or(StatusCode::NOT_FOUND)
 }
 
 async fn journal(
@@ -178,32 +178,32 @@ mod tests {
         Farm::start(FarmConfig::new(servers, "root", "canary-secret".to_owned().into(), disks)).await.unwrap()
     }
 
-    async fn ask(farm: &Farm, method: &str, path: &str, body: &str) -> (StatusCode, String) {
+    async fn send(farm: &Farm, method: &str, path: &str, body: &str) -> (StatusCode, String) {
         let request = axum::http::Request::builder()
             .method(method)
             .uri(path)
             .header("content-type", "application/json")
             .body(Body::from(body.to_owned()))
             .unwrap();
-        let answer = router(farm).oneshot(request).await.unwrap();
-        let status = answer.status();
-        let bytes = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+        let response = router(farm).oneshot(request).await.unwrap();
+        let status = response.status();
+        let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, String::from_utf8(bytes.to_vec()).unwrap())
     }
 
     #[tokio::test]
-    async fn a_rule_can_be_set_and_cleared_for_one_server_and_the_list_has_no_secret() {
+    async fn a_fault_is_set_and_cleared_for_one_server_and_the_list_has_no_secret() {
         let disks = tempfile::tempdir().unwrap();
         let farm = farm(disks.path()).await;
-        let rule = Fault::once(FaultTrigger::Insert, FaultEffect::Drop);
-        let text = serde_json::to_string(&rule).unwrap();
-        assert_eq!(ask(&farm, "POST", "/servers/A-1/faults", &text).await.0, StatusCode::NO_CONTENT);
-        assert_eq!(farm.server("A-1").unwrap().bmc.faults(), [rule]);
+        let fault = Fault::once(FaultTrigger::Insert, FaultEffect::Drop);
+        let text = serde_json::to_string(&fault).unwrap();
+        assert_eq!(send(&farm, "POST", "/servers/A-1/faults", &text).await.0, StatusCode::NO_CONTENT);
+        assert_eq!(farm.server("A-1").unwrap().bmc.faults(), [fault]);
         assert!(farm.server("A-2").unwrap().bmc.faults().is_empty());
-        assert_eq!(ask(&farm, "DELETE", "/servers/A-1/faults", "").await.0, StatusCode::NO_CONTENT);
+        assert_eq!(send(&farm, "DELETE", "/servers/A-1/faults", "").await.0, StatusCode::NO_CONTENT);
         assert!(farm.server("A-1").unwrap().bmc.faults().is_empty());
-        assert_eq!(ask(&farm, "GET", "/servers/B/journal", "").await.0, StatusCode::NOT_FOUND);
-        let (status, list) = ask(&farm, "GET", "/servers", "").await;
+        assert_eq!(send(&farm, "GET", "/servers/B/journal", "").await.0, StatusCode::NOT_FOUND);
+        let (status, list) = send(&farm, "GET", "/servers", "").await;
         assert_eq!(status, StatusCode::OK);
         assert!(list.contains("A-2") && !list.contains("canary"), "{list}");
         farm.shutdown().await;

@@ -1,8 +1,8 @@
-//! What the simulated machines print: one line at a time, to whoever looks.
+//! The lines that the simulated machines print, for any number of readers.
 //!
-//! Lines are broadcast and bounded: a reader that is too slow loses the oldest ones and is told how many
-//! ([`tokio::sync::broadcast::error::RecvError::Lagged`]); a machine never waits for a reader. No line holds a token, a
-//! password, a media URL beyond its file name, or the content of a file from the task image.
+//! Lines are broadcast and bounded. A reader that is too slow loses the oldest lines and receives their number
+//! ([`tokio::sync::broadcast::error::RecvError::Lagged`]). A machine never waits for a reader. No line holds a token, a
+//! password, more of a media URL than its file name, or the content of a file of the task image.
 
 use tokio::sync::broadcast;
 
@@ -12,17 +12,17 @@ const CAPACITY: usize = 4096;
 /// One line of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsoleLine {
-    /// Serial of the machine.
+    /// Serial number of the machine.
     pub serial: String,
-    /// Which boot of it, counted from 1.
+    /// Number of the machine's boot, counted from 1.
     pub generation: u64,
-    /// The unit that speaks, such as `partition.service`; `kernel` before there are units.
+    /// The unit that printed the line, such as `partition.service`; `kernel` before units start.
     pub unit: &'static str,
     /// The text.
     pub text: String,
 }
 
-/// Where machines print to.
+/// The output of all machines.
 #[derive(Clone, Debug)]
 pub struct Console {
     sender: broadcast::Sender<ConsoleLine>,
@@ -35,7 +35,7 @@ impl Default for Console {
 }
 
 impl Console {
-    /// Every line printed from now on.
+    /// Receives every line printed after this call.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<ConsoleLine> {
         self.sender.subscribe()
@@ -60,7 +60,7 @@ impl MachineConsole {
     pub(crate) fn print(&self, unit: &'static str, text: impl Into<String>) {
         let text = text.into();
         tracing::debug!(server_serial = %self.serial, generation = self.generation, unit, "{text}");
-        // Nobody listening is the normal case, not an error.
+        // The console usually has no reader; that is not an error.
         let _ = self.console.sender.send(ConsoleLine {
             serial: self.serial.clone(),
             generation: self.generation,

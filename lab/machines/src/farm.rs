@@ -1,8 +1,8 @@
-//! A simulated data centre: machines with a simulated BMC, whose hosts run a simulated maintenance OS.
+//! Simulated servers: each has a simulated BMC and a host that runs a simulated maintenance OS.
 //!
 //! ```text
 //!              controller
-//!                 │ Redfish, one address per machine            ┌──────────── media, registry, webhook
+//!                 │ Redfish, one address per machine            ┌──────────── media, registry, report
 //!                 ▼                                             │             over HTTP
 //!   ┌──────── SimulatedServer ────────┐    power_on(media)   ┌──┴────────────┐
 //!   │ SimBmc on 127.0.0.1:PORT ─ Host ┼────────────────────► │ MaintenanceOs │ ──► disk files
@@ -11,8 +11,8 @@
 //!   └─────────────────────────────────┘                      └───────────────┘
 //! ```
 //!
-//! Invariants: a machine runs one boot at a time; the next begins only when the last one's work has ended. Every boot
-//! ends as one [`BootRecord`] in a bounded history. Nothing here asks whether a controller is a demo's.
+//! Invariants: a machine runs one boot at a time; the next boot starts after the work of the previous one has ended. Every
+//! boot ends as one [`BootRecord`] in a bounded history. The farm does not know which controller uses it.
 
 use std::{
     collections::VecDeque,
@@ -45,30 +45,30 @@ use crate::{
     },
 };
 
-/// Boots a machine remembers.
+/// Boots in the history of a machine.
 const HISTORY: usize = 64;
 
-/// A farm to be started.
+/// The configuration of a farm.
 #[derive(Clone, Debug)]
 pub struct FarmConfig {
-    /// The machines.
+    /// The simulated servers.
     pub servers: Vec<ServerSpec>,
-    /// Account of every BMC.
+    /// User name on every BMC.
     pub bmc_username: String,
     /// Password of every BMC.
     pub bmc_password: secrecy::SecretString,
-    /// Where disk files go.
+    /// Directory of the disk files.
     pub disk_dir: PathBuf,
-    /// Address the BMCs listen on.
+    /// Address on which the BMCs listen.
     pub address: IpAddr,
-    /// Port of the first BMC, the others follow; ephemeral ports when absent.
+    /// Port of the first BMC; the others use the following ports. `None` selects ephemeral ports.
     pub base_port: Option<u16>,
-    /// Whether the BMCs speak TLS, each with a certificate of its own.
+    /// Whether the BMCs use TLS, each with a separate certificate.
     pub https: bool,
 }
 
 impl FarmConfig {
-    /// Machines on loopback with ephemeral ports.
+    /// A configuration with BMCs on loopback, on ephemeral ports.
     #[must_use]
     pub fn new(
         servers: Vec<ServerSpec>,
@@ -88,35 +88,35 @@ impl FarmConfig {
     }
 }
 
-/// One machine of a farm.
+/// The configuration of one simulated server.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// Serial the BMC shows.
+    /// Serial number that the BMC shows.
     pub serial: String,
-    /// Serial DMI shows; the BMC's when absent.
+    /// Serial number in DMI. `None` means: the one of the BMC.
     pub dmi_serial: Option<String>,
-    /// How its installer behaves.
+    /// Behaviour of the installer.
     pub behaviour: InstallerBehaviour,
-    /// Its disks, in boot order.
+    /// The disks, in boot order.
     pub disks: Vec<DiskSpec>,
-    /// Its BMC; a strict standard one with the farm's account when absent.
+    /// Configuration of the BMC. `None` means: a strict standard BMC with the account of the farm.
     pub bmc: Option<Box<SimBmcConfig>>,
-    /// What its host does.
+    /// What the host does when it has power.
     pub host: HostKind,
 }
 
 /// What the host of a machine does once it has power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostKind {
-    /// Starts what its firmware finds: a maintenance OS or a disk.
+    /// The firmware boots a maintenance OS from media, or a disk.
     #[default]
-    Boots,
-    /// Has power, and nothing else: a controller is measured, not hosts.
-    Idles,
+    Boot,
+    /// The host does nothing. For measurements of a controller.
+    Idle,
 }
 
 impl ServerSpec {
-    /// An honest machine with the usual disks behind a standard BMC.
+    /// A server without faults: usual disks, standard BMC.
     #[must_use]
     pub fn new(serial: impl Into<String>) -> Self {
         Self {
@@ -130,10 +130,10 @@ impl ServerSpec {
     }
 }
 
-/// Why a farm did not start.
+/// A farm could not be started.
 #[derive(Debug, Error)]
 pub enum FarmError {
-    /// The HTTP clients could not be made.
+    /// The HTTP clients could not be built.
     #[error("starting the simulated machines")]
     Http(#[from] HttpError),
     /// The media reader of the simulated BMCs could not be created.
@@ -142,74 +142,74 @@ pub enum FarmError {
     /// A port is not free.
     #[error("listening on {address} for the BMC of {serial}; choose another base port")]
     Listen {
-        /// The machine.
+        /// Serial number of the server.
         serial: String,
-        /// The address.
+        /// The address that was tried.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// A simulated BMC could not be served.
     #[error("serving the BMC of {serial}")]
     Serve {
-        /// The machine.
+        /// Serial number of the server.
         serial: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: ServeError,
     },
-    /// Two machines with one serial, or more machines than ports.
+    /// Two servers have one serial number, or there are more servers than ports.
     #[error("the farm's configuration: {rule}")]
     Config {
-        /// Which rule is broken.
+        /// The rule that the configuration breaks.
         rule: String,
     },
 }
 
-/// What a boot came to.
+/// The result of a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BootResult {
     /// The maintenance OS ran.
     Maintenance(InstallResult),
-    /// The machine started what is on this disk.
+    /// The machine booted from a disk.
     Disk {
-        /// The device.
+        /// The device name of the disk.
         device: String,
-        /// What is on it.
+        /// The system on the disk.
         installed: Box<Installed>,
     },
-    /// The machine found nothing to start.
+    /// The machine found no bootable disk.
     Blank(NoBootableDisk),
 }
 
 /// One boot of one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootRecord {
-    /// Counts the boots of the machine.
+    /// Number of the boot, counted from 1.
     pub generation: u64,
-    /// What it came to.
+    /// The result of the boot.
     pub result: BootResult,
 }
 
-/// A running farm; dropping it stops the BMCs, [`Farm::shutdown`] also waits.
+/// A running farm. Dropping it stops the BMCs; [`Farm::shutdown`] also waits for the machines.
 #[derive(Debug)]
 pub struct Farm {
     servers: Vec<SimulatedServer>,
     console: Console,
     tracker: TaskTracker,
-    /// Dropped, it cuts the power of every machine.
+    /// Dropping it cuts the power of every machine.
     power_supply: DropGuard,
 }
 
-/// A machine of a running farm.
+/// A simulated server of a running farm.
 #[derive(Debug)]
 pub struct SimulatedServer {
-    /// Serial the BMC shows.
+    /// Serial number that the BMC shows.
     pub serial: String,
-    /// Where its BMC answers, such as `http://127.0.0.1:8443`.
+    /// URL of the BMC, such as `http://127.0.0.1:8443`.
     pub bmc_url: String,
-    /// Its BMC.
+    /// The simulated BMC.
     pub bmc: SimBmc,
     machine: Arc<Machine>,
     history: watch::Receiver<VecDeque<BootRecord>>,
@@ -217,10 +217,10 @@ pub struct SimulatedServer {
 }
 
 impl Farm {
-    /// Starts all machines. They are off, unless the configuration of their BMC says otherwise.
+    /// Starts the BMCs of all servers. The hosts are off unless the configuration of the BMC says otherwise.
     ///
     /// # Errors
-    /// When a port is taken or the configuration breaks a rule.
+    /// Returns an error if a port is taken or the configuration breaks a rule.
     pub async fn start(config: FarmConfig) -> Result<Self, FarmError> {
         let reader: Arc<dyn MediaReader> = Arc::new(HttpMediaReader::new()?);
         let context = FarmContext {
@@ -234,7 +234,7 @@ impl Farm {
         for (index, spec) in config.servers.iter().enumerate() {
             if !seen.insert(&spec.serial) {
                 return Err(FarmError::Config {
-                    rule: format!("two machines have the serial {}", spec.serial),
+                    rule: format!("two servers have the serial number {}", spec.serial),
                 });
             }
             let address = SocketAddr::new(config.address, port(config.base_port, index)?);
@@ -253,25 +253,25 @@ impl Farm {
         })
     }
 
-    /// The machines, in the order of the configuration.
+    /// The servers, in the order of the configuration.
     #[must_use]
     pub fn servers(&self) -> &[SimulatedServer] {
         &self.servers
     }
 
-    /// The machine of this serial.
+    /// The server with this serial number.
     #[must_use]
     pub fn server(&self, serial: &str) -> Option<&SimulatedServer> {
         self.servers.iter().find(|server| server.serial == serial)
     }
 
-    /// What all machines print from now on.
+    /// Receives every line that the machines print after this call.
     #[must_use]
     pub fn console(&self) -> broadcast::Receiver<ConsoleLine> {
         self.console.subscribe()
     }
 
-    /// Cuts the power of all machines and waits until nothing of them runs.
+    /// Cuts the power of all machines and waits until all their tasks have ended.
     pub async fn shutdown(self) {
         for server in self.servers {
             server.server.stop().await;
@@ -289,23 +289,24 @@ impl SimulatedServer {
         self.bmc.snapshot().power == lab_bmc::Power::On
     }
 
-    /// The boots so far, oldest first; only ended ones.
+    /// The boots that have ended, oldest first.
     #[must_use]
     pub fn history(&self) -> Vec<BootRecord> {
         self.history.borrow().iter().cloned().collect()
     }
 
-    /// Waits until a boot satisfies `wanted`; bound it with a timeout. `None` when the farm is gone.
+    /// Waits until a boot satisfies `wanted`. Returns `None` if the farm was dropped. The caller sets a timeout.
     pub async fn wait_for_boot(&self, wanted: impl Fn(&BootRecord) -> bool) -> Option<BootRecord> {
         let mut history = self.history.clone();
         let boots = history.wait_for(|boots| boots.iter().any(&wanted)).await.ok()?;
         boots.iter().find(|boot| wanted(boot)).cloned()
     }
 
-    /// What the firmware would start from disk now. Reads and hashes the disks: use a blocking thread.
+    /// Returns the device and system that the firmware would boot from disk now. Reads and hashes the disks: call it on a
+    /// blocking thread.
     ///
     /// # Errors
-    /// With a reason for every disk when none is bootable.
+    /// Returns [`NoBootableDisk`] with a reason for every disk if none is bootable.
     pub fn boots_from_disk(&self) -> Result<(String, Installed), NoBootableDisk> {
         self.machine.boot_from_disk()
     }
@@ -334,7 +335,8 @@ fn start(
 ) -> Result<SimulatedServer, FarmError> {
     use secrecy::ExposeSecret;
     let dmi_serial = spec.dmi_serial.as_deref().unwrap_or(&spec.serial);
-    // The directory follows the BMC's serial: it is unique in the farm, a wrong DMI serial need not be.
+    // The directory is named by the serial number of the BMC, which is unique in the farm. A wrong DMI serial number may
+    // not be unique.
     let mut machine = Machine::new(&spec.serial, spec.disks.clone(), &config.disk_dir);
     dmi_serial.clone_into(&mut machine.serial);
     let machine = Arc::new(machine);
@@ -361,7 +363,7 @@ fn start(
     Ok(SimulatedServer { serial: spec.serial.clone(), bmc_url: server.url(), bmc, machine, history, server })
 }
 
-/// What all machines of a farm are connected to.
+/// What all machines of a farm share.
 #[derive(Clone)]
 struct FarmContext {
     tools: Tools,
@@ -376,12 +378,12 @@ struct MachineHost {
     after_report: AfterReport,
     machine: Arc<Machine>,
     history: watch::Sender<VecDeque<BootRecord>>,
-    /// Held by the boot that runs, so that the next one waits until it is gone.
+    /// Held by the running boot, so that the next boot waits for its end.
     running: Mutex<()>,
     context: FarmContext,
 }
 
-/// What the slots of the simulated BMC hold.
+/// The host that the simulated BMC controls.
 struct HostHandle(Arc<MachineHost>);
 
 impl Host for HostHandle {
@@ -391,7 +393,7 @@ impl Host for HostHandle {
     }
 
     fn power_off(&self, _serial: &str) {
-        // The boot's token is cancelled already; the task ends by itself.
+        // The cancellation token of the boot is already cancelled, which ends the task.
     }
 }
 
@@ -413,7 +415,7 @@ impl MachineHost {
         }
     }
 
-    /// Runs the maintenance OS until it ends, the BMC takes the power or the farm shuts down.
+    /// Runs the maintenance OS until it ends, the BMC cuts the power or the farm shuts down.
     async fn boot_from_media(&self, boot: &BootContext, booted: &str) -> InstallResult {
         let cancel = self.context.power_supply.child_token();
         let media = boot.media.iter();

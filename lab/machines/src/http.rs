@@ -1,11 +1,11 @@
-//! HTTP as the simulated machine speaks it: clients that trust what they are told to trust, and bounded bodies.
+//! HTTP clients of the simulated machine, with explicit trust and bounded bodies.
 //!
-//! Two kinds of client exist, because two different things talk. The **BMC's virtual CD** reads media and believes any
-//! certificate, as real BMCs do ([`media_client`]). The **maintenance OS** talks to controller and registry and believes
-//! only the CA of its `job.json` ([`api_client`]). Neither follows redirects, uses a proxy or asks the host for its
-//! CA files: a laptop without any still runs the demo.
+//! A machine has two HTTP clients. The **virtual CD of the BMC** reads media and accepts any certificate, as real BMCs
+//! do ([`media_client`]). The **maintenance OS** sends requests to controller and registry and trusts only the CA of its
+//! `job.json` ([`api_client`]). Neither follows redirects, uses a proxy or reads the CA files of the host: the demo runs
+//! on a system without CA files.
 //!
-//! DESIGN sections 7 and 13; L16.
+//! Decision D16; docs/maintenance-os.md.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,60 +15,60 @@ use rustls::{
 };
 use thiserror::Error;
 
-/// How long a connection may take to be made.
+/// Timeout for establishing a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the peer may be silent in the middle of an answer.
-pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for each read of a response.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a client or an exchange failed.
+/// A client could not be built, or a request failed.
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// The TLS set-up was refused.
+    /// rustls rejected the TLS configuration.
     #[error("preparing TLS for the simulated machine")]
     Tls(#[source] rustls::Error),
-    /// The TLS set-up of the virtual CD was refused.
+    /// rustls rejected the TLS configuration of the virtual CD.
     #[error("preparing TLS for the virtual CD")]
     AnyCertificate(#[source] lab_bmc::MediaReaderError),
     /// The PEM text holds no certificate.
     #[error("reading controller_ca of job.json: {reason}; put one or more PEM certificates there, or null")]
     CertificateAuthority {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// reqwest refused to build a client.
     #[error("building an HTTP client for the simulated machine")]
     Client(#[source] reqwest::Error),
-    /// The exchange itself failed.
+    /// Sending the request or reading the response failed.
     #[error("{operation}")]
     Exchange {
-        /// What was being done.
+        /// The operation that failed.
         operation: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// The body is longer than it may be.
-    #[error("{operation}: the answer is longer than {limit} bytes")]
+    /// The body is longer than the limit.
+    #[error("{operation}: the response is longer than {limit} bytes")]
     TooLong {
-        /// What was being done.
+        /// The operation that failed.
         operation: String,
-        /// Bytes allowed.
+        /// Maximum length in bytes.
         limit: usize,
     },
 }
 
-/// The client behind a virtual CD: any certificate will do, as on a BMC.
+/// Builds the client of a virtual CD. It accepts any certificate, as a BMC does.
 ///
 /// # Errors
-/// When TLS cannot be set up.
+/// Returns an error if TLS cannot be configured.
 pub fn media_client() -> Result<reqwest::Client, HttpError> {
     build(lab_bmc::any_certificate().map_err(HttpError::AnyCertificate)?)
 }
 
-/// The client of the maintenance OS: it believes `controller_ca` and nobody else.
+/// Builds the client of the maintenance OS. It trusts `controller_ca` and no other CA.
 ///
 /// # Errors
-/// When the PEM text holds no usable certificate.
+/// Returns an error if the PEM text holds no usable certificate.
 pub fn api_client(controller_ca: Option<&str>) -> Result<reqwest::Client, HttpError> {
     let mut roots = RootCertStore::empty();
     if let Some(pem) = controller_ca {
@@ -90,7 +90,7 @@ pub fn api_client(controller_ca: Option<&str>) -> Result<reqwest::Client, HttpEr
 /// Reads a whole body of at most `limit` bytes.
 ///
 /// # Errors
-/// When the connection breaks or the body is longer.
+/// Returns an error if the connection breaks or the body is longer.
 pub async fn bounded_body(
     mut response: reqwest::Response,
     limit: usize,
@@ -115,7 +115,7 @@ fn build(tls: ClientConfig) -> Result<reqwest::Client, HttpError> {
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .connect_timeout(CONNECT_TIMEOUT)
-        .read_timeout(SILENCE_TIMEOUT)
+        .read_timeout(READ_TIMEOUT)
         .build()
         .map_err(HttpError::Client)
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_are_made_without_the_hosts_ca_files_and_a_bad_ca_is_explained() {
+    fn clients_are_built_without_the_hosts_ca_files_and_a_bad_ca_is_explained() {
         assert!(media_client().is_ok() && api_client(None).is_ok());
         let scrambled = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for bad in ["", "not PEM", scrambled] {

@@ -342,7 +342,7 @@ impl Drive {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            match self.options.backoff.pause_after(attempt) {
+            match self.options.backoff.delay_after(attempt) {
                 Some(pause) if failure.is_transient() => {
                     // A pause that the power interrupts ends in the select above.
                     tokio::select! {

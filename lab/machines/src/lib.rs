@@ -1,26 +1,26 @@
-//! A simulated data centre: BMCs that behave like real ones and machines that really install.
+//! A simulated data centre: simulated BMCs, and machines that perform real installations.
 //!
 //! ```text
-//! farm ─┬─ lab_bmc    simulated BMCs: power, slots, boot override      (crate lab-bmc)
-//!       ├─ admin           what goes wrong, and what happened, through a door of its own
-//!       ├─ machine         serial and disks of one machine
+//! farm ─┬─ lab_bmc         simulated BMCs: power, slots, boot override      (crate lab-bmc)
+//!       ├─ admin           HTTP API on a separate port: set faults, read journals
+//!       ├─ machine         serial number and disks of one machine
 //!       └─ maintenance_os  what boots from media: find the task, validate, partition, pull, unpack, report
 //!             ├─ http_disc   a virtual CD: ISO bytes by HTTP ranges
 //!             ├─ oci         pull by digest, unpack layers
-//!             ├─ gpt, disk   partition table and content of a sparse disk file, and their proof
+//!             ├─ gpt, disk   partition table and content of a sparse disk file, and their verification
 //!             └─ console     what the machines print
-//! images ── oci            the demo's material: a root file system pushed as a client would, a maintenance ISO
+//! images ── oci            images of the demo: a root file system, pushed over HTTP, and a maintenance ISO
 //! ```
 //!
-//! Used by demo, selftest and tests. It is a client of the controller and nothing else: it talks to it over HTTP,
-//! reads its images as bytes, and shares no document types with it. What a machine may do wrong is data
+//! Demo, selftest and tests use this crate. It is only a client of the controller: it sends HTTP requests, reads images
+//! as bytes, and shares no document types with the controller. What a machine may do wrong is data
 //! ([`maintenance_os::InstallerBehaviour`], `lab_bmc::Fault`).
 //!
-//! What is simulated and what is real: the ISO 9660 images, range requests, registry exchange, digests, GPT and webhook
-//! are real; a file system is a tar stream behind a header ([`disk`]), firmware is a look at El Torito and a marker
-//! file ([`images`]), and an installed system that boots is a disk whose bytes verify.
+//! What is simulated and what is real: the ISO 9660 images, range requests, registry requests, digests, GPT and
+//! installation report are real. A file system is a tar stream behind a header ([`disk`]). Firmware only checks the El
+//! Torito boot entry and a marker file ([`images`]). An installed system boots if the content of its disk verifies.
 //!
-//! Allowed arrows: `sim -> {lab_bmc, iso9660, model}`. DESIGN sections 2, 7, 8 and 13.
+//! See docs/architecture.md and docs/maintenance-os.md.
 
 pub mod admin;
 pub mod backoff;

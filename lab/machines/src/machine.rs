@@ -1,7 +1,7 @@
-//! The hardware of a simulated machine as its operating system sees it: a DMI serial and disks.
+//! The hardware of a simulated machine as its operating system sees it: a DMI serial number and disks.
 //!
 //! ```text
-//! <disk_dir>/<serial>/sda.disk       made when first written; before that the disk is there and blank
+//! <disk_dir>/<serial>/sda.disk       created by the first write; without a file the disk is blank
 //!                     nvme0n1.disk
 //! ```
 //!
@@ -13,36 +13,36 @@ use uuid::Uuid;
 
 use crate::disk::{self, Installed};
 
-/// A disk of a machine.
+/// A disk of a simulated machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskSpec {
-    /// The device, such as `/dev/sda`.
+    /// The device name, such as `/dev/sda`.
     pub device: String,
-    /// Its size; only what is written takes room.
+    /// Size in bytes. The file is sparse: only written blocks use space.
     pub bytes: u64,
 }
 
-/// A machine.
+/// A simulated machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// What DMI says.
+    /// The serial number in DMI.
     pub serial: String,
-    /// Its disks, in boot order.
+    /// The disks, in boot order.
     pub disks: Vec<DiskSpec>,
-    /// Directory for its disk files; no other machine uses it.
+    /// Directory of the disk files. No other machine uses it.
     pub directory: PathBuf,
 }
 
-/// Why nothing boots from disk: one reason for each disk.
+/// The machine has no bootable disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no bootable disk: {}", reasons.join("; "))]
 pub struct NoBootableDisk {
-    /// Device and reason.
+    /// One reason for each disk.
     pub reasons: Vec<String>,
 }
 
 impl Machine {
-    /// A machine whose disk files lie in a directory of its own under `disk_dir`.
+    /// Creates a machine whose disk files are in a separate directory under `disk_dir`.
     #[must_use]
     pub fn new(serial: &str, disks: Vec<DiskSpec>, disk_dir: &std::path::Path) -> Self {
         Self { serial: serial.to_owned(), disks, directory: disk_dir.join(directory_name(serial)) }
@@ -61,23 +61,24 @@ impl Machine {
         self.disks.iter().find(|disk| disk.device == device)
     }
 
-    /// Where the content of a disk is kept.
+    /// The file that holds the content of a disk.
     #[must_use]
     pub fn disk_file(&self, disk: &DiskSpec) -> PathBuf {
         let name = disk.device.strip_prefix("/dev/").unwrap_or(&disk.device);
         self.directory.join(format!("{}.disk", directory_name(name)))
     }
 
-    /// A GUID that is the same every time this machine is installed the same way.
+    /// Returns a GUID derived from the serial number and `what`: installing a machine again gives the same GUIDs.
     #[must_use]
     pub fn guid(&self, what: &str) -> Uuid {
         Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{}/{what}", self.serial).as_bytes())
     }
 
-    /// What the firmware would start without media. Reads and hashes the disks: use a blocking thread.
+    /// Returns the device and system that the firmware boots without media. Reads and hashes the disks: call it on a
+    /// blocking thread.
     ///
     /// # Errors
-    /// With a reason for every disk when none is bootable.
+    /// Returns [`NoBootableDisk`] with a reason for every disk if none is bootable.
     pub fn boot_from_disk(&self) -> Result<(String, Installed), NoBootableDisk> {
         let mut reasons = Vec::new();
         for disk in &self.disks {
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_serial_leads_out_of_the_disk_directory_or_to_another_machines_disk() {
+    fn no_serial_number_leads_outside_the_disk_directory_or_to_another_machines_disk() {
         let directory = |serial| Machine::new(serial, Vec::new(), Path::new("disks")).directory;
         for serial in ["..", "../x", "a/b", "", "a\0b", "ü", "/etc", "a b"] {
             let path = directory(serial);

@@ -48,7 +48,7 @@ pub(crate) enum BadPath {
     Digest(#[from] InvalidDigest),
     #[error(transparent)]
     Reference(#[from] InvalidReference),
-    #[error("there is no such upload session: begin a new one")]
+    #[error("the upload session does not exist: start a new one")]
     UploadId,
 }
 

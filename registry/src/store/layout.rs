@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The layout is derived from the records; the registry itself never reads it. Equal records give equal bytes. A push
-//! only marks its repository as changed; some time later one write covers all changes since, so that moving a tag costs
-//! the same for any number of tags. If the layout cannot be written (a full disk), the mark stays. After a start every
+//! only marks its repository as changed; some time later one write covers all changes since, so that the cost of
+//! moving a tag does not depend on the number of tags. If the layout cannot be written (a full disk), the mark stays. After a start every
 //! index is derived again and compared, so a crash leaves no outdated one.
 //!
 //! The pool is shared: a reader of the directory sees blobs of other repositories. Read access to the disk is read

@@ -27,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
 use super::super::{StartError, setting};
-use crate::auth::{AuthFailure, AuthMode, Authenticator, PrincipalRights, JOB_USERNAME, AuthMethod, Principal, Role};
+use crate::auth::{
+    AuthFailure, AuthMethod, AuthMode, Authenticator, JOB_USERNAME, Principal, PrincipalRights, Role,
+};
 use crate::config::{Settings, read_rules};
 use engine::model::{Clock, RunId, error_chain};
 use engine::store::Store;
@@ -169,7 +171,9 @@ impl registry::UserAuthenticator for RegistryUsers {
 
 fn subject(principal: Principal) -> Result<Subject, Denied> {
     match (principal.rights, principal.method) {
-        (PrincipalRights::Role(role), _) => Ok(Subject::User { name: principal.name, groups: vec![role.to_string()] }),
+        (PrincipalRights::Role(role), _) => {
+            Ok(Subject::User { name: principal.name, groups: vec![role.to_string()] })
+        }
         (PrincipalRights::PullFrom { repository }, AuthMethod::Job { job_id }) => {
             // The registry has no repository with an invalid name.
             let repository = repository.parse().map_err(|_| Denied::Unauthorized)?;

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! All numbers are little-endian, unused bytes zero. The unique GUID ties the record to its partition, so that a record
-//! left behind by an older layout is never mistaken for the new one's.
+//! that an older layout left behind is not taken for a record of the new layout.
 
 use std::{
     fs::File,
@@ -25,7 +25,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::gpt::Entry;
+use crate::gpt::GptEntry;
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 4096;
@@ -35,12 +35,12 @@ const SUBJECT_AT: usize = 82;
 const MAX_SUBJECT: usize = 510;
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// What a record is for.
+/// The content of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
     /// The unpacked image.
     Content,
-    /// The boot loader's notes.
+    /// What the boot loader needs: root partition and image digest.
     Loader,
     /// The NoCloud files.
     ConfigDrive,
@@ -89,7 +89,7 @@ impl RecordWriter {
         self.capacity
     }
 
-    /// Writes the header: from now on the partition holds `subject`.
+    /// Writes the header. The partition then holds `subject`.
     ///
     /// # Errors
     /// When the file cannot be written or the subject is too long.
@@ -140,7 +140,7 @@ impl Write for RecordWriter {
     }
 }
 
-/// A header that was read back and proved.
+/// A header that was read back and verified.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) length: u64,
@@ -184,7 +184,7 @@ impl Record {
     }
 }
 
-/// The payload of a record as a stream that hashes what passes.
+/// The payload of a record as a stream that hashes what it reads.
 pub(super) struct PayloadReader<'file> {
     file: &'file File,
     position: u64,
@@ -202,7 +202,7 @@ impl<'file> PayloadReader<'file> {
         }
     }
 
-    /// Reads what nobody asked for yet and answers the hash of everything.
+    /// Reads the rest of the payload and returns the SHA-256 of the whole payload.
     pub(super) fn finish(mut self) -> io::Result<[u8; 32]> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(self.sha256.finalize().into())

@@ -13,7 +13,7 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a controller does to a BMC, by following links.
+/// A minimal Redfish client that follows links.
 struct Controller {
     http: reqwest::Client,
     base: String,
@@ -137,7 +137,7 @@ async fn a_machine_is_installed_through_its_bmc_and_then_boots_its_disk() {
 }
 
 #[tokio::test]
-async fn a_machine_whose_dmi_serial_differs_refuses_its_task() {
+async fn a_machine_whose_dmi_serial_number_differs_refuses_its_task() {
     let fake = FakeController::start().await;
     let mut spec = ServerSpec::new("S1");
     spec.dmi_serial = Some("ANOTHER".into());
@@ -153,7 +153,7 @@ async fn a_machine_whose_dmi_serial_differs_refuses_its_task() {
 }
 
 #[tokio::test]
-async fn power_off_by_the_bmc_stops_the_installer_and_the_next_boot_starts_anew() {
+async fn power_off_by_the_bmc_stops_the_installer_and_the_next_boot_starts_from_the_beginning() {
     let fake = FakeController::start().await;
     fake.push_rootfs().await;
     let (farm, _disks) = farm(vec![ServerSpec::new("S1")]).await;
@@ -179,7 +179,7 @@ async fn power_off_by_the_bmc_stops_the_installer_and_the_next_boot_starts_anew(
 }
 
 #[tokio::test]
-async fn after_its_report_a_machine_may_switch_itself_off_or_restart() {
+async fn after_its_report_a_machine_can_power_off_or_restart_itself() {
     let fake = FakeController::start().await;
     fake.push_rootfs().await;
     let mut off = ServerSpec::new("OFF");
@@ -191,14 +191,14 @@ async fn after_its_report_a_machine_may_switch_itself_off_or_restart() {
     boot_from_media(&fake, off).await;
     until(off, |state| state.generation == 1 && state.power == Power::Off).await;
     boot_from_media(&fake, again).await;
-    // The override was for one boot: the restart ends on the new disk although the media are still in.
+    // The override was for one boot: the restart boots the new disk although the media are still inserted.
     let second = boot_number(again, 2).await;
     assert!(matches!(second, BootResult::Disk { .. }), "{second:?}");
     farm.shutdown().await;
 }
 
 #[tokio::test]
-async fn shutdown_ends_machines_in_the_middle_of_their_work() {
+async fn shutdown_ends_machines_during_an_installation() {
     let fake = FakeController::start().await;
     fake.push_rootfs().await;
     let (farm, _disks) = farm(vec![ServerSpec::new("S1")]).await;
@@ -210,7 +210,7 @@ async fn shutdown_ends_machines_in_the_middle_of_their_work() {
 }
 
 #[tokio::test]
-async fn two_machines_with_one_serial_and_ports_beyond_the_last_are_refused() {
+async fn two_servers_with_one_serial_number_and_ports_above_65535_are_refused() {
     let disks = tempfile::tempdir().unwrap();
     let config = |servers, base_port| {
         let mut config = FarmConfig::new(servers, "admin", SecretString::from("simulated"), disks.path());
@@ -219,7 +219,7 @@ async fn two_machines_with_one_serial_and_ports_beyond_the_last_are_refused() {
     };
     let twice =
         Farm::start(config(vec![ServerSpec::new("S"), ServerSpec::new("S")], None)).await.unwrap_err();
-    assert!(twice.to_string().contains("two machines have the serial S"), "{twice}");
+    assert!(twice.to_string().contains("two servers have the serial number S"), "{twice}");
     assert_eq!(port(Some(8000), 5).unwrap(), 8005);
     assert!(port(Some(65_535), 1).is_err());
     assert_eq!(port(None, 9).unwrap(), 0);

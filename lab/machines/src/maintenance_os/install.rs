@@ -253,7 +253,7 @@ impl Installer<'_> {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            let pause = self.behaviour.pull_backoff.pause_after(attempt).filter(|_| failure.is_transient());
+            let pause = self.behaviour.pull_backoff.delay_after(attempt).filter(|_| failure.is_transient());
             let Some(pause) = pause else { return Err(chain(&failure)) };
             self.console.print(unit::IMAGE_LINUX, format!("{}; trying again", chain(&failure)));
             tokio::time::sleep(pause).await;

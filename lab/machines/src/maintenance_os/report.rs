@@ -129,7 +129,7 @@ impl Reporter {
                 Ok(status) => format!("the controller answered {status}"),
                 Err(source) => super::media::chain(&source),
             };
-            let Some(pause) = backoff.pause_after(attempts) else {
+            let Some(pause) = backoff.delay_after(attempts) else {
                 return ReportDelivery::GaveUp { attempts, reason };
             };
             tokio::select! {

@@ -95,6 +95,6 @@ caught_within! {
     a_restart_after_a_crash_is_noticed: RestartsAfterCrash within 60,
     a_lock_that_is_kept_is_noticed: KeepsLock within 3,
     a_report_that_is_lost_is_noticed: LosesReport within 5,
-    an_event_that_is_not_sent_again_is_noticed: ForgetsLate within 30,
-    a_run_that_nobody_looks_at_again_is_noticed: NeverLooksAgain within 3,
+    an_event_that_is_not_sent_again_is_noticed: ForgetsRetry within 30,
+    a_run_that_nobody_looks_at_again_is_noticed: NeverDue within 3,
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::decide::{self, DecisionContext, Next};
 use super::dispatcher::Engine;
+use super::log;
 use super::verbs::{self, Verb, VerbRefused};
 use super::workflow::{AfterCommit, StepOutcome, StepPolicy, StepReport, UnknownWorkflow, Workflow};
 use crate::model::mutant::{self, Mutant};
@@ -72,6 +73,7 @@ impl Engine {
                 .await?
             {
                 DeliverOutcome::Stored(run) => {
+                    self.log_outcome(&snapshot.run, &run);
                     if let Some(AfterCommit(call)) = then {
                         call();
                     }
@@ -224,7 +226,10 @@ impl Engine {
             self.worker().interrupts.interrupt(id);
             self.worker().interrupt_children(&[id]).await;
             return Ok(match (delivered, change) {
-                (DeliverOutcome::Stored(run), _) => Some(*run),
+                (DeliverOutcome::Stored(run), _) => {
+                    self.log_outcome(&snapshot.run, &run);
+                    Some(*run)
+                }
                 // The cancel was requested before, but no worker had the lease to carry it out.
                 (DeliverOutcome::Duplicate(_), Some((change, expected))) => {
                     self.commit_change(change, expected, now).await?
@@ -263,6 +268,10 @@ impl Engine {
             (verbs::cancelled(snapshot, &context), expected)
         });
         SignalMessage { run: snapshot.run.id, signal, events: vec![event], change }
+    }
+
+    fn log_outcome(&self, before: &Run, after: &Run) {
+        log::job_span(after, self.owner()).in_scope(|| log::outcome(before, after));
     }
 
     async fn commit_change(

@@ -121,6 +121,11 @@ impl Engine {
         &self.inner.worker.clock
     }
 
+    /// The name under which this engine takes leases: the controller instance.
+    pub(super) fn owner(&self) -> &str {
+        &self.inner.config.owner
+    }
+
     /// The source of ids and jitter.
     pub fn id_source(&self) -> &Arc<dyn IdSource> {
         &self.inner.worker.id_source

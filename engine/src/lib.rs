@@ -24,6 +24,7 @@ mod dispatcher;
 mod explain;
 mod hold;
 mod interrupt;
+mod log;
 pub mod model;
 mod pressure;
 pub mod store;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tracing::Instrument;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -19,6 +20,7 @@ use super::class;
 use super::decide::{self, DecisionContext, Next};
 use super::hold;
 use super::interrupt::{Interrupt, Interrupts};
+use super::log;
 use super::verbs;
 use super::workflow::{
     AfterCommit, ChildRequest, LeaseGuard, LeaseLost, Step, StepContext, StepOutcome, StepPolicy, StepReport,
@@ -73,7 +75,7 @@ impl Checkpoint {
             }
             Ok(false) => Err(LeaseLost),
             Err(error) => {
-                tracing::error!(run = %self.run.id, error = %crate::model::error_chain(&error), "a checkpoint was not written");
+                tracing::error!(error = %crate::model::error_chain(&error), "a checkpoint was not written");
                 Err(LeaseLost)
             }
         }
@@ -97,7 +99,13 @@ enum CommitOutcome {
 impl Worker {
     /// Works on a claimed run until the lease is given back or lost.
     pub(super) async fn work(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
-        let id = claimed.snapshot.run.id;
+        let run = &claimed.snapshot.run;
+        let owner = run.lease.as_ref().map_or(String::new(), |lease| lease.owner.clone());
+        let span = log::job_span(run, &owner);
+        self.work_in_span(claimed, since, interrupt).instrument(span).await;
+    }
+
+    async fn work_in_span(&self, claimed: Claimed, since: Duration, interrupt: Interrupt) {
         let lease = LeaseGuard::new(Arc::clone(&self.clock), since, self.ttl, interrupt.clone());
         let mut reentered = true;
         let mut snapshot = Arc::new(claimed.snapshot);
@@ -120,7 +128,7 @@ impl Worker {
                 }
                 Err(error) => {
                     // The lease expires and a worker takes the run over. The database may work again by then.
-                    tracing::error!(run = %id, error = %crate::model::error_chain(&error), "the database failed; the run continues after its lease has expired");
+                    tracing::error!(error = %crate::model::error_chain(&error), "the database failed; the run continues after its lease has expired");
                     return;
                 }
             }
@@ -180,7 +188,8 @@ impl Worker {
         let Some(record) = snapshot.record(at).cloned() else {
             return self.record_intent(snapshot, at, lease).await;
         };
-        self.run_step(snapshot, &*workflow, &*step, record, reentered, undo, lease, interrupt).await
+        let span = log::step_span(&record.name);
+        self.run_step(snapshot, &*workflow, &*step, record, reentered, undo, lease, interrupt).instrument(span).await
     }
 
     /// Whether the deadline of the stage has passed and ends the stage. A signal that the run waits for and that arrived before
@@ -411,7 +420,11 @@ impl Worker {
             let change = Arc::new(change);
             let since = self.clock.elapsed();
             let expected = (snapshot.run.epoch, snapshot.run.revision);
-            match self.store.commit(Arc::clone(&change), expected, self.clock.now()).await? {
+            let committed = self.store.commit(Arc::clone(&change), expected, self.clock.now()).await?;
+            if let Committed::Applied(run) = &committed {
+                log::outcome(&snapshot.run, run);
+            }
+            match committed {
                 Committed::Applied(run) if run.lease.is_some() => {
                     lease.renewed(since, self.ttl);
                     return Ok(CommitOutcome::Continue(Arc::new(apply(
@@ -434,7 +447,7 @@ impl Worker {
                 Committed::ChildUnknownServer => return Ok(CommitOutcome::ChildRefused(snapshot, None)),
             }
         }
-        tracing::error!(run = %snapshot.run.id, "the run changed too often to commit; it continues after its lease has expired");
+        tracing::error!("the run changed too often to commit; it continues after its lease has expired");
         Ok(CommitOutcome::LeaseLost)
     }
 

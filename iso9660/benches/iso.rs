@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iso9660::{
-    Content, Entry, FileSource, Image, Limits, Namespace, Options, Plan, Profile, ReadAt, SegmentData,
+    Content, Entry, FileSource, Image, ReadLimits, Namespace, ImageOptions, ImagePlan, Profile, ReadAt, SegmentData,
     Splice, SpliceOptions, Tree,
 };
 use sha2::{Digest, Sha256};
@@ -106,7 +106,7 @@ fn probe(arguments: &[String]) {
     } else {
         let tree = many_tree();
         before = peak();
-        kept = Plan::new(&tree, &many_options()).unwrap().len();
+        kept = ImagePlan::new(&tree, &many_options()).unwrap().len();
     }
     assert!(kept > 0);
     println!("{}", peak() - before);
@@ -127,7 +127,7 @@ fn sparse_image(path: &Path) {
     }
     let mut tree = Tree::new();
     tree.add_file("install.wim", Content::source(Zeros)).unwrap();
-    let plan = Plan::new(&tree, &Options::new(Profile::Tree, "SPARSE", EPOCH)).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Tree, "SPARSE", EPOCH)).unwrap();
     let file = fs::File::create(path).unwrap();
     file.set_len(plan.len()).unwrap();
     for segment in plan.segments() {
@@ -139,7 +139,7 @@ fn sparse_image(path: &Path) {
 
 fn open(image: impl AsRef<Path>, namespace: Namespace) -> Image<FileSource> {
     let source = FileSource::open(image).unwrap();
-    Image::open_with(source, Some(namespace), Limits::default()).unwrap()
+    Image::open_with(source, Some(namespace), ReadLimits::default()).unwrap()
 }
 
 /// The payloads of a task, as whoever has rendered them holds them.
@@ -149,12 +149,12 @@ fn task_files() -> Vec<(&'static str, Arc<[u8]>)> {
         .into()
 }
 
-fn task_plan(files: &[(&str, Arc<[u8]>)]) -> Plan {
+fn task_plan(files: &[(&str, Arc<[u8]>)]) -> ImagePlan {
     let mut tree = Tree::new();
     for (name, content) in files {
         tree.add_file(name, content.clone()).unwrap();
     }
-    Plan::new(&tree, &Options::new(Profile::Task, "TASK_0123456789A", EPOCH)).unwrap()
+    ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "TASK_0123456789A", EPOCH)).unwrap()
 }
 
 fn many_tree() -> Tree {
@@ -168,8 +168,8 @@ fn many_tree() -> Tree {
     tree
 }
 
-fn many_options() -> Options {
-    Options::new(Profile::Tree, "MANY", EPOCH)
+fn many_options() -> ImageOptions {
+    ImageOptions::new(Profile::Tree, "MANY", EPOCH)
 }
 
 fn main() {
@@ -197,13 +197,13 @@ fn main() {
     row("  SHA-256 of 1 MiB alone, for comparison", rate, "/s", 1_500.0, 1_500.0 / rate);
 
     let tree = many_tree();
-    let (time, _) = median(seldom, || Plan::new(&tree, &many_options()).unwrap().len());
+    let (time, _) = median(seldom, || ImagePlan::new(&tree, &many_options()).unwrap().len());
     milliseconds("100,000 files in memory: planned", time, 3_000.0);
     let peak = memory(&[]);
     row("100,000 files in memory: memory for the plan", peak, "MiB", 64.0, peak / 64.0);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("many.iso");
-    let plan = Plan::new(&tree, &many_options()).unwrap();
+    let plan = ImagePlan::new(&tree, &many_options()).unwrap();
     plan.write_to_file(&fs::File::create(&path).unwrap()).unwrap();
     drop((plan, tree));
 

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 
-use iso9660::{FileSource, Image, Options, Plan, Profile, ReadAt, Tree};
+use iso9660::{FileSource, Image, ImageOptions, ImagePlan, Profile, ReadAt, Tree};
 
 /// How much of a file is held at once.
 const PIECE: u64 = 256 * 1024;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn build(directory: &str, image: &str) -> Result<(), Box<dyn Error>> {
-    let plan = Plan::new(&Tree::from_directory(directory)?, &Options::new(Profile::Tree, "SHOAL", 0))?;
+    let plan = ImagePlan::new(&Tree::from_directory(directory)?, &ImageOptions::new(Profile::Tree, "SHOAL", 0))?;
     plan.write_to_file(&File::create(image)?)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use iso9660::{Entry, FileSource, Image, Limits, Namespace, Options, Plan, Profile, Tree};
+use iso9660::{Entry, FileSource, Image, ReadLimits, Namespace, ImageOptions, ImagePlan, Profile, Tree};
 
 /// What the layout is, and the path of a file in it.
 type Layout = (&'static str, fn(usize) -> String);
@@ -33,7 +33,7 @@ fn main() {
         for number in 0..FILES {
             tree.add_file(&path(number), vec![b'x'; number % 640]).unwrap();
         }
-        let plan = Plan::new(&tree, &Options::new(Profile::Task, "MANY", 0)).unwrap();
+        let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "MANY", 0)).unwrap();
         plan.write_to(&mut File::create(&image).unwrap()).unwrap();
         drop((plan, tree));
         for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
@@ -46,7 +46,7 @@ fn main() {
 fn measure(name: &str, path: &std::path::Path, namespace: Namespace, wanted: &str) {
     let open = || {
         let source = FileSource::open(path).unwrap();
-        Image::open_with(source, Some(namespace), Limits::default()).unwrap()
+        Image::open_with(source, Some(namespace), ReadLimits::default()).unwrap()
     };
     // The kernel counts in milliseconds, so one look is too short to be seen.
     let first = time(|| (0..REPEATS).for_each(|_| drop(open().lookup(wanted).unwrap()))) / REPEATS;

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iso9660::{Content, FileSource, Options, Plan, Profile, ReadAt, Splice, SpliceOptions, Spliced, Tree};
+use iso9660::{Content, FileSource, ImageOptions, ImagePlan, Profile, ReadAt, Splice, SpliceOptions, Spliced, Tree};
 
 /// Zeros, as many as wanted.
 struct Zeros(u64);
@@ -61,7 +61,7 @@ fn measure() -> Result<(), Box<dyn Error>> {
     for index in 0..3000 {
         tree.add_file(&format!("pool/{}/package-{index}/file", index % 26), "x")?;
     }
-    let original: Arc<dyn ReadAt> = Arc::new(Plan::new(&tree, &Options::new(Profile::Tree, "LARGE", 0))?);
+    let original: Arc<dyn ReadAt> = Arc::new(ImagePlan::new(&tree, &ImageOptions::new(Profile::Tree, "LARGE", 0))?);
     let files: Vec<(&str, Content)> =
         ["job.json", "recipe.json", "recipe.schema.json", "user-data"].map(|name| (name, name.into())).into();
     let mut runs = (0..101).map(|_| plan(Arc::clone(&original), &files)).collect::<Result<Vec<_>, _>>()?;

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use iso9660::{
-    BiosBoot, Boot, Content, EntryKind, Extent, FileSource, Hybrid, Image, Level, Limits, Namespace, Options,
-    Plan, Profile, ReadAt, SECTOR_SIZE, SegmentData, Splice, SpliceOptions, Tree, UefiBoot,
+    BiosBoot, Boot, Content, EntryKind, Extent, FileSource, Hybrid, Image, InterchangeLevel, ReadLimits, Namespace, ImageOptions,
+    ImagePlan, Profile, ReadAt, SECTOR_SIZE, SegmentData, Splice, SpliceOptions, Tree, UefiBoot,
 };
 use sha2::{Digest, Sha256};
 
@@ -49,7 +49,7 @@ fn main() -> Outcome<()> {
     let path = |name: &str| output.join(format!("{name}.iso"));
     for sample in samples(loaders)? {
         let image = path(sample.name);
-        write_sparse(&Plan::new(&sample.tree, &sample.options)?, &image)?;
+        write_sparse(&ImagePlan::new(&sample.tree, &sample.options)?, &image)?;
         for seen in describe(&image)?.iter().filter(|seen| seen.namespace != Namespace::Plain) {
             let mut files = seen.files.clone();
             files.remove(BIOS_LOADER);
@@ -82,14 +82,14 @@ fn main() -> Outcome<()> {
 /// An image to be, and what is put in.
 struct Sample {
     name: &'static str,
-    options: Options,
+    options: ImageOptions,
     tree: Tree,
     files: Files,
 }
 
 impl Sample {
     fn new(name: &'static str, profile: Profile, label: &str) -> Sample {
-        let options = Options::new(profile, label, EPOCH);
+        let options = ImageOptions::new(profile, label, EPOCH);
         Sample { name, options, tree: Tree::new(), files: Files::new() }
     }
 
@@ -151,7 +151,7 @@ fn samples(loaders: &Path) -> Outcome<Vec<Sample>> {
     sample.options.enhanced = true;
     samples.push(sample);
     let mut sample = names("names_level_one")?;
-    sample.options.level = Level::One;
+    sample.options.level = InterchangeLevel::One;
     samples.push(sample);
 
     // More than one sector of directory, and names that need a continuation each: of 253 bytes, Linux shows no more.
@@ -261,7 +261,7 @@ impl ReadAt for Sparse {
 }
 
 /// Writes an image; where it has zeros the file has holes.
-fn write_sparse(plan: &Plan, path: &Path) -> Outcome<()> {
+fn write_sparse(plan: &ImagePlan, path: &Path) -> Outcome<()> {
     let file = File::create(path)?;
     file.set_len(plan.len())?;
     let (mut buffer, zeros) = (vec![0; 1 << 20], vec![0; 1 << 20]);
@@ -293,7 +293,7 @@ fn describe(path: &Path) -> Outcome<Vec<Seen>> {
     let mut digests: HashMap<Vec<Extent>, String> = HashMap::new();
     let mut seen = Vec::new();
     for namespace in Image::open(FileSource::open(path)?)?.namespaces().iter().copied() {
-        let image = Image::open_with(FileSource::open(path)?, Some(namespace), Limits::default())?;
+        let image = Image::open_with(FileSource::open(path)?, Some(namespace), ReadLimits::default())?;
         let tree = match namespace {
             Namespace::RockRidge => "rock_ridge",
             Namespace::Joliet => "joliet",

@@ -1,47 +1,47 @@
-//! Errors: what was being done, what was wrong, what to do next.
+//! Errors: the operation, the reason, and what to do.
 //!
 //! ```text
-//! Tree::add_*, Plan::new   -> PlanError    the input cannot become a correct image (names the path and the limit)
-//! Tree::graft              -> ScanError    a directory of this machine cannot become a tree
-//! Plan reads and writes    -> SourceError  a source failed or changed (inside the io::Error)
-//! Image                    -> ReadError    Invalid (where, which rule) | Unsupported | Limit | the caller's path | Io
+//! Tree::add_*, ImagePlan::new   -> PlanError     the input cannot become a correct image (names the path and the limit)
+//! Tree::graft                   -> ScanError     a directory of the host cannot become a tree
+//! reads and writes of a plan    -> ContentError  a source failed or changed (inside the io::Error)
+//! Image                         -> ReadError     Invalid (offset, rule) | Unsupported | Limit | caller's path | Io
 //! ```
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a tree with its options cannot become an image.
+/// The reason why a tree with its options cannot become an image.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// A path given to the tree is not a path inside an image.
     #[error("add {path:?} to the tree: {rule}")]
     Path {
-        /// The path as it was given.
+        /// The path that the caller passed.
         path: String,
-        /// The rule it breaks, with what to give instead.
+        /// The rule that the path breaks, with a remedy.
         rule: &'static str,
     },
     /// A path was added twice.
-    #[error("add {path:?} to the tree: it is there already; give every path once")]
+    #[error("add {path:?} to the tree: the tree has it already; add every path once")]
     Duplicate {
         /// The path.
         path: String,
     },
     /// A path goes through a file or a symbolic link.
     #[error(
-        "add {path:?} to the tree: {file:?} is no directory, so nothing can be below it; rename one of them"
+        "add {path:?} to the tree: {file:?} is not a directory; rename one of them"
     )]
     BelowFile {
         /// The path.
         path: String,
-        /// The part of it that is a file or a symbolic link.
+        /// The part of the path that is a file or a symbolic link.
         file: String,
     },
-    /// A hard link was asked for to something that is not a file of the tree.
+    /// The existing path of a hard link is not a file of the tree.
     #[error("link to {path:?} in the tree: there is no such file; add it first")]
     NoSuchFile {
-        /// The path that should be a file.
+        /// The existing path, which is not a file.
         path: String,
     },
     /// A name is longer than a namespace can hold.
@@ -49,29 +49,29 @@ pub enum PlanError {
     NameTooLong {
         /// The path.
         path: String,
-        /// `Joliet`, `Rock Ridge` or `ISO 9660:1999`.
+        /// The namespace: `Joliet`, `Rock Ridge` or `ISO 9660:1999`.
         namespace: &'static str,
-        /// The length found.
+        /// The length of the name.
         length: usize,
-        /// The length allowed.
+        /// The longest name of the namespace.
         limit: usize,
-        /// What is counted.
+        /// The unit of both lengths.
         unit: &'static str,
     },
-    /// A character cannot be written in Joliet.
-    #[error("plan {path:?}: Joliet cannot hold the character {character:?}; rename it or switch Joliet off")]
+    /// A name has a character that Joliet cannot represent.
+    #[error("plan {path:?}: Joliet cannot represent the character {character:?}; rename the file or disable Joliet")]
     OutsideJoliet {
         /// The path.
         path: String,
         /// The character.
         character: char,
     },
-    /// Two names in a directory differ in their case only, which strict Joliet does not tell apart.
-    #[error("plan {path:?}: in Joliet it is the same as {other:?}; rename one or allow long Joliet names")]
+    /// Two names in a directory differ in case only, which strict Joliet does not allow.
+    #[error("plan {path:?}: it differs from {other:?} in case only; rename one or allow long Joliet names")]
     SameInJoliet {
         /// The path.
         path: String,
-        /// The path before it.
+        /// The path that was found first.
         other: String,
     },
     /// A path is longer than strict Joliet allows.
@@ -81,18 +81,18 @@ pub enum PlanError {
     JolietPathTooLong {
         /// The path.
         path: String,
-        /// The length found.
+        /// The length of the path in characters.
         length: usize,
-        /// The length allowed.
+        /// The longest path.
         limit: usize,
     },
-    /// A symbolic link cannot be written.
-    #[error("plan {path:?}: only Rock Ridge can hold a symbolic link; switch it on or leave the link out")]
+    /// The tree has a symbolic link, but Rock Ridge is disabled.
+    #[error("plan {path:?}: only Rock Ridge can represent a symbolic link; enable it or remove the link")]
     SymlinkWithoutRockRidge {
         /// The path of the link.
         path: String,
     },
-    /// A directory is nested too deep (ECMA-119 6.8.2.1).
+    /// A directory is below the deepest level (ECMA-119 6.8.2.1).
     #[error(
         "plan {path:?}: it is on level {level} of directories, ISO 9660 allows {limit}; flatten the tree, or \
          relocate deep directories with Rock Ridge"
@@ -100,13 +100,13 @@ pub enum PlanError {
     TooDeep {
         /// The path of the directory.
         path: String,
-        /// Its level; the root is level 1.
+        /// The level of the directory; the root is level 1.
         level: usize,
-        /// The deepest level allowed.
+        /// The deepest allowed level.
         limit: usize,
     },
-    /// The tree has a directory where deep directories are moved to.
-    #[error("plan {path:?}: deep directories are moved to a directory of this name; rename it")]
+    /// The tree has a directory with the name of the relocation directory.
+    #[error("plan {path:?}: this name is reserved for relocated deep directories; rename it")]
     RelocationName {
         /// The path.
         path: String,
@@ -118,24 +118,24 @@ pub enum PlanError {
     PathTooLong {
         /// The path.
         path: String,
-        /// The length found.
+        /// The length of the path in bytes.
         length: usize,
-        /// The length allowed.
+        /// The longest path.
         limit: usize,
     },
-    /// There are more directories than the 16-bit parent numbers of a path table can name.
+    /// The tree has more directories than the 16-bit parent numbers of a path table can address.
     #[error(
-        "plan the path tables: the tree has {count} directories, at most {limit} can be numbered; merge some"
+        "plan the path tables: the tree has {count} directories, at most {limit} are allowed; merge some"
     )]
     TooManyDirectories {
-        /// The number of directories, the root included.
+        /// The number of directories, including the root.
         count: usize,
-        /// The number allowed.
+        /// The largest number of directories.
         limit: usize,
     },
-    /// The image would need more sectors than 32-bit addresses can name, or a directory more bytes.
+    /// The image would need more than 2^32 sectors, or a directory more than 2^32 bytes.
     #[error(
-        "plan {path:?}: the image would pass 2^32 sectors, which its 32-bit addresses cannot name; split it"
+        "plan {path:?}: the image would pass 2^32 sectors, the limit of its 32-bit addresses; split it"
     )]
     TooLarge {
         /// The path at which the limit was passed.
@@ -143,7 +143,7 @@ pub enum PlanError {
     },
     /// A file is longer than an interchange level below 3 allows.
     #[error(
-        "plan {path:?}: its {length} bytes take several pieces, which levels 1 and 2 do not allow; use level 3"
+        "plan {path:?}: its {length} bytes need several sections, which levels 1 and 2 do not allow; use level 3"
     )]
     NeedsLevelThree {
         /// The path.
@@ -151,145 +151,145 @@ pub enum PlanError {
         /// The length of the file.
         length: u64,
     },
-    /// A text field of the volume descriptors cannot hold a value.
+    /// A text field of the volume descriptors cannot hold the value.
     #[error("plan the volume descriptors: {field} {value:?}: {rule}")]
     Text {
-        /// The option.
+        /// The name of the option.
         field: &'static str,
-        /// Its value.
+        /// The value of the option.
         value: String,
-        /// The rule it breaks.
+        /// The rule that the value breaks.
         rule: &'static str,
     },
-    /// The epoch lies outside the years that a directory record can hold.
+    /// The epoch is outside the years that a directory record can represent.
     #[error(
-        "plan the dates: epoch {epoch} is outside the years 1900 to 2155 that a directory record can hold"
+        "plan the dates: epoch {epoch} is outside the years 1900 to 2155 that a directory record can represent"
     )]
     Epoch {
         /// Seconds since 1970, UTC.
         epoch: i64,
     },
-    /// The boot options do not fit the profile or the tree.
+    /// The boot options conflict with the profile or with the tree.
     #[error("plan the boot catalog: {path:?}: {rule}")]
     Boot {
-        /// The path of the boot image, empty when none is named.
+        /// The path of the boot file; empty when the options name none.
         path: String,
-        /// The rule broken.
+        /// The rule that the options break.
         rule: &'static str,
     },
-    /// The BIOS boot file could not be read, so that it cannot get its boot info table.
+    /// The BIOS boot file could not be read to compute its boot info table.
     #[error("plan the boot info table of {path:?}: {reason}")]
     BootFile {
         /// The path of the boot file.
         path: String,
-        /// What its source said.
+        /// The error text of the source.
         reason: String,
     },
-    /// The boot code of a hybrid image does not fit.
+    /// The options of the hybrid image conflict, or the boot code is too long.
     #[error("plan the partition tables: {rule}")]
     Hybrid {
-        /// The rule broken.
+        /// The rule that the options break.
         rule: &'static str,
     },
 }
 
-/// Why a directory of this machine cannot become a tree.
+/// The reason why a directory of the host cannot become a tree.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
-    /// It, or something in it, cannot be read, or vanished during the scan.
+    /// A directory or file could not be read, or vanished during the scan.
     #[error("scan {}: cannot read it", path.display())]
     Read {
-        /// Where.
+        /// The path on the host.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is not what an image can hold.
-    #[error("scan {}: {kind}; leave it out of the directory", path.display())]
+    /// The path is of a file type that an image cannot hold.
+    #[error("scan {}: it is {found}; remove it from the directory", path.display())]
     Kind {
-        /// Where.
+        /// The path on the host.
         path: PathBuf,
-        /// What it is instead.
+        /// The file type found.
         kind: &'static str,
     },
     /// A name, or the target of a symbolic link, is not UTF-8.
-    #[error("scan {path:?}: its name or target is not UTF-8; rename it")]
+    #[error("scan {path:?}: its name or its target is not UTF-8; rename it")]
     Name {
-        /// Where.
+        /// The path on the host.
         path: PathBuf,
     },
-    /// It cannot be added to the tree.
+    /// The entry cannot be added to the tree.
     #[error(transparent)]
     Tree(#[from] PlanError),
 }
 
-/// A source did not deliver the bytes that a plan promised. Travels inside the [`io::Error`] of a plan's reads.
+/// A source did not deliver the bytes that the plan expects. This error is inside the [`io::Error`] of a plan's reads.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SourceError {
-    /// The source has another length than when the plan was made.
+pub enum ContentError {
+    /// The length of the source has changed since planning.
     #[error(
-        "read {path:?} for the image: it had {planned} bytes when planned and has {found} now; plan again"
+        "read {path:?} for the image: it had {planned} bytes at planning and has {found} now; plan again"
     )]
     LengthChanged {
         /// The path inside the image.
         path: String,
-        /// The length planned.
+        /// The length at planning.
         planned: u64,
-        /// The length found.
+        /// The length at reading.
         found: u64,
     },
     /// The source could not be read.
-    #[error("read {path:?} for the image: {length} bytes at {offset}")]
+    #[error("read {path:?} for the image: cannot read {length} bytes at offset {offset}")]
     Read {
         /// The path inside the image.
         path: String,
         /// The offset inside the source.
         offset: u64,
-        /// The number of bytes wanted.
+        /// The number of requested bytes.
         length: usize,
-        /// What the source said.
+        /// The error of the source.
         source: io::Error,
     },
 }
 
-impl From<SourceError> for io::Error {
-    fn from(error: SourceError) -> io::Error {
+impl From<ContentError> for io::Error {
+    fn from(error: ContentError) -> io::Error {
         let kind = match &error {
-            SourceError::LengthChanged { .. } => io::ErrorKind::InvalidData,
-            SourceError::Read { source, .. } => source.kind(),
+            ContentError::LengthChanged { .. } => io::ErrorKind::InvalidData,
+            ContentError::Read { source, .. } => source.kind(),
         };
         io::Error::new(kind, error)
     }
 }
 
-/// Why something cannot be read from an image.
+/// The reason why an image, or something in it, cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The image breaks a rule of its format.
-    #[error("read the image: invalid at byte {offset}: {rule}; make or fetch the image again")]
+    #[error("read the image: invalid at byte {offset}: {rule}; create or download the image again")]
     Invalid {
-        /// Where, in bytes from the start of the image.
+        /// The offset in bytes from the start of the image.
         offset: u64,
-        /// The rule that does not hold.
+        /// The rule that the image breaks.
         rule: &'static str,
     },
-    /// The image may be right but uses something this reader does not know.
+    /// The image uses a feature that this reader does not support; it may be correct.
     #[error("read the image: unsupported at byte {offset}: {feature}")]
     Unsupported {
-        /// Where, in bytes from the start of the image.
+        /// The offset in bytes from the start of the image.
         offset: u64,
-        /// What is not supported.
+        /// The unsupported feature.
         feature: &'static str,
     },
-    /// A budget of [`crate::Limits`] was used up.
+    /// A budget of [`crate::ReadLimits`] is exhausted.
     #[error("read the image: more than {limit} {what}; raise the limit only for an image you trust")]
     Limit {
-        /// What was counted.
+        /// What the budget counts.
         what: &'static str,
-        /// The limit.
+        /// The limit of the budget.
         limit: u64,
     },
     /// The path does not exist in the chosen namespace.
@@ -298,7 +298,7 @@ pub enum ReadError {
         /// The path.
         path: String,
     },
-    /// The path names a file where a directory is needed.
+    /// The path names a file, but the operation requires a directory.
     #[error("look up {path:?}: it is not a directory")]
     NotADirectory {
         /// The path.
@@ -310,7 +310,7 @@ pub enum ReadError {
         /// The path.
         path: String,
     },
-    /// The file is larger than the caller allows.
+    /// The file is longer than the caller allows.
     #[error("read {path:?}: it has {length} bytes, {limit} are allowed; open it and read ranges instead")]
     TooLarge {
         /// The path.
@@ -320,27 +320,27 @@ pub enum ReadError {
         /// The caller's limit.
         limit: u64,
     },
-    /// The image does not have the namespace asked for.
+    /// The image does not have the requested namespace.
     #[error("open the image: it has no {namespace} namespace")]
     NoNamespace {
-        /// The namespace.
+        /// The requested namespace.
         namespace: crate::Namespace,
     },
     /// The medium failed.
-    #[error("read the image: {length} bytes at {offset}")]
+    #[error("read the image: cannot read {length} bytes at offset {offset}")]
     Io {
-        /// Where, in bytes from the start of the image.
+        /// The offset in bytes from the start of the image.
         offset: u64,
-        /// The number of bytes wanted.
+        /// The number of requested bytes.
         length: usize,
-        /// What the source said.
+        /// The error of the source.
         source: io::Error,
     },
 }
 
 impl ReadError {
-    /// The error of a read from the medium. A budget that ran out, or a broken file inside the image, travels inside
-    /// the [`io::Error`] of the layer that noticed it and comes out here as itself.
+    /// Converts the error of a read from the medium. An exhausted budget and a broken file inside the image arrive as a
+    /// [`ReadError`] inside the [`io::Error`]; this function unwraps them.
     pub(crate) fn io(offset: u64, length: usize, error: io::Error) -> ReadError {
         match error.downcast::<ReadError>() {
             Ok(error) => error,

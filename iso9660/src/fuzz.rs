@@ -18,12 +18,12 @@ use std::sync::Arc;
 use crate::check::{self, CheckOptions, Rule, Severity, check_names};
 use crate::ecma119::SECTOR;
 use crate::error::ReadError;
-use crate::image::{Entry, FileReader, Image, Limits, Namespace};
-use crate::options::{BiosBoot, Boot, Options, Profile, UefiBoot};
+use crate::image::{Entry, FileReader, Image, ReadLimits, Namespace};
+use crate::options::{BiosBoot, Boot, ImageOptions, Profile, UefiBoot};
 use crate::partition::Gpt;
-use crate::plan::Plan;
+use crate::plan::ImagePlan;
 use crate::source::{ReadAt, past_end};
-use crate::splice::{Existing, Splice, SpliceOptions};
+use crate::splice::{ExistingDirectory, Splice, SpliceOptions};
 use crate::tree::Tree;
 use crate::udf;
 
@@ -36,7 +36,7 @@ const MAX_SECTORS: usize = 512;
 /// In the place of a piece: its descriptor's checksums are to be made right.
 const SEAL: u16 = 0x8000;
 /// What one image may cost.
-const LIMITS: Limits = Limits { directory_bytes: 1 << 20, entries: 10_000, depth: 64, links: 8 };
+const LIMITS: ReadLimits = ReadLimits { directory_bytes: 1 << 20, entries: 10_000, depth: 64, links: 8 };
 /// How much of every file is read.
 const SAMPLE: usize = 4096;
 /// How many entries are also looked up by their paths: each starts again at the root.
@@ -220,7 +220,7 @@ fn roundtrip(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) {
             wanted.insert(path.strip_prefix('/').unwrap_or(path).to_owned(), content);
         }
     }
-    let mut options = Options::new(Profile::Task, "FUZZ", 1_700_000_000);
+    let mut options = ImageOptions::new(Profile::Task, "FUZZ", 1_700_000_000);
     options.min_size = 0;
     if let Some((path, _)) = wanted.first_key_value().filter(|(path, _)| path.starts_with("boot")) {
         options.profile = Profile::Boot;
@@ -230,7 +230,7 @@ fn roundtrip(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) {
         );
         options.boot = Some(Boot { bios: Some(bios), uefi: Some(uefi) });
     }
-    let Ok(plan) = Plan::new(&tree, &options) else { return };
+    let Ok(plan) = ImagePlan::new(&tree, &options) else { return };
     let mut bytes = Vec::new();
     assert!(matches!(plan.write_to(&mut bytes), Ok(written) if written == bytes.len() as u64));
     let mut again = vec![0; bytes.len()];
@@ -243,7 +243,7 @@ fn roundtrip(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) {
     }
 
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
-        let image = match Image::open_with(bytes.as_slice(), Some(namespace), Limits::default()) {
+        let image = match Image::open_with(bytes.as_slice(), Some(namespace), ReadLimits::default()) {
             Ok(image) => image,
             Err(error) => panic!("our own image has {namespace}: {error}"),
         };
@@ -295,7 +295,7 @@ fn spliced(data: &[u8], spoil: &dyn Fn(&mut Vec<u8>)) -> bool {
     body[..count].copy_from_slice(&rest[..count]);
 
     let content = "{\"job_id\": 1}\n";
-    let options = SpliceOptions { existing: Existing::Replace, ..SpliceOptions::new(1_700_000_000) };
+    let options = SpliceOptions { existing: ExistingDirectory::Replace, ..SpliceOptions::new(1_700_000_000) };
     let source: Arc<dyn ReadAt> = Arc::new(original.clone());
     let Ok(spliced) = Splice::plan(source, &[("job.json", content.into())], &options) else { return false };
     assert!(spliced.bytes_read <= options.read_limit, "planning keeps to its budget");
@@ -334,7 +334,7 @@ mod tests {
         let mut tree = Tree::new();
         assert!(tree.add_file("one", vec![0x5A; 3000]).is_ok() && tree.add_file("sub/two", "two").is_ok());
         let mut bytes = Vec::new();
-        let plan = Plan::new(&tree, &Options::new(Profile::Task, "FUZZ", 1_700_000_000));
+        let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "FUZZ", 1_700_000_000));
         assert!(plan.is_ok_and(|plan| plan.write_to(&mut bytes).is_ok()));
         bytes
     }

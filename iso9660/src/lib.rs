@@ -1,51 +1,51 @@
-//! ISO 9660 images for machines that boot from the network: a deterministic writer and a careful reader.
+//! ISO 9660 images for machines that boot from the network: a deterministic writer, a reader and a checker.
 //!
 //! ```text
-//!                 Options
+//!                 ImageOptions
 //!                    |
-//!  Tree  ---------->Plan -----> segments (metadata bytes | zero fill | range of a source)
-//!  (names, contents,  |           |-> write_to(any Write), write_to_file(a file)
-//!   links; built or   |           `-> read_exact_at(any offset)     (a Plan is itself a ReadAt)
+//!  Tree  ---------->ImagePlan -----> segments (metadata bytes | zero fill | range of a source)
+//!  (names, contents,  |                |-> write_to(any Write), write_to_file(a file)
+//!   links; built or   |                `-> read_exact_at(any offset)     (ImagePlan implements ReadAt)
 //!   scanned)          |
 //!                     |
-//!                     `--> the same bytes for the same input, on every machine
+//!                     `--> identical bytes for identical input, on every machine
 //!
-//!  ReadAt + files --------> Splice -> Plan      (the original's bytes referenced, the files under /task in every tree)
+//!  ReadAt + files --------> Splice -> ImagePlan (references the original's bytes; the files are under /task in every tree)
 //!
 //!  ReadAt -> Image -> Namespace (UDF > Rock Ridge > Joliet > plain) -> lookup, list, walk, open, extents, boot images
 //!
-//!  ReadAt -> check -> Report: findings (offset, rule, severity, message) of what no reader would mention
+//!  ReadAt -> check -> CheckReport: findings (offset, rule, severity, message) that readers do not report
 //! ```
 //!
-//! A [`Tree`] says what is in an image, [`Options`] say how it is labelled and dated. [`Plan::new`] turns both into a
-//! layout in which every address is known; nothing is copied and no content is read until somebody asks for bytes (but
-//! for a small boot file that gets a table of its own address).
-//! An image is therefore never stored: it is streamed, hashed or served by range from its plan.
+//! A [`Tree`] holds the files, directories and links of an image; [`ImageOptions`] hold its label, date and boot
+//! images. [`ImagePlan::new`] turns both into a layout in which every address is known. Planning copies nothing and
+//! reads no file content, except a small boot file that gets a boot info table. An image therefore need not be stored:
+//! a program streams it, hashes it or serves ranges of it from its plan.
 //!
-//! Invariants: memory grows with the metadata, never with the contents; no clock, user, host, locale or directory
-//! order reaches the bytes; every limit of the formats is an error that names the path, never a silently different
-//! image. Reader and checker treat their input as hostile: no recursion, no allocation from a claimed size, every loop and
-//! every call's reading bounded. [`check()`] holds an image to every [`Rule`] of the formats and has nothing to say about
-//! images of ours; [`check_names`] finds names in a tree that some reader takes for one.
+//! Invariants: memory grows with the metadata, never with the contents. No clock, user, host, locale or directory order
+//! affects the bytes. A limit of a format is an error that names the path, never a silently different image. Reader and
+//! checker treat their input as hostile: no recursion, no allocation from a claimed size, and a bound on every loop and
+//! on the bytes that a call reads. [`check()`] tests an image against every [`Rule`] of the formats and finds nothing
+//! in images that this crate writes; [`check_names`] finds names in a tree that some readers do not distinguish.
 //!
-//! [`Splice::plan`] adds files to an image that exists, for machines that take one medium only: boot records, partition
-//! tables and every extent of the original stay valid, and planning reads kilobytes of it.
+//! [`Splice::plan`] adds files to an existing image, for machines that accept only one medium: boot records, partition
+//! tables and every extent of the original stay valid, and planning reads only kilobytes of it.
 //!
-//! An image may be a disk as well ([`Hybrid`]): then it has the partition tables of [`partition`], and boots from a USB
-//! stick as it does from a CD.
+//! A hybrid image ([`Hybrid`]) is a disk image too: it has the partition tables of [`partition`] and boots from a USB
+//! stick as well as from a CD.
 //!
-//! Not here: writing UDF, policy about who may read what, and anything asynchronous.
+//! Not supported: writing UDF, access policy, asynchronous interfaces.
 //!
 //! Specifications: ECMA-119 (ISO 9660), the Joliet Specification, SUSP 1.12 and RRIP 1.12 (Rock Ridge), El Torito 1.0,
 //! UEFI 2.10 section 5 (partition tables), ECMA-167 and OSTA UDF 1.02 to 2.60 (read), zisofs (read).
 //!
 //! ```
-//! use iso9660::{Image, Options, Plan, Profile, ReadAt, Tree};
+//! use iso9660::{Image, ImageOptions, ImagePlan, Profile, ReadAt, Tree};
 //!
 //! let mut tree = Tree::new();
 //! tree.add_file("user-data", "#cloud-config\n")?;
 //! tree.add_file("meta-data", "instance-id: 1\n")?;
-//! let plan = Plan::new(&tree, &Options::new(Profile::Task, "CIDATA", 1_700_000_000))?;
+//! let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "CIDATA", 1_700_000_000))?;
 //! assert_eq!(plan.len(), 1 << 20);
 //!
 //! let image = Image::open(plan)?;
@@ -74,19 +74,19 @@ mod tree;
 mod udf;
 mod zisofs;
 
-pub use check::{CheckOptions, Counts, Finding, NameFinding, Report, Rule, Severity, check, check_names};
+pub use check::{CheckOptions, Counts, Finding, NameFinding, CheckReport, Rule, Severity, check, check_names};
 pub use ecma119::Hierarchy;
 pub use eltorito::{BootMedia, Platform};
-pub use error::{PlanError, ReadError, ScanError, SourceError};
+pub use error::{PlanError, ReadError, ScanError, ContentError};
 pub use image::{
-    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, Limits, Namespace, Volume,
+    BootEntry, BootImage, Entry, EntryKind, Extent, FileReader, Image, ReadLimits, Namespace, Volume,
 };
-pub use options::{BiosBoot, Boot, Depth, Hybrid, JolietNames, Level, Options, Profile, UefiBoot};
-pub use plan::{Part, Plan, Segment, SegmentData};
+pub use options::{BiosBoot, Boot, DeepDirectories, Hybrid, JolietNames, InterchangeLevel, ImageOptions, Profile, UefiBoot};
+pub use plan::{Part, ImagePlan, Segment, SegmentData};
 pub use scan::ScannedFile;
 pub use source::{FileRange, FileSource, ReadAt, Window};
-pub use splice::{Existing, Note, PartitionTable, Splice, SpliceError, SpliceOptions, Spliced};
+pub use splice::{ExistingDirectory, SpliceNote, PartitionTable, Splice, SpliceError, SpliceOptions, Spliced};
 pub use tree::{Content, Tree};
 
-/// The size of a logical sector and of a logical block: the only one in use, and the only one supported.
+/// The size of a logical sector and of a logical block in bytes. Other sizes are not in use and not supported.
 pub const SECTOR_SIZE: u64 = 2048;

@@ -1,92 +1,94 @@
-//! How an image is labelled, dated and booted.
+//! The label, date, names and boot images of an image.
 //!
 //! ```text
-//! Profile::Task   data for one job, never bootable     }  all: Joliet + Rock Ridge, files 0444 (executables 0555),
+//! Profile::Task   data of one job, never bootable      }  all: Joliet + Rock Ridge, files 0444 (executables 0555),
 //! Profile::Boot   El Torito entries for BIOS and UEFI  }  directories 0555, owner 0:0, zero-padded to at least 1 MiB
-//! Profile::Tree   any directory, bootable or not       }  and: directories below the eighth level are relocated
+//! Profile::Tree   any directory, bootable or not       }  also: directories below the eighth level are relocated
 //! ```
 //!
-//! Invariant: everything that reaches the bytes of an image is in the tree or here; no default looks at the host.
+//! Invariant: the bytes of an image depend on the tree and on these options only; no default reads the host.
 
-/// What an image is for.
+/// The purpose of an image.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Profile {
     /// Data files only.
     Task,
-    /// Bootable by BIOS or UEFI firmware: [`Options::boot`] must name at least one image.
+    /// Bootable by BIOS or UEFI firmware: [`ImageOptions::boot`] must name at least one boot file.
     Boot,
-    /// Whatever a directory holds: bootable if [`Options::boot`] names an image, as deep as the directory is.
+    /// Any directory: bootable if [`ImageOptions::boot`] names a boot file, and of any depth.
     Tree,
 }
 
-/// Which names the primary hierarchy has, and how long a file may be (ECMA-119 10).
+/// The names that the primary hierarchy allows, and the longest file (ECMA-119 10).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Level {
-    /// Names of 8 and 3 characters; files under 4 GiB.
+pub enum InterchangeLevel {
+    /// Level 1: names of 8 and 3 characters; files under 4 GiB.
     One,
-    /// Names of 30 characters with their extension; files under 4 GiB.
+    /// Level 2: names of 30 characters with their extension; files under 4 GiB.
     Two,
-    /// Names of 30 characters with their extension; files of any size, in several pieces.
+    /// Level 3: names of 30 characters with their extension; files of any size, in several sections.
     #[default]
     Three,
 }
 
-/// What becomes of directories below the eighth level, which ISO 9660 does not allow.
+/// How the planner handles directories below the eighth level, which ISO 9660 does not allow.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Depth {
-    /// They are an error.
+pub enum DeepDirectories {
+    /// A deep directory is an error.
     #[default]
     Refuse,
-    /// They are moved to a hidden directory, from where Rock Ridge shows them in their places. Readers without Rock
-    /// Ridge see them in `RR_MOVED`.
+    /// Deep directories are moved to the hidden directory `RR_MOVED`. Rock Ridge shows them in their original places;
+    /// readers without Rock Ridge show them in `RR_MOVED`.
     Relocate,
 }
 
-/// Which names a Joliet tree takes.
+/// The names that a Joliet tree allows.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum JolietNames {
-    /// What all known readers take: 103 characters, paths of any length. Names that differ in their case only are
-    /// allowed: Linux tells them apart, Windows shows one of them.
+    /// The limits of all known readers: names of 103 characters, paths of any length. Two names may differ in case
+    /// only: Linux shows both, Windows shows one of them.
     #[default]
     Long,
-    /// The letter of the specification: names of 64 characters, paths of 240; and no two names in a directory that
-    /// differ in their case only.
+    /// The limits of the specification: names of 64 characters, paths of 240, and no two names in a directory that
+    /// differ in case only.
     Strict,
 }
 
-/// The choices that, with a tree, decide every byte of an image.
+/// The options that, together with a tree, decide every byte of an image.
 ///
-/// [`Options::new`] sets what the profile says; the fields may be changed afterwards and are checked by
-/// [`crate::Plan::new`].
+/// [`ImageOptions::new`] sets the defaults of a profile. The fields can be changed afterwards, directly or with the
+/// `with_` methods; [`crate::ImagePlan::new`] checks them.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Options {
-    /// What the image is for.
+pub struct ImageOptions {
+    /// The purpose of the image.
     pub profile: Profile,
-    /// The label: 1 to 32 of `A-Z a-z 0-9 _ - .`. Joliet keeps the first 16.
+    /// The volume identifier (label): 1 to 32 of `A-Z a-z 0-9 _ - .`. Joliet keeps the first 16 characters.
     pub volume_id: String,
-    /// Seconds since 1970-01-01 00:00 UTC: the one date of everything in the image.
+    /// The date of every entry and of the volume, in seconds since 1970-01-01 00:00 UTC.
     pub epoch: i64,
     /// Whether a Joliet tree is written.
     pub joliet: bool,
-    /// Which names the Joliet tree takes.
+    /// The names that the Joliet tree allows.
     pub joliet_names: JolietNames,
     /// Whether Rock Ridge attributes are written.
     pub rock_ridge: bool,
-    /// Whether an enhanced volume descriptor (ISO 9660:1999) with a third tree is written: names of 207 bytes.
+    /// Whether an enhanced volume descriptor (ISO 9660:1999) is written, with a third tree whose names have up to 207
+    /// bytes.
     pub enhanced: bool,
     /// The interchange level of the primary tree.
-    pub level: Level,
-    /// What becomes of directories that are too deep for the primary tree.
-    pub depth: Depth,
+    pub level: InterchangeLevel,
+    /// How directories below the eighth level of the primary tree are handled.
+    pub depth: DeepDirectories,
     /// Permission bits of files.
     pub file_mode: u16,
     /// Permission bits of directories.
     pub directory_mode: u16,
-    /// The image is padded with zeros to at least this many bytes, and to a whole sector.
+    /// The smallest length of the image in bytes. A shorter image is padded with zeros; every image ends with a whole
+    /// sector.
     pub min_size: u64,
-    /// What firmware is offered to boot.
+    /// The El Torito boot files, if the image is bootable.
     pub boot: Option<Boot>,
-    /// How the image is a disk as well, so that it boots from a USB stick: needs [`Options::boot`].
+    /// The partition tables that make the image bootable from a USB stick too; requires [`ImageOptions::boot`].
     pub hybrid: Option<Hybrid>,
     /// The publisher field: at most 64 a-characters.
     pub publisher: String,
@@ -96,56 +98,58 @@ pub struct Options {
     pub application: String,
 }
 
-/// The El Torito entries of a bootable image.
+/// The El Torito boot files of a bootable image.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Boot {
-    /// The image that BIOS firmware loads.
+    /// The boot file that BIOS firmware loads.
     pub bios: Option<BiosBoot>,
-    /// The image that UEFI firmware mounts.
+    /// The FAT image that UEFI firmware mounts.
     pub uefi: Option<UefiBoot>,
 }
 
-/// A no-emulation boot image for x86 BIOS firmware.
+/// A no-emulation boot file for x86 BIOS firmware.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BiosBoot {
-    /// Its path in the tree.
+    /// The path of the boot file in the tree.
     pub path: String,
-    /// How many 512-byte units the firmware loads; 4 is what boot loaders expect.
+    /// The number of 512-byte units that firmware loads. Boot loaders expect 4.
     pub load_units: u16,
-    /// Whether bytes 8 to 63 of the file are replaced, in the image, by its address, length and checksum: isolinux and
-    /// GRUB need them. The file is read when the image is planned, and may have 1 MiB.
+    /// Whether the image replaces bytes 8 to 63 of the file with a boot info table (address, length, checksum), which
+    /// ISOLINUX and GRUB require. Planning reads such a file, which may have at most 1 MiB.
     pub boot_info_table: bool,
 }
 
 /// A FAT image with `EFI/BOOT/BOOT….EFI` in it, for UEFI firmware.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UefiBoot {
-    /// Its path in the tree.
+    /// The path of the FAT image in the tree.
     pub path: String,
 }
 
-/// Partition tables for an image that is written to a disk or a USB stick as it is.
+/// Partition tables for an image that is written unchanged to a disk or a USB stick.
 ///
-/// With a UEFI image there is a GPT whose only partition, an EFI system partition, is that image; the MBR protects it.
-/// Without one there is an MBR whose only partition is the image. The length becomes a multiple of 1 MiB.
+/// With a UEFI boot file the image has a GPT and a protective MBR. The only partition of the GPT is an EFI system
+/// partition, which is the UEFI boot file. Without a UEFI boot file the image has an MBR whose only partition is the
+/// whole image. The length of the image becomes a multiple of 1 MiB.
 ///
-/// Identifiers are derived (SHA-256) from the metadata of the image: label, dates, names, lengths and addresses.
-/// Contents do not take part, because planning does not read them: images that differ in nothing but the content of
-/// files have the same identifiers, as they have the same UUID for `blkid`.
+/// Identifiers are derived (SHA-256) from the metadata of the image: label, dates, names, lengths and addresses. File
+/// contents are not included, because planning does not read them. Two images that differ in file contents only have
+/// equal identifiers, and `blkid` shows equal UUIDs for them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Hybrid {
-    /// The program that BIOS firmware starts from a disk, up to 432 bytes: `isohdpfx.bin` of ISOLINUX, for one. It
-    /// finds the address of the BIOS boot file right behind itself. Empty: only UEFI firmware boots from a disk.
+    /// The boot code that BIOS firmware starts from a disk, up to 432 bytes, for example `isohdpfx.bin` of ISOLINUX.
+    /// The address of the BIOS boot file is written directly after the code. If this is empty, only UEFI firmware boots
+    /// from a disk.
     pub code: Vec<u8>,
 }
 
-impl Options {
-    /// 1 MiB: Linux' USB gadget, through which many BMCs present media, refuses images under 300 sectors.
+impl ImageOptions {
+    /// 1 MiB: the USB gadget of Linux, through which many BMCs present media, refuses images under 300 sectors.
     pub const MIN_SIZE: u64 = 1 << 20;
 
-    /// The options of a profile.
-    pub fn new(profile: Profile, volume_id: impl Into<String>, epoch: i64) -> Options {
-        Options {
+    /// Returns the default options of a profile.
+    pub fn new(profile: Profile, volume_id: impl Into<String>, epoch: i64) -> ImageOptions {
+        ImageOptions {
             profile,
             volume_id: volume_id.into(),
             epoch,
@@ -153,11 +157,11 @@ impl Options {
             joliet_names: JolietNames::Long,
             rock_ridge: true,
             enhanced: false,
-            level: Level::Three,
-            depth: if profile == Profile::Tree { Depth::Relocate } else { Depth::Refuse },
+            level: InterchangeLevel::Three,
+            depth: if profile == Profile::Tree { DeepDirectories::Relocate } else { DeepDirectories::Refuse },
             file_mode: 0o444,
             directory_mode: 0o555,
-            min_size: Options::MIN_SIZE,
+            min_size: ImageOptions::MIN_SIZE,
             boot: None,
             hybrid: None,
             publisher: String::new(),

@@ -1,34 +1,35 @@
-//! The bytes of a file as runs of an image.
+//! The bytes of a file as a list of runs: ranges of an image, and holes.
 //!
 //! ```text
 //! file    0 ...... 10 ... 14 ............ 20          image  ..[run 0]......[run 2].....
 //!         | run 0  | hole | run 2         |
 //! ```
 //!
-//! Invariants: no run is empty; neighbours that continue each other are one run; the lengths add up without overflow.
+//! Invariants: no run is empty; adjacent runs that continue each other are one run; the sum of the lengths does not
+//! overflow.
 
 use std::io;
 
 use crate::source::{ReadAt, past_end};
 
-/// A run of bytes: somewhere in an image, or nowhere and zero.
+/// A run of bytes: a range of an image, or a hole that reads as zeros.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Run {
-    /// Where it begins in the image; a hole is nowhere.
+    /// The offset in the image; `None` for a hole.
     pub(crate) offset: Option<u64>,
     pub(crate) len: u64,
 }
 
-/// Runs, one after another.
+/// A list of runs in the order of the file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Runs {
     runs: Vec<Run>,
-    /// The position in the file at which each run ends.
+    /// The position in the file where each run ends.
     ends: Vec<u64>,
 }
 
 impl Runs {
-    /// Adds a run at the end. Answers false, and adds nothing, when the length would overflow.
+    /// Adds a run at the end. Returns false and adds nothing when the total length would overflow.
     pub(crate) fn push(&mut self, run: Run) -> bool {
         let len = self.len();
         let Some(end) = len.checked_add(run.len) else { return false };
@@ -51,17 +52,17 @@ impl Runs {
         true
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The runs.
+    /// Returns the runs in the order of the file.
     pub(crate) fn as_slice(&self) -> &[Run] {
         &self.runs
     }
 
-    /// What is left of the run at a position of the file.
+    /// Returns the rest of the run at a position of the file.
     pub(crate) fn at(&self, position: u64) -> Option<Run> {
         let index = self.ends.partition_point(|end| *end <= position);
         let (run, end) = (self.runs.get(index)?, self.ends.get(index)?);

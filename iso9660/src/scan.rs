@@ -1,17 +1,17 @@
-//! A directory of this machine as a tree.
+//! Adds a directory of the host to a tree.
 //!
 //! ```text
-//! Tree::graft("boot", /srv/boot)     each directory: read, sorted byte-wise, taken over
-//!   file             -> Content::File: where it is, its length and its time; opened when it is read
+//! Tree::graft("boot", /srv/boot)     each directory: read, sorted byte-wise, added
+//!   file             -> Content::File: path, length and modification time; opened when it is read
 //!   symbolic link    -> a symbolic link, never followed
 //!   anything else    -> an error that names it
 //!
 //! ScannedFile --index--> Listing (one per directory: path, names, lengths, times) --> OpenFiles (at most 16 at once)
 //! ```
 //!
-//! Invariants: nothing of a file but its name, length, content and executable bit reaches an image; a file that is not
-//! what it was when it was scanned is an error, when it is opened and after every read; however many files there are, at
-//! most [`OPEN_FILES`] descriptors are held.
+//! Invariants: only the name, length, content and executable bit of a file reach an image. A file that has changed
+//! since the scan is an error, both when it is opened and after every read. At most [`OPEN_FILES`] descriptors are
+//! open, for any number of files.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
@@ -25,10 +25,10 @@ use crate::error::{PlanError, ScanError};
 use crate::source::{ReadAt, past_end};
 use crate::tree::{Content, Tree};
 
-/// How many files are kept open between reads.
+/// The number of files that stay open between reads.
 const OPEN_FILES: usize = 16;
 
-/// A file found by [`Tree::graft`]: opened when it is read, and refused when it has changed since.
+/// A file found by [`Tree::graft`]. It is opened when it is read, and refused if it has changed since the scan.
 #[derive(Clone)]
 pub struct ScannedFile {
     listing: Arc<Listing>,
@@ -43,7 +43,7 @@ struct Listing {
     open: Arc<OpenFiles>,
 }
 
-/// What a file was when it was scanned.
+/// The state of a file at the scan.
 struct Record {
     name_end: u32,
     nanoseconds: u32,
@@ -51,8 +51,9 @@ struct Record {
     len: u64,
 }
 
-/// The files read last, oldest first, by their listing's address and their index. Listings that share this are made in
-/// one scan and live on in contents of its tree, so that no address names two of them while files are read.
+/// The files read last, oldest first, identified by the address of their listing and their index. All listings that
+/// share this value come from one scan and live as long as the contents of its tree, so two listings never have one
+/// address while files are read.
 #[derive(Default)]
 struct OpenFiles(Mutex<Vec<(usize, u32, Arc<File>)>>);
 
@@ -61,14 +62,14 @@ impl ScannedFile {
         &self.listing.files[self.index as usize]
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         let files = &self.listing.files;
         let start = self.index.checked_sub(1).map_or(0, |before| files[before as usize].name_end);
         self.listing.directory.join(&self.listing.names[start as usize..self.record().name_end as usize])
     }
 
-    /// The file, opened now or before.
+    /// Returns the open file; opens it if necessary.
     fn open(&self) -> io::Result<Arc<File>> {
         let key = Arc::as_ptr(&self.listing).addr();
         let lock = || self.listing.open.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +92,7 @@ impl ScannedFile {
         Ok(file)
     }
 
-    /// Appends the whole file to another: the kernel copies, where it can.
+    /// Appends the whole file to another file. The kernel copies where it can.
     pub(crate) fn copy_to(&self, output: &File) -> io::Result<()> {
         let file = self.open_anew()?;
         let copied = io::copy(&mut (&file).take(self.len()), &mut &*output)?;
@@ -100,14 +101,14 @@ impl ScannedFile {
     }
 
     fn open_anew(&self) -> io::Result<File> {
-        // Neither a link nor a pipe that took the file's place may be followed or waited for.
+        // A link or a pipe that replaced the file must not be followed and must not block.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(self.path())?;
         self.unchanged(&file)?;
         Ok(file)
     }
 
-    /// An error when the file is not what was scanned.
+    /// Returns an error when the file differs from the scan.
     fn unchanged(&self, file: &File) -> io::Result<()> {
         let (metadata, record) = (file.metadata()?, self.record());
         let same = metadata.is_file()
@@ -118,7 +119,7 @@ impl ScannedFile {
         }
         Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("{} was changed since its directory was scanned; scan it again", self.path().display()),
+            format!("{} has changed since its directory was scanned; scan it again", self.path().display()),
         ))
     }
 }
@@ -134,31 +135,31 @@ impl ReadAt for ScannedFile {
         }
         let file = self.open()?;
         let outcome = file.read_exact_at(buffer, offset);
-        // Asked after the read: a change before or during it is seen, one after it did no harm.
+        // The comparison runs after the read: it sees a change before or during the read. A later change does no harm.
         self.unchanged(&file)?;
         outcome
     }
 }
 
 impl Tree {
-    /// The tree of a directory of this machine.
+    /// Returns the tree of a directory of the host.
     ///
     /// # Errors
-    /// As [`Tree::graft`].
+    /// The errors of [`Tree::graft`].
     pub fn from_directory(directory: impl AsRef<Path>) -> Result<Tree, ScanError> {
         let mut tree = Tree::new();
         tree.graft("", directory)?;
         Ok(tree)
     }
 
-    /// Adds what is in a directory of this machine below `path`; an empty path is the root.
+    /// Adds the content of a directory of the host below `path`; an empty path is the root.
     ///
-    /// Files are opened when the image is read. A file with an executable bit is added as executable; no other mode, no
-    /// owner and no time is taken over. After an error the tree holds a part of the directory.
+    /// Files are opened when the image is read. A file with an executable bit is added as executable; other modes,
+    /// owners and times are ignored. After an error the tree holds a part of the directory.
     ///
     /// # Errors
-    /// When something is neither file, directory nor symbolic link, has a name that is not UTF-8, vanishes during the
-    /// scan, cannot be read, or cannot be added to the tree.
+    /// [`ScanError`] when an entry is neither a file, a directory nor a symbolic link, has a name that is not UTF-8,
+    /// vanishes during the scan, cannot be read, or cannot be added to the tree.
     pub fn graft(&mut self, path: &str, directory: impl AsRef<Path>) -> Result<&mut Tree, ScanError> {
         let directory = directory.as_ref();
         let read = |error| ScanError::Read { path: directory.to_owned(), source: error };
@@ -173,7 +174,7 @@ impl Tree {
         Ok(self)
     }
 
-    /// Adds the children of one directory; those that are directories wait.
+    /// Adds the children of one directory and returns those that are directories.
     fn take_over(
         &mut self,
         path: &str,
@@ -250,7 +251,7 @@ impl Listing {
     }
 }
 
-/// The fraction of a second, which has 30 bits.
+/// The fraction of a second in nanoseconds, which takes 30 bits.
 fn nanoseconds(metadata: &Metadata) -> u32 {
     u32::try_from(metadata.mtime_nsec()).unwrap_or(0)
 }

@@ -1,13 +1,13 @@
-//! Where bytes come from: something of known length that can be read at any offset.
+//! Sources of bytes: values of known length that can be read at any offset.
 //!
 //! ```text
-//! [u8]  Vec<u8>  FileSource  Window(part of another)  Plan(a computed image)  FileReader(a file in an image)
-//!    \______\________\___________|________________________/_____________________/
+//! [u8]  Vec<u8>  FileSource  Window(part of another)  ImagePlan(a computed image)  FileReader(a file in an image)
+//!    \______\________\___________|_______________________/__________________________/
 //!                              ReadAt
 //! ```
 //!
-//! Invariants: `len` does not change during the life of a value; a read delivers all its bytes or fails; reads take
-//! `&self`, so one source serves many readers at once without a lock or a shared position.
+//! Invariants: `len` does not change during the life of a value. A read delivers all requested bytes or fails. Reads
+//! take `&self`, so one source serves many readers at once without a lock or a shared position.
 
 use std::fs::File;
 use std::io;
@@ -18,40 +18,41 @@ use std::time::SystemTime;
 
 /// Bytes of known length, readable at any offset, from any thread.
 pub trait ReadAt: Send + Sync {
-    /// The number of bytes.
+    /// Returns the number of bytes.
     fn len(&self) -> u64;
 
     /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the range passes the end; otherwise what the medium says.
+    /// [`io::ErrorKind::UnexpectedEof`] when the range ends after the source; otherwise the error of the medium.
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
-    /// Whether there are no bytes at all.
+    /// Returns whether the source has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where in a file the bytes at `offset` are, for readers with their own ways of sending files. `None` when they are
-    /// in no file, or when it was changed since it was opened; reading tells which.
+    /// Returns the file range that holds the bytes at `offset`, for callers that send files without reading them
+    /// (`sendfile`). Returns `None` when the bytes are not in a file, or when the file has changed since it was opened;
+    /// a read then reports the cause.
     fn file_at(&self, offset: u64) -> Option<FileRange> {
         let _ = offset;
         None
     }
 }
 
-/// A part of a source that is a part of a file.
+/// A range of a file that holds a part of a source.
 #[derive(Clone, Debug)]
 pub struct FileRange {
     /// The file.
     pub file: Arc<File>,
-    /// Where in the file the part begins.
+    /// The offset in the file.
     pub offset: u64,
-    /// How many bytes it has.
+    /// The number of bytes.
     pub len: u64,
 }
 
-/// The error of a read that passes the end of a source.
+/// Returns the error of a read that ends after the source.
 pub(crate) fn past_end(offset: u64, length: usize, len: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::UnexpectedEof,
@@ -126,10 +127,10 @@ impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
     }
 }
 
-/// A file whose length and modification time were taken when it was opened.
+/// A file whose length and modification time are recorded when it is opened.
 ///
-/// Every read asks the kernel for both again: a file that was changed in place is an error, never a mixture of two
-/// versions. (A file that was *replaced* keeps its old bytes here, because the descriptor keeps the old inode.)
+/// Every read compares both with the current values: a file that was changed in place is an error, never a mixture of
+/// two versions. A file that was *replaced* keeps its old bytes here, because the descriptor refers to the old inode.
 #[derive(Debug)]
 pub struct FileSource {
     file: Arc<File>,
@@ -142,7 +143,8 @@ impl FileSource {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// What the system says, with the path; [`io::ErrorKind::InvalidInput`] when it is not a regular file.
+    /// The error of the operating system, with the path; [`io::ErrorKind::InvalidInput`] when the path is not a regular
+    /// file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileSource> {
         let path = path.as_ref().to_path_buf();
         let name =
@@ -156,13 +158,13 @@ impl FileSource {
         Ok(FileSource { file: Arc::new(file), path, len, modified })
     }
 
-    /// Whether it is as it was when it was opened.
+    /// Returns whether the file is unchanged since it was opened.
     fn is_unchanged(&self) -> io::Result<bool> {
         let metadata = self.file.metadata()?;
         Ok(metadata.len() == self.len && metadata.modified().ok() == self.modified)
     }
 
-    /// The path the file was opened under.
+    /// Returns the path by which the file was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -178,17 +180,18 @@ impl ReadAt for FileSource {
             return Err(past_end(offset, buffer.len(), self.len));
         }
         let outcome = self.file.read_exact_at(buffer, offset);
-        // Asked after the read: a change before or during it is seen, one after it did no harm.
+        // The comparison runs after the read: it sees a change before or during the read. A later change does no harm.
         if !self.is_unchanged()? {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{} was changed since it was opened; open it again", self.path.display()),
+                format!("{} has changed since it was opened; open it again", self.path.display()),
             ));
         }
         outcome
     }
 
-    /// As the file is now; who sends it asks again later, or reads the last of it.
+    /// Describes the current state. A caller that sends the file checks again later, or reads the last bytes with
+    /// `read_exact_at`.
     fn file_at(&self, offset: u64) -> Option<FileRange> {
         let len = self.len.checked_sub(offset).filter(|len| *len > 0)?;
         self.is_unchanged().unwrap_or(false).then(|| FileRange { file: Arc::clone(&self.file), offset, len })
@@ -204,10 +207,10 @@ pub struct Window<S> {
 }
 
 impl<S: ReadAt> Window<S> {
-    /// The part of `source` that starts at `offset` and has `len` bytes.
+    /// Returns the `len` bytes of `source` that start at `offset`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the part does not lie inside the source.
+    /// [`io::ErrorKind::UnexpectedEof`] when the range is not inside the source.
     pub fn new(source: S, offset: u64, len: u64) -> io::Result<Window<S>> {
         if offset.checked_add(len).is_none_or(|end| end > source.len()) {
             return Err(io::Error::new(

@@ -1,4 +1,4 @@
-//! What is in an image: names and contents, before any address is known.
+//! The files, directories and links of an image before addresses are assigned.
 //!
 //! ```text
 //! Tree ── directory ── "recipe.json"  -> Content::Bytes
@@ -8,10 +8,10 @@
 //! in memory:  names: one text   directories: sorted children of 16 bytes each   contents   targets: names again
 //! ```
 //!
-//! Invariants: a name is a non-empty UTF-8 string without `/` and control characters and is neither `.` nor `..`;
-//! directories on the way to a path appear by themselves; children are kept in byte-wise order of their names, so that
-//! the order of insertion is forgotten. A tree of 100,000 files takes some megabytes: names lie side by side in one
-//! text, which a plan shares with its tree instead of copying it.
+//! Invariants: a name is a non-empty UTF-8 string without `/` and control characters and is neither `.` nor `..`.
+//! Adding a path creates its missing parent directories. Children are kept in byte-wise order of their names, so the
+//! order of insertion has no effect. A tree of 100,000 files takes a few megabytes: all names lie in one text, which a
+//! plan shares with its tree.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,32 +20,32 @@ use crate::error::PlanError;
 use crate::scan::ScannedFile;
 use crate::source::ReadAt;
 
-/// The longest path a tree takes, in bytes, and thereby a bound on its depth.
+/// The longest path of a tree in bytes, which bounds the depth too.
 pub(crate) const PATH_LIMIT: usize = 4096;
-/// The longest target of a symbolic link: with any name it fits into one block of Rock Ridge attributes.
+/// The longest target of a symbolic link: together with any name it fits into one block of Rock Ridge attributes.
 const TARGET_LIMIT: usize = 1024;
-/// How many children of a directory may wait outside the sorted list: inserting stays cheap in any order.
+/// The number of children that a directory keeps outside its sorted list, so that inserting is cheap in any order.
 const RECENT: usize = 512;
 
-/// The bytes of a file.
+/// The content of a file.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Content {
-    /// Bytes in memory, shared with whoever else holds them.
+    /// Bytes in memory, possibly shared with other owners.
     Bytes(Arc<[u8]>),
-    /// Bytes that are read when the image is.
+    /// Bytes that are read when the image is read.
     Source(Arc<dyn ReadAt>),
-    /// A file of a directory that was scanned, opened when it is read: see [`Tree::graft`].
+    /// A file of a scanned directory, which is opened when it is read: see [`Tree::graft`].
     File(ScannedFile),
 }
 
 impl Content {
-    /// The content that `source` delivers when the image is read.
+    /// Returns a content whose bytes `source` delivers when the image is read.
     pub fn source(source: impl ReadAt + 'static) -> Content {
         Content::Source(Arc::new(source))
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         match self {
             Content::Bytes(bytes) => bytes.len(),
@@ -54,7 +54,7 @@ impl Content {
         }
     }
 
-    /// Whether there are no bytes at all.
+    /// Returns whether the content has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -67,7 +67,7 @@ impl fmt::Debug for Content {
             Content::Source(_) => "Source",
             Content::File(_) => "File",
         };
-        // Contents may hold secrets: the length is all that is shown.
+        // Contents may hold secrets, so only the length is shown.
         write!(formatter, "{kind}({} bytes)", self.len())
     }
 }
@@ -108,19 +108,19 @@ impl From<Arc<dyn ReadAt>> for Content {
     }
 }
 
-/// The directories, files and symbolic links of an image to be.
+/// The directories, files and symbolic links of a future image.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// All names and targets, one after the other.
+    /// All names and targets, concatenated.
     pub(crate) names: Arc<String>,
-    /// Index 0 is the root. Indices follow insertion and never reach an image.
+    /// Index 0 is the root. Indices follow the order of insertion and do not affect the image.
     pub(crate) directories: Vec<Children>,
     pub(crate) contents: Arc<Vec<Content>>,
     /// The targets of symbolic links.
     pub(crate) targets: Vec<Text>,
 }
 
-/// A part of [`Tree::names`], with room for one flag: on the name of a file it means that it may be executed.
+/// A range of [`Tree::names`] with one flag, which on a file name means that the file is executable.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Text {
     start: u32,
@@ -135,7 +135,7 @@ pub(crate) struct Child {
     pub(crate) node: Node,
 }
 
-/// What a child is: an index into one of the lists of the tree.
+/// The type of a child, with an index into a list of the tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Node {
     Directory(u32),
@@ -145,7 +145,7 @@ pub(crate) enum Node {
     Link(u32),
 }
 
-/// The children of a directory. The few in `recent`, sorted too, join the others when there are many of them.
+/// The children of a directory. `recent` is sorted too; it is merged into the other list when it is full.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Children {
     sorted: Vec<Child>,
@@ -189,7 +189,7 @@ impl Children {
     /// All children in byte-wise order of their names.
     pub(crate) fn in_order(&self, names: &str) -> Vec<Child> {
         let mut all = [self.sorted.as_slice(), &self.recent].concat();
-        // Two sorted runs: the stable sort merges them.
+        // Both lists are sorted, so the stable sort merges them.
         all.sort_by(|left, right| left.name.of(names).cmp(right.name.of(names)));
         all
     }
@@ -202,7 +202,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A tree with nothing but its root.
+    /// Returns a tree that has only its root.
     pub fn new() -> Tree {
         Tree {
             names: Arc::default(),
@@ -212,18 +212,18 @@ impl Tree {
         }
     }
 
-    /// Adds a file; directories on the way appear by themselves. A leading `/` is allowed.
+    /// Adds a file and its missing parent directories. A leading `/` is allowed.
     ///
     /// # Errors
-    /// When the path is not one, exists already or goes through something that is not a directory.
+    /// [`PlanError`] when the path is not valid, exists already or goes through something that is not a directory.
     pub fn add_file(&mut self, path: &str, content: impl Into<Content>) -> Result<&mut Tree, PlanError> {
         let (parent, name) = self.vacant(path)?;
         let content = self.add_content(path, content.into())?;
         self.add_child(path, parent, name, Node::File(content), false)
     }
 
-    /// Adds a file that may be executed: it has an `x` wherever [`crate::Options::file_mode`] has an `r`. Rock Ridge
-    /// alone can say so.
+    /// Adds an executable file: it has an `x` wherever [`crate::ImageOptions::file_mode`] has an `r`. Only Rock Ridge
+    /// shows this.
     ///
     /// # Errors
     /// As [`Tree::add_file`].
@@ -237,10 +237,10 @@ impl Tree {
         self.add_child(path, parent, name, Node::File(content), true)
     }
 
-    /// Adds another name for a file that was added before: both share one content in the image, and one serial number.
+    /// Adds another name for a file of the tree. Both names share one content and one serial number in the image.
     ///
     /// # Errors
-    /// As [`Tree::add_file`], and when `existing` is not a file of the tree.
+    /// The errors of [`Tree::add_file`], and an error when `existing` is not a file of the tree.
     pub fn add_hard_link(&mut self, path: &str, existing: &str) -> Result<&mut Tree, PlanError> {
         let (parents, last) = split(existing)?;
         let mut current = 0;
@@ -259,13 +259,14 @@ impl Tree {
         }
     }
 
-    /// Adds a symbolic link. Rock Ridge alone can hold one: the other hierarchies leave it out.
+    /// Adds a symbolic link. Only Rock Ridge can represent one; the other hierarchies omit it.
     ///
-    /// The target is taken as it is, except that slashes in a row count as one and those at the end as none: Rock Ridge
-    /// writes a target as a list of names.
+    /// The target is kept as given, except that repeated slashes become one and trailing slashes are removed: Rock
+    /// Ridge stores a target as a list of names.
     ///
     /// # Errors
-    /// As [`Tree::add_file`], and when the target is empty, longer than 1024 bytes or contains a zero byte.
+    /// The errors of [`Tree::add_file`], and an error when the target is empty, longer than 1024 bytes or contains a
+    /// zero byte.
     pub fn add_symlink(&mut self, path: &str, target: &str) -> Result<&mut Tree, PlanError> {
         let rule = if target.is_empty() {
             "the target of a symbolic link must not be empty"
@@ -283,10 +284,10 @@ impl Tree {
         Err(PlanError::Path { path: path.to_owned(), rule })
     }
 
-    /// Adds a directory, and those on the way to it. Adding one that exists changes nothing.
+    /// Adds a directory and its missing parent directories. Adding an existing directory has no effect.
     ///
     /// # Errors
-    /// When the path is not one or goes through something that is not a directory.
+    /// [`PlanError`] when the path is not valid or goes through something that is not a directory.
     pub fn add_directory(&mut self, path: &str) -> Result<&mut Tree, PlanError> {
         let (mut names, last) = split(path)?;
         names.push(last);
@@ -294,7 +295,7 @@ impl Tree {
         Ok(self)
     }
 
-    /// The directory for a new child, and the child's name.
+    /// Returns the directory for a new child, and the child's name.
     fn vacant<'a>(&mut self, path: &'a str) -> Result<(usize, &'a str), PlanError> {
         let (parents, name) = split(path)?;
         let parent = self.directory(path, &parents)?;
@@ -304,7 +305,7 @@ impl Tree {
         }
     }
 
-    /// The index of the directory with these names, made when missing.
+    /// Returns the index of the directory with these names; creates it if it is missing.
     fn directory(&mut self, path: &str, names: &[&str]) -> Result<usize, PlanError> {
         let mut current = 0;
         for (depth, name) in names.iter().enumerate() {
@@ -357,12 +358,12 @@ impl Tree {
     }
 }
 
-/// A number of things as 32 bits, which no tree that fits an image passes.
+/// Converts a count to 32 bits. No tree that fits into an image has more.
 fn index(path: &str, count: usize) -> Result<u32, PlanError> {
     u32::try_from(count).map_err(|_| PlanError::TooLarge { path: path.to_owned() })
 }
 
-/// The names of a path: those of its directories, and the last one.
+/// Splits a path into the names of its directories and the last name.
 fn split(path: &str) -> Result<(Vec<&str>, &str), PlanError> {
     let error = |rule| Err(PlanError::Path { path: path.to_owned(), rule });
     if path.len() > PATH_LIMIT {
@@ -371,18 +372,18 @@ fn split(path: &str) -> Result<(Vec<&str>, &str), PlanError> {
     let mut names: Vec<&str> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
     for name in &names {
         if name.is_empty() {
-            return error("it has an empty component; give names separated by single slashes");
+            return error("it has an empty component; separate names with single slashes");
         }
         if *name == "." || *name == ".." {
-            return error("it has the component `.` or `..`; give a path from the root");
+            return error("it has the component `.` or `..`; pass a path from the root");
         }
         if name.chars().any(char::is_control) {
-            return error("it has a control character; no reader shows those safely");
+            return error("it has a control character; readers cannot show those safely; rename it");
         }
     }
     match names.pop() {
         Some(last) => Ok((names, last)),
-        None => error("it is empty; name a file or directory"),
+        None => error("it is empty; pass the name of a file or directory"),
     }
 }
 
@@ -428,7 +429,7 @@ mod tests {
     #[test]
     fn children_are_in_byte_order_whatever_the_order_of_insertion() {
         let mut tree = Tree::new();
-        // 7 has no common divisor with the count, so this visits every number once, out of order.
+        // 7 and the count have no common divisor, so this visits every number once, out of order.
         for step in 0..2000 {
             tree.add_file(&format!("{:04}", step * 7 % 2000), "").unwrap();
         }

@@ -1,15 +1,15 @@
-//! zisofs: files that are compressed block by block, so that a range can be read without what is before it.
+//! zisofs: files compressed block by block, so that a range can be read without the bytes before it.
 //!
 //! ```text
 //! ZF entry    "pz"   header size / 4   log2 of the block size   size of the file (both-endian)     in Rock Ridge
 //!
 //! stored      37 E4 53 96 C9 DB D6 07 | 8 size (32) | 12 header size / 4 | 13 log2 of the block size | 14 reserved
-//!             header .. : one pointer per block and one more (32 each)
+//!             pointer n .. pointer n+1: block n, a zlib stream; an empty range: a block of zeros
 //!             pointer n .. pointer n+1: block n, a zlib stream; nothing: a block of zeros
 //! ```
 //!
-//! Invariants: blocks have 32, 64 or 128 KiB; a pointer is used only when it is not less than the one before and inside
-//! the stored file; a block is inflated into a buffer of its own size and must fill it; a reader keeps
+//! Invariants: blocks have 32, 64 or 128 KiB. A pointer is used only when it is not less than the one before and is
+//! inside the stored file. A block is inflated into a buffer of the block size and must fill it. A reader caches
 //! [`KEPT`] blocks.
 
 use std::io;
@@ -22,43 +22,43 @@ use crate::error::ReadError;
 use crate::source::ReadAt;
 
 const MAGIC: [u8; 8] = [0x37, 0xE4, 0x53, 0x96, 0xC9, 0xDB, 0xD6, 0x07];
-/// The length of the header, as everybody writes it and Linux demands at least.
+/// The length of the header that all known writers use; Linux requires at least this length.
 const HEADER: u64 = 16;
 const LOG2: std::ops::RangeInclusive<u8> = 15..=17;
-/// How many inflated blocks a reader keeps: 512 KiB at most.
+/// The number of inflated blocks that a reader caches: 512 KiB at most.
 const KEPT: usize = 4;
 
-/// What a ZF entry says.
+/// The parameters in a ZF entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Parameters {
-    /// The algorithm is the one known here.
+    /// Whether the algorithm is the supported one.
     pub(crate) known: bool,
-    /// In bytes.
+    /// The block size in bytes.
     header: u64,
     log2: u8,
     pub(crate) len: u32,
 }
 
 impl Parameters {
-    /// The data of a ZF entry, if it is whole and its byte orders agree.
+    /// Parses the data of a ZF entry; `None` when it is too short or its byte orders differ.
     pub(crate) fn parse(data: &[u8]) -> Option<Parameters> {
         let (known, header, log2) = (data.get(..2)? == b"pz", *data.get(2)?, *data.get(3)?);
         Some(Parameters { known, header: u64::from(header) * 4, log2, len: read_both_u32(data, 4)? })
     }
 }
 
-/// A compressed file, read as what it holds.
+/// A compressed file that reads as its uncompressed content.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     parameters: Parameters,
-    /// Blocks inflated last, the newest at the end.
+    /// The blocks inflated last, the newest at the end.
     kept: Mutex<Vec<(u64, Arc<[u8]>)>>,
-    /// Where the stored file begins in the image: for errors.
+    /// The offset of the stored file in the image, for errors.
     offset: u64,
 }
 
 impl Blocks {
-    /// Looks at the head of a stored file. `offset` is where it begins in the image.
+    /// Parses the header of a stored file. `offset` is its offset in the image.
     pub(crate) fn open(
         stored: &dyn ReadAt,
         parameters: Parameters,
@@ -66,7 +66,7 @@ impl Blocks {
     ) -> Result<Blocks, ReadError> {
         let invalid = |rule| ReadError::Invalid { offset, rule };
         if !parameters.known {
-            return Err(ReadError::Unsupported { offset, feature: "this algorithm of compressed files" });
+            return Err(ReadError::Unsupported { offset, feature: "a zisofs algorithm other than zlib" });
         }
         if !LOG2.contains(&parameters.log2) {
             return Err(invalid("the blocks of a zisofs file have 32, 64 or 128 KiB"));
@@ -86,7 +86,7 @@ impl Blocks {
         let blocks = Blocks { parameters, kept: Mutex::default(), offset };
         let pointers = parameters.header + 4 * (blocks.count() + 1);
         if pointers > stored.len() {
-            return Err(invalid("the pointers of a zisofs file lie inside it"));
+            return Err(invalid("the pointers of a zisofs file are inside the file"));
         }
         Ok(blocks)
     }
@@ -99,7 +99,7 @@ impl Blocks {
         u64::from(self.parameters.len).div_ceil(self.block_size())
     }
 
-    /// Fills `buffer` with the bytes at `offset`, which the caller checked to lie inside the file.
+    /// Fills `buffer` with the bytes at `offset`. The caller has checked that the range is inside the file.
     pub(crate) fn read_exact_at(
         &self,
         stored: &dyn ReadAt,
@@ -134,7 +134,7 @@ impl Blocks {
                 return Ok(block);
             }
         }
-        // Without the lock: readers of other blocks need not wait for this one.
+        // The lock is not held here, so readers of other blocks do not wait for this one.
         let block: Arc<[u8]> = self.inflate(stored, index)?.into();
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
@@ -152,11 +152,11 @@ impl Blocks {
         let to = u64::from(u32::from_le_bytes([e, f, g, h]));
         let left = u64::from(self.parameters.len) - index * self.block_size();
         let size = usize::try_from(left.min(self.block_size())).unwrap_or(0);
-        // zlib adds at most a thousandth and a few bytes to what it cannot compress.
+        // zlib expands incompressible data by at most a thousandth and a few bytes.
         let room = self.block_size() + self.block_size() / 1000 + 64;
         let length = to.checked_sub(from).filter(|length| *length <= room && to <= stored.len());
         let length =
-            length.ok_or_else(|| self.invalid("the pointers of a zisofs file grow and stay inside it"))?;
+            length.ok_or_else(|| self.invalid("the pointers of a zisofs file grow and are inside the file"))?;
         let mut block = vec![0; size];
         if length == 0 {
             return Ok(block);
@@ -183,7 +183,7 @@ mod tests {
         (0..LEN).map(|at| if (32_768..65_536).contains(&at) { 0 } else { (at / 100) as u8 }).collect()
     }
 
-    /// A ZF entry and the stored file, in blocks of 32 KiB; the second one is left out, being zeros.
+    /// Returns a ZF entry and a stored file with blocks of 32 KiB; the second block is omitted because it is all zeros.
     fn stored() -> (Vec<u8>, Vec<u8>) {
         let len = u32::try_from(LEN).unwrap();
         let entry = [b"pz\x04\x0f".as_slice(), &crate::ecma119::field::both_u32(len)].concat();
@@ -239,7 +239,7 @@ mod tests {
         for log2 in [0, 2, 14, 18, 255] {
             assert_eq!(entry_with(3, log2), "the blocks of a zisofs file have 32, 64 or 128 KiB");
         }
-        assert_eq!(entry_with(0, b'P'), "this algorithm of compressed files");
+        assert_eq!(entry_with(0, b'P'), "a zisofs algorithm other than zlib");
         assert_eq!(entry_with(2, 0), "a zisofs file begins with a header of at least 16 bytes");
         assert_eq!(entry_with(2, 5), "a zisofs file and its ZF entry agree");
         assert_eq!(entry_with(3, 16), "a zisofs file and its ZF entry agree");
@@ -254,12 +254,12 @@ mod tests {
             rule(open(&entry, &good[..10])),
             "a zisofs file begins with a header of at least 16 bytes"
         );
-        assert_eq!(rule(open(&entry, &good[..35])), "the pointers of a zisofs file lie inside it");
-        // 4 GiB of blocks that are not there.
+        assert_eq!(rule(open(&entry, &good[..35])), "the pointers of a zisofs file are inside the file");
+        // A size of 4 GiB whose blocks are missing.
         let huge = [b"pz\x04\x0f".as_slice(), &[0xFF; 8]].concat();
         let mut head = good[..40].to_vec();
         head[8..12].copy_from_slice(&[0xFF; 4]);
-        assert_eq!(rule(open(&huge, &head)), "the pointers of a zisofs file lie inside it");
+        assert_eq!(rule(open(&huge, &head)), "the pointers of a zisofs file are inside the file");
     }
 
     #[test]
@@ -272,13 +272,13 @@ mod tests {
             let error = blocks.read_exact_at(&stored.as_slice(), 0, &mut [0; 10]).unwrap_err();
             rule::<()>(Err(ReadError::io(0, 10, error)))
         };
-        let pointers = "the pointers of a zisofs file grow and stay inside it";
+        let pointers = "the pointers of a zisofs file grow and are inside the file";
         assert_eq!(read(&|stored| stored[16..20].fill(0xFF)), pointers);
         assert_eq!(read(&|stored| stored[20..24].fill(0xFF)), pointers);
         assert_eq!(read(&|stored| stored[16..20].copy_from_slice(&9999_u32.to_le_bytes())), pointers);
         let block = "a block of a zisofs file is a zlib stream of the block's size";
         assert_eq!(read(&|stored| stored[40] ^= 0xFF), block);
-        // Two blocks in the place of one: more than its size comes out.
+        // Two blocks in the place of one: the output is longer than the block size.
         assert_eq!(read(&|stored| stored[45..50].fill(0)), block);
     }
 }

@@ -15,26 +15,26 @@ use common::{EPOCH, boot_plan, stream, task_plan};
 use std::sync::Arc;
 
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, Content, Finding, Hierarchy, Hybrid, Level, Options, Part, Plan, Profile,
-    ReadAt, ReadError, Report, Rule, Severity, Splice, SpliceOptions, Tree, UefiBoot, check, check_names,
+    BiosBoot, Boot, CheckOptions, Content, Finding, Hierarchy, Hybrid, InterchangeLevel, ImageOptions, Part, ImagePlan, Profile,
+    ReadAt, ReadError, CheckReport, Rule, Severity, Splice, SpliceOptions, Tree, UefiBoot, check, check_names,
 };
 
-fn report(image: &dyn ReadAt) -> Report {
+fn report(image: &dyn ReadAt) -> CheckReport {
     check(image, &CheckOptions::default()).unwrap()
 }
 
-fn rules(report: &Report) -> Vec<Rule> {
+fn rules(report: &CheckReport) -> Vec<Rule> {
     report.totals().keys().copied().collect()
 }
 
-fn plan(paths: &[&str], change: impl FnOnce(&mut Options)) -> Plan {
+fn plan(paths: &[&str], change: impl FnOnce(&mut ImageOptions)) -> ImagePlan {
     let mut tree = Tree::new();
     for path in paths {
         tree.add_file(path, format!("this is {path}\n")).unwrap();
     }
-    let mut options = Options::new(Profile::Task, "CHECK", EPOCH);
+    let mut options = ImageOptions::new(Profile::Task, "CHECK", EPOCH);
     change(&mut options);
-    Plan::new(&tree, &options).unwrap()
+    ImagePlan::new(&tree, &options).unwrap()
 }
 
 #[test]
@@ -78,23 +78,23 @@ fn images_with_every_feature_have_no_finding() {
     let bios_only = boot.clone().map(|boot| Boot { uefi: None, ..boot });
     let mut silent = 0;
     for (boot, level, enhanced) in [
-        (None, Level::Three, false),
-        (boot.clone(), Level::One, true),
-        (boot, Level::Two, false),
-        (bios_only, Level::Three, true),
+        (None, InterchangeLevel::Three, false),
+        (boot.clone(), InterchangeLevel::One, true),
+        (boot, InterchangeLevel::Two, false),
+        (bios_only, InterchangeLevel::Three, true),
     ] {
         for hybrid in [None, Some(Hybrid { code: vec![0x90; 400] })] {
             if boot.is_none() && hybrid.is_some() {
                 continue;
             }
-            let options = Options {
+            let options = ImageOptions {
                 boot: boot.clone(),
                 level,
                 enhanced,
                 hybrid,
-                ..Options::new(Profile::Tree, "ALL", EPOCH)
+                ..ImageOptions::new(Profile::Tree, "ALL", EPOCH)
             };
-            let image = stream(&Plan::new(&tree, &options).unwrap());
+            let image = stream(&ImagePlan::new(&tree, &options).unwrap());
             let report = report(&image);
             assert!(report.is_clean(), "{options:?}\n{report}");
             let spliced = Splice::plan(
@@ -147,7 +147,7 @@ impl ReadAt for Changed<'_> {
 fn a_file_in_several_sections_is_checked_without_reading_it() {
     let mut tree = Tree::new();
     tree.add_file("large", Content::source(Zeros(5 << 30))).unwrap();
-    let plan = Plan::new(&tree, &Options::new(Profile::Task, "LARGE", EPOCH)).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "LARGE", EPOCH)).unwrap();
     let counted = Counted::new(&plan);
     let good = report(&counted);
     assert!(good.is_clean() && good.counts().files == 4 && good.counts().level == 3, "{good}");
@@ -224,7 +224,7 @@ fn names_that_readers_take_for_one_are_found_before_and_after_writing() {
         tree.add_file(left, "1").unwrap().add_file(right, "2").unwrap().add_file("other", "").unwrap();
         let before: Vec<Rule> = check_names(&tree).iter().map(|finding| finding.rule).collect();
         assert_eq!(before, [rule], "{left:?} {right:?}");
-        let plan = Plan::new(&tree, &Options::new(Profile::Task, "NAMES", EPOCH)).unwrap();
+        let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "NAMES", EPOCH)).unwrap();
         assert_eq!(rules(&report(&stream(&plan))), [rule], "{left:?} {right:?}");
     }
 }
@@ -417,7 +417,7 @@ fn what_begins_behind_the_image_is_outside_and_overlaps_nothing() {
     let mut tree = Tree::new();
     tree.add_file("one", vec![1; 3000]).unwrap();
     tree.add_file("two", vec![2; 3000]).unwrap();
-    let plan = Plan::new(&tree, &Options::new(Profile::Task, "OUTSIDE", EPOCH)).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "OUTSIDE", EPOCH)).unwrap();
     let mut bytes = Vec::new();
     plan.write_to(&mut bytes).unwrap();
     let image = iso9660::Image::open(&plan).unwrap();

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use common::{EPOCH, stream};
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, Options, Part, Plan, Profile, Rule, Tree, UefiBoot, check, check_names,
+    BiosBoot, Boot, CheckOptions, ImageOptions, Part, ImagePlan, Profile, Rule, Tree, UefiBoot, check, check_names,
 };
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn silent(image: &[u8]) -> bool {
 }
 
 /// The name of the free field that a byte of a piece of metadata belongs to.
-fn free(plan: &Plan, image: &[u8], at: usize) -> Option<&'static str> {
+fn free(plan: &ImagePlan, image: &[u8], at: usize) -> Option<&'static str> {
     let segment = plan
         .segments()
         .find(|segment| (segment.offset..segment.offset + segment.len).contains(&(at as u64)))?;
@@ -88,7 +88,7 @@ fn in_entries(area: &[u8], at: usize) -> Option<&'static str> {
 }
 
 /// The bytes of the metadata: all but the system area, the contents and the padding.
-fn metadata(plan: &Plan) -> Vec<usize> {
+fn metadata(plan: &ImagePlan) -> Vec<usize> {
     let part = |part| !matches!(part, Part::SystemArea | Part::File(_) | Part::Padding);
     let segments = plan.segments().filter(|segment| part(segment.part));
     segments
@@ -98,20 +98,20 @@ fn metadata(plan: &Plan) -> Vec<usize> {
 }
 
 /// An image of everything the writer makes, without padding: it is checked once per flip.
-fn plan_of(profile: Profile) -> Plan {
+fn plan_of(profile: Profile) -> ImagePlan {
     let mut tree = Tree::new();
     for path in ["a/b/c/file", "a-b", "a_b", "ünïcode.txt", "empty", "x/y.tar.gz"] {
         tree.add_file(path, path.repeat(100)).unwrap();
     }
     tree.add_file(&"é".repeat(103), "long").unwrap();
-    let mut options = Options { min_size: 0, ..Options::new(profile, "FLIPS", EPOCH) };
+    let mut options = ImageOptions { min_size: 0, ..ImageOptions::new(profile, "FLIPS", EPOCH) };
     if profile == Profile::Boot {
         options.boot = Some(Boot {
             bios: Some(BiosBoot { path: "a-b".into(), load_units: 1, boot_info_table: false }),
             uefi: Some(UefiBoot { path: "a_b".into() }),
         });
     }
-    Plan::new(&tree, &options).unwrap()
+    ImagePlan::new(&tree, &options).unwrap()
 }
 
 /// Every byte that is not zero and every seventeenth of the others, one bit each.
@@ -164,8 +164,8 @@ proptest! {
             // A path below a file, or a file where a directory is, is left out.
             let _ = tree.add_file(path, path.bytes().cycle().take(*size).collect::<Vec<u8>>());
         }
-        let options = Options { joliet, ..Options::new(Profile::Task, "RANDOM", EPOCH) };
-        let Ok(plan) = Plan::new(&tree, &options) else { return Ok(()) };
+        let options = ImageOptions { joliet, ..ImageOptions::new(Profile::Task, "RANDOM", EPOCH) };
+        let Ok(plan) = ImagePlan::new(&tree, &options) else { return Ok(()) };
         let report = check(&stream(&plan), &CheckOptions::default()).unwrap();
         let mut expected: BTreeMap<Rule, u64> = BTreeMap::new();
         for finding in check_names(&tree) {

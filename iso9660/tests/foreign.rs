@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::EPOCH;
-use iso9660::{Options, Plan, Profile, Tree};
+use iso9660::{ImageOptions, ImagePlan, Profile, Tree};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -192,12 +192,12 @@ fn varied_files() -> Files {
     files
 }
 
-fn plan(files: &Files, profile: Profile) -> Plan {
+fn plan(files: &Files, profile: Profile) -> ImagePlan {
     let mut tree = Tree::new();
     for (path, content) in files {
         tree.add_file(path, content.clone()).unwrap();
     }
-    let mut options = Options::new(profile, "TEST", EPOCH);
+    let mut options = ImageOptions::new(profile, "TEST", EPOCH);
     if profile == Profile::Boot {
         options.boot = Some(iso9660::Boot {
             bios: Some(iso9660::BiosBoot {
@@ -208,7 +208,7 @@ fn plan(files: &Files, profile: Profile) -> Plan {
             uefi: Some(iso9660::UefiBoot { path: "boot/efi.img".into() }),
         });
     }
-    Plan::new(&tree, &options).unwrap()
+    ImagePlan::new(&tree, &options).unwrap()
 }
 
 /// Every check that fails on an image, with what it said.

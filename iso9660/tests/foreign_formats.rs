@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use common::udf::Flavour;
-use iso9660::{EntryKind, Extent, FileSource, Image, Limits, Namespace, Platform, ReadAt};
+use iso9660::{EntryKind, Extent, FileSource, Image, ReadLimits, Namespace, Platform, ReadAt};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -66,7 +66,7 @@ impl Workspace {
 
     fn open(&self, namespace: Option<Namespace>) -> Image<FileSource> {
         let source = FileSource::open(&self.image).unwrap();
-        Image::open_with(source, namespace, Limits::default()).unwrap()
+        Image::open_with(source, namespace, ReadLimits::default()).unwrap()
     }
 }
 

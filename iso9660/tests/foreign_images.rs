@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use iso9660::{EntryKind, FileSource, Image, Limits, Namespace, Platform, ReadError};
+use iso9660::{EntryKind, FileSource, Image, ReadLimits, Namespace, Platform, ReadError};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -62,7 +62,7 @@ fn found(image: &Image<FileSource>) -> Files {
 }
 
 fn open(path: &Path, namespace: Namespace) -> Image<FileSource> {
-    Image::open_with(FileSource::open(path).unwrap(), Some(namespace), Limits::default()).unwrap()
+    Image::open_with(FileSource::open(path).unwrap(), Some(namespace), ReadLimits::default()).unwrap()
 }
 
 fn check_rock_ridge(path: &Path, files: &Files) {

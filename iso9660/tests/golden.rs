@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use common::{EPOCH, annotate::annotate, boot_plan, hybrid_plan, task_plan};
-use iso9660::{Content, JolietNames, Level, Options, Plan, Profile, ReadAt, Splice, SpliceOptions, Tree};
+use iso9660::{Content, JolietNames, InterchangeLevel, ImageOptions, ImagePlan, Profile, ReadAt, Splice, SpliceOptions, Tree};
 
-fn compare(name: &str, plan: &Plan) {
+fn compare(name: &str, plan: &ImagePlan) {
     let path =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../golden/iso9660").join(format!("{name}.txt"));
     let found = annotate(plan);
@@ -40,14 +40,14 @@ fn compare(name: &str, plan: &Plan) {
     );
 }
 
-fn plan(paths: &[&str], change: impl FnOnce(&mut Options)) -> Plan {
+fn plan(paths: &[&str], change: impl FnOnce(&mut ImageOptions)) -> ImagePlan {
     let mut tree = Tree::new();
     for path in paths {
         tree.add_file(path, format!("this is {path}\n")).unwrap();
     }
-    let mut options = Options::new(Profile::Task, "GOLDEN", EPOCH);
+    let mut options = ImageOptions::new(Profile::Task, "GOLDEN", EPOCH);
     change(&mut options);
-    Plan::new(&tree, &options).unwrap()
+    ImagePlan::new(&tree, &options).unwrap()
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn links_executables_and_moved_directories() {
     tree.add_executable("bin/run", "#!/bin/sh\n").unwrap().add_hard_link("bin/again", "bin/run").unwrap();
     tree.add_symlink("current", "bin/run").unwrap().add_symlink("bin/up", "../b/./2").unwrap();
     tree.add_symlink("long", &format!("/{}", "component/".repeat(40))).unwrap();
-    compare("links", &Plan::new(&tree, &Options::new(Profile::Tree, "LINKS", EPOCH)).unwrap());
+    compare("links", &ImagePlan::new(&tree, &ImageOptions::new(Profile::Tree, "LINKS", EPOCH)).unwrap());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_enhanced_descriptor_and_the_names_of_level_one() {
     compare(
         "enhanced",
         &plan(&paths, |options| {
-            (options.enhanced, options.level, options.joliet_names) = (true, Level::One, JolietNames::Strict)
+            (options.enhanced, options.level, options.joliet_names) = (true, InterchangeLevel::One, JolietNames::Strict)
         }),
     );
 }
@@ -174,7 +174,7 @@ fn a_file_over_four_gibibytes() {
     let mut tree = Tree::new();
     tree.add_file("install.wim", Content::source(Zeros(4_831_838_208))).unwrap();
     tree.add_file("z.txt", "after\n").unwrap();
-    compare("multi_extent", &Plan::new(&tree, &Options::new(Profile::Task, "BIG", EPOCH)).unwrap());
+    compare("multi_extent", &ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "BIG", EPOCH)).unwrap());
 }
 
 #[test]

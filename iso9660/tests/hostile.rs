@@ -11,7 +11,7 @@ use common::counted::Counted;
 use common::hostile::{Hostile, Outcome, both, hostile_images, put, record, start_of};
 use common::hostile_udf::hostile_udf_images;
 use common::udf::UdfImage;
-use iso9660::{Hierarchy, Image, Options, Part, Plan, Profile, ReadAt, ReadError, Tree};
+use iso9660::{Hierarchy, Image, ImageOptions, Part, ImagePlan, Profile, ReadAt, ReadError, Tree};
 
 /// Opens, walks, reads every file and the boot catalog.
 fn read_everything(image: impl ReadAt) -> Result<(), ReadError> {
@@ -95,8 +95,8 @@ fn a_tree_that_is_too_deep_is_a_limit_and_not_a_stack_or_a_path_without_end() {
     let mut tree = Tree::new();
     tree.add_file(&"d/".repeat(7), "").unwrap_err();
     tree.add_directory(&["d"; 7].join("/")).unwrap();
-    let plan = Plan::new(&tree, &Options::new(Profile::Task, "DEEP", common::EPOCH)).unwrap();
-    let limits = iso9660::Limits { depth: 5, ..iso9660::Limits::default() };
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "DEEP", common::EPOCH)).unwrap();
+    let limits = iso9660::ReadLimits { depth: 5, ..iso9660::ReadLimits::default() };
     let image = Image::open_with(plan, None, limits).unwrap();
     assert!(matches!(image.walk(|_, _| ControlFlow::Continue(())), Err(ReadError::Limit { limit: 5, .. })));
     assert!(image.lookup(&["d"; 6].join("/")).is_err());
@@ -119,7 +119,7 @@ fn a_directory_that_contains_itself_makes_no_endless_paths() {
 fn directories_that_overlap_are_invalid_before_their_bytes_add_up() {
     let mut tree = Tree::new();
     tree.add_directory("a").unwrap().add_directory("b").unwrap();
-    let plan = Plan::new(&tree, &Options::new(Profile::Task, "OVERLAP", common::EPOCH)).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "OVERLAP", common::EPOCH)).unwrap();
     let mut image = common::stream(&plan);
     let root = start_of(&plan, Part::Directory(Hierarchy::Primary, 1));
     // Both lead into the padding, one sector apart, and reach to the end.
@@ -161,7 +161,7 @@ fn what_is_no_image_is_invalid() {
     let mut image = vec![0; 40 * 2048];
     image[16 * 2048..][..7].copy_from_slice(b"\0BEA01\x01");
     image[17 * 2048..][..7].copy_from_slice(b"\0NSR02\x01");
-    assert!(matches!(Image::open(image), Err(ReadError::Invalid { .. })), "UDF announced, nothing there");
+    assert!(matches!(Image::open(image), Err(ReadError::Invalid { .. })), "UDF er_seen, nothing there");
 }
 
 #[test]

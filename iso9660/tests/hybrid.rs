@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use common::{EPOCH, hybrid_plan, stream};
 use iso9660::partition::{Gpt, Guid, Mbr, MbrPartition};
 use iso9660::{
-    BiosBoot, Boot, Content, Hybrid, Image, Options, Plan, PlanError, Profile, ReadAt, Tree, UefiBoot,
+    BiosBoot, Boot, Content, Hybrid, Image, ImageOptions, ImagePlan, PlanError, Profile, ReadAt, Tree, UefiBoot,
 };
 
 fn tree() -> Tree {
@@ -18,14 +18,14 @@ fn tree() -> Tree {
     tree
 }
 
-fn options(bios: bool, uefi: bool, code: usize) -> Options {
+fn options(bios: bool, uefi: bool, code: usize) -> ImageOptions {
     let path = "boot/bios.img".to_owned();
     let bios = bios.then_some(BiosBoot { path, load_units: 4, boot_info_table: true });
     let uefi = uefi.then_some(UefiBoot { path: "boot/efi.img".into() });
-    Options {
+    ImageOptions {
         boot: Some(Boot { bios, uefi }),
         hybrid: Some(Hybrid { code: vec![0x90; code] }),
-        ..Options::new(Profile::Boot, "HYBRID", EPOCH)
+        ..ImageOptions::new(Profile::Boot, "HYBRID", EPOCH)
     }
 }
 
@@ -57,7 +57,7 @@ fn both_partition_tables_lead_to_the_uefi_image() {
 
 #[test]
 fn the_mbr_protects_the_gpt_and_tells_boot_code_where_the_boot_file_is() {
-    let image = stream(&Plan::new(&tree(), &options(true, true, 432)).unwrap());
+    let image = stream(&ImagePlan::new(&tree(), &options(true, true, 432)).unwrap());
     let mbr = mbr(&image);
     assert_eq!(mbr.code[..432], [0x90; 432]);
     assert_eq!(mbr.boot_file() * 512, offset_of(&image, "boot/bios.img"));
@@ -67,14 +67,14 @@ fn the_mbr_protects_the_gpt_and_tells_boot_code_where_the_boot_file_is() {
     assert_eq!((active.kind, active.status, active.first, active.sectors), (0, MbrPartition::ACTIVE, 0, 1));
     assert_ne!(mbr.disk_id, 0);
 
-    let code_less = stream(&Plan::new(&tree(), &options(true, true, 0)).unwrap());
+    let code_less = stream(&ImagePlan::new(&tree(), &options(true, true, 0)).unwrap());
     let mbr = self::mbr(&code_less);
     assert_eq!((mbr.code, mbr.partitions[1]), ([0; 440], MbrPartition::default()));
 }
 
 #[test]
 fn without_a_uefi_image_the_mbr_has_the_image_as_its_partition_and_there_is_no_gpt() {
-    let image = stream(&Plan::new(&tree(), &options(true, false, 400)).unwrap());
+    let image = stream(&ImagePlan::new(&tree(), &options(true, false, 400)).unwrap());
     assert!(Gpt::read(&image, 1).unwrap().is_none());
     let [whole, ..] = mbr(&image).partitions;
     assert_eq!((whole.kind, whole.status, whole.first), (0x17, MbrPartition::ACTIVE, 0));
@@ -83,12 +83,12 @@ fn without_a_uefi_image_the_mbr_has_the_image_as_its_partition_and_there_is_no_g
 
 #[test]
 fn identifiers_follow_from_names_lengths_label_and_dates_but_not_from_contents() {
-    let identifiers = |content: &[u8], change: fn(&mut Options)| {
+    let identifiers = |content: &[u8], change: fn(&mut ImageOptions)| {
         let mut tree = tree();
         tree.add_file("file", content).unwrap();
         let mut options = options(true, true, 432);
         change(&mut options);
-        let image = stream(&Plan::new(&tree, &options).unwrap());
+        let image = stream(&ImagePlan::new(&tree, &options).unwrap());
         let gpt = Gpt::read(&image, 1).unwrap().unwrap();
         (mbr(&image).disk_id, gpt.disk, gpt.entries[0].unwrap().id)
     };
@@ -110,7 +110,7 @@ fn a_boot_info_table_is_in_the_image_and_not_in_the_source() {
     let mut tree = Tree::new();
     tree.add_file("boot/bios.img", content.clone()).unwrap();
     tree.add_hard_link("again", "boot/bios.img").unwrap();
-    let plan = Plan::new(&tree, &options(true, false, 1)).unwrap();
+    let plan = ImagePlan::new(&tree, &options(true, false, 1)).unwrap();
     let image = stream(&plan);
     let found = Image::open(image.as_slice()).unwrap().read("boot/bios.img", 1 << 20).unwrap();
     let sum = content[64..].chunks(4).fold(0_u32, |sum, word| {
@@ -124,7 +124,7 @@ fn a_boot_info_table_is_in_the_image_and_not_in_the_source() {
     assert_eq!(found[24..64], [0; 40]);
     assert_eq!(found[64..], content[64..]);
     assert_eq!(Image::open(&plan).unwrap().read("again", 1 << 20).unwrap(), found);
-    assert_eq!(stream(&Plan::new(&tree, &options(true, false, 1)).unwrap()), image);
+    assert_eq!(stream(&ImagePlan::new(&tree, &options(true, false, 1)).unwrap()), image);
 }
 
 /// A source that cannot be read.
@@ -145,7 +145,7 @@ fn a_boot_file_that_cannot_get_its_table_names_the_path() {
     let plan = |content: Content| {
         let mut tree = Tree::new();
         tree.add_file("boot/bios.img", content).unwrap();
-        Plan::new(&tree, &options(true, false, 1)).map(|_| ())
+        ImagePlan::new(&tree, &options(true, false, 1)).map(|_| ())
     };
     for (length, ends) in [(63, false), (64, true), (1 << 20, true), ((1 << 20) + 1, false)] {
         let found = plan(vec![1; length].into());
@@ -165,12 +165,12 @@ fn a_boot_file_that_cannot_get_its_table_names_the_path() {
 #[test]
 fn boot_code_needs_room_and_something_to_start() {
     for (bios, uefi, code) in [(true, true, 433), (false, true, 10), (true, false, 0)] {
-        let found = Plan::new(&tree(), &options(bios, uefi, code)).map(|_| ());
+        let found = ImagePlan::new(&tree(), &options(bios, uefi, code)).map(|_| ());
         assert!(matches!(found, Err(PlanError::Hybrid { .. })), "{bios} {uefi} {code}");
     }
     let mut without = options(true, true, 10);
     (without.boot, without.profile) = (None, Profile::Tree);
-    assert!(matches!(Plan::new(&tree(), &without), Err(PlanError::Hybrid { .. })));
+    assert!(matches!(ImagePlan::new(&tree(), &without), Err(PlanError::Hybrid { .. })));
 }
 
 /// What a disk tool says about an image: whether it is content, and its words.
@@ -192,7 +192,7 @@ fn disk_tools_are_content_with_both_tables_and_notice_a_damaged_one() {
     let sgdisk = |image: &[u8]| verify("sgdisk", &["--verify"], image);
     let sfdisk = |image: &[u8]| verify("sfdisk", &["--verify"], image);
     for (bios, code) in [(true, 432), (false, 0)] {
-        let image = stream(&Plan::new(&tree(), &options(bios, true, code)).unwrap());
+        let image = stream(&ImagePlan::new(&tree(), &options(bios, true, code)).unwrap());
         let (fine, said) = sgdisk(&image);
         assert!(fine && said.contains("No problems found"), "{said}");
         let (fine, said) = sfdisk(&image);
@@ -204,7 +204,7 @@ fn disk_tools_are_content_with_both_tables_and_notice_a_damaged_one() {
         let (_, said) = sgdisk(&damaged);
         assert!(!said.contains("No problems found"), "{said}");
     }
-    let bios_only = stream(&Plan::new(&tree(), &options(true, false, 432)).unwrap());
+    let bios_only = stream(&ImagePlan::new(&tree(), &options(true, false, 432)).unwrap());
     let (fine, said) = sfdisk(&bios_only);
     assert!(fine && said.contains("No errors detected"), "{said}");
 }

@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{EPOCH, stream, task_plan, task_tree};
 use iso9660::{
-    BiosBoot, Boot, BootMedia, Content, EntryKind, Image, Limits, Namespace, Options, Part, Plan, PlanError,
-    Platform, Profile, ReadAt, ReadError, SegmentData, SourceError, Tree, UefiBoot,
+    BiosBoot, Boot, BootMedia, Content, EntryKind, Image, ReadLimits, Namespace, ImageOptions, Part, ImagePlan, PlanError,
+    Platform, Profile, ReadAt, ReadError, SegmentData, ContentError, Tree, UefiBoot,
 };
 use proptest::prelude::*;
 
-fn options() -> Options {
-    Options::new(Profile::Task, "TEST", EPOCH)
+fn options() -> ImageOptions {
+    ImageOptions::new(Profile::Task, "TEST", EPOCH)
 }
 
-fn open(plan: &Plan, namespace: Namespace) -> Image<&Plan> {
-    Image::open_with(plan, Some(namespace), Limits::default()).unwrap()
+fn open(plan: &ImagePlan, namespace: Namespace) -> Image<&ImagePlan> {
+    Image::open_with(plan, Some(namespace), ReadLimits::default()).unwrap()
 }
 
-fn names(image: &Image<&Plan>, path: &str) -> Vec<String> {
+fn names(image: &Image<&ImagePlan>, path: &str) -> Vec<String> {
     image.list(path).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
@@ -78,7 +78,7 @@ fn a_small_image_is_padded_with_zeros_to_one_mebibyte() {
     assert_eq!(last.offset + last.len, plan.len());
     let mut unpadded = options();
     unpadded.min_size = 0;
-    let plan = Plan::new(&Tree::new(), &unpadded).unwrap();
+    let plan = ImagePlan::new(&Tree::new(), &unpadded).unwrap();
     assert_eq!(plan.len() % iso9660::SECTOR_SIZE, 0);
     assert!(Image::open(&plan).unwrap().list("").unwrap().is_empty());
 }
@@ -107,7 +107,7 @@ fn long_deep_and_odd_names_survive_in_rock_ridge() {
     for index in 0..300 {
         tree.add_file(&format!("many/{}{index:04}", "x".repeat(200)), "").unwrap();
     }
-    let plan = Plan::new(&tree, &Options { joliet: false, ..options() }).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions { joliet: false, ..options() }).unwrap();
     let image = Image::open(&plan).unwrap();
     for path in &paths {
         assert_eq!(image.read(path, 1000).unwrap(), path.as_bytes());
@@ -126,7 +126,7 @@ fn images_obey_every_rule_of_the_standard_and_the_check_notices_one_fault() {
         )
         .unwrap();
     }
-    let tree = Plan::new(&tree, &options()).unwrap();
+    let tree = ImagePlan::new(&tree, &options()).unwrap();
     for plan in [&task_plan(), &common::boot_plan(), &tree] {
         assert_eq!(common::strict::check(&stream(plan)), Ok(()));
     }
@@ -147,7 +147,7 @@ fn what_the_formats_cannot_hold_is_an_error_that_names_the_path() {
     let plan = |path: &str| {
         let mut tree = Tree::new();
         tree.add_file(path, "").unwrap();
-        Plan::new(&tree, &options()).map(|_| ())
+        ImagePlan::new(&tree, &options()).map(|_| ())
     };
     let name = "n".repeat(104);
     assert!(
@@ -163,9 +163,9 @@ fn what_the_formats_cannot_hold_is_an_error_that_names_the_path() {
     let long = "n".repeat(256);
     let mut tree = Tree::new();
     tree.add_file(&long, "").unwrap();
-    let no_joliet = Options { joliet: false, ..options() };
+    let no_joliet = ImageOptions { joliet: false, ..options() };
     assert!(matches!(
-        Plan::new(&tree, &no_joliet),
+        ImagePlan::new(&tree, &no_joliet),
         Err(PlanError::NameTooLong { namespace: "Rock Ridge", .. })
     ));
 }
@@ -176,16 +176,16 @@ fn more_directories_than_a_path_table_can_number_are_an_error() {
     for index in 0..65_535 {
         tree.add_directory(&format!("{}/{index}", index % 100)).unwrap();
     }
-    let planned = Plan::new(&tree, &options());
+    let planned = ImagePlan::new(&tree, &options());
     assert!(matches!(planned, Err(PlanError::TooManyDirectories { count: 65_636, limit: 65_535 })));
 }
 
 #[test]
 fn labels_dates_and_texts_outside_their_rules_are_errors() {
-    let plan = |change: fn(&mut Options)| {
+    let plan = |change: fn(&mut ImageOptions)| {
         let mut options = options();
         change(&mut options);
-        Plan::new(&task_tree(), &options).map(|_| ())
+        ImagePlan::new(&task_tree(), &options).map(|_| ())
     };
     assert!(matches!(plan(|options| options.volume_id = String::new()), Err(PlanError::Text { .. })));
     assert!(matches!(plan(|options| options.volume_id = "X".repeat(33)), Err(PlanError::Text { .. })));
@@ -217,11 +217,11 @@ fn a_boot_image_offers_its_files_to_both_firmwares() {
 #[test]
 fn a_boot_option_without_its_file_names_the_path() {
     let boot = |path: &str| {
-        let mut options = Options::new(Profile::Boot, "BOOT", EPOCH);
+        let mut options = ImageOptions::new(Profile::Boot, "BOOT", EPOCH);
         options.boot = Some(Boot { uefi: Some(UefiBoot { path: path.into() }), bios: None });
         let mut tree = Tree::new();
         tree.add_file("empty.img", "").unwrap().add_file("efi.img", vec![1; 40 << 20]).unwrap();
-        Plan::new(&tree, &options)
+        ImagePlan::new(&tree, &options)
     };
     assert!(matches!(boot("none.img"), Err(PlanError::Boot { path, .. }) if path == "none.img"));
     assert!(matches!(boot("empty.img"), Err(PlanError::Boot { path, .. }) if path == "empty.img"));
@@ -252,7 +252,7 @@ fn a_file_over_four_gibibytes_is_joined_from_its_sections() {
         .unwrap()
         .add_file("small", "after it")
         .unwrap();
-    let plan = Plan::new(&tree, &options()).unwrap();
+    let plan = ImagePlan::new(&tree, &options()).unwrap();
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
         let image = open(&plan, namespace);
         let entry = image.lookup("big").unwrap();
@@ -275,7 +275,7 @@ fn more_bytes_than_sectors_can_be_numbered_are_an_error_before_any_is_read() {
         for (index, length) in lengths.iter().enumerate() {
             tree.add_file(&format!("d/{index}"), Content::source(Pattern((*length).into()))).unwrap();
         }
-        Plan::new(&tree, &options()).map(|plan| plan.len())
+        ImagePlan::new(&tree, &options()).map(|plan| plan.len())
     };
     assert!(matches!(plan(&[1, u64::MAX]), Err(PlanError::TooLarge { path }) if path == "d/1"));
     let half = u64::from(u32::MAX) / 2 * 2048;
@@ -288,13 +288,13 @@ fn a_source_that_changed_its_length_is_an_error_with_the_path() {
     let source = Arc::new(Pattern(5000.into()));
     let mut tree = Tree::new();
     tree.add_file("d/file", Content::Source(source.clone())).unwrap();
-    let plan = Plan::new(&tree, &options()).unwrap();
+    let plan = ImagePlan::new(&tree, &options()).unwrap();
     assert_eq!(stream(&plan).len() as u64, plan.len());
     for changed in [4999, 5001] {
         source.0.store(changed, Ordering::Relaxed);
         let error = plan.write_to(&mut io::sink()).unwrap_err();
-        let inner = error.get_ref().unwrap().downcast_ref::<SourceError>().unwrap();
-        assert!(matches!(inner, SourceError::LengthChanged { path, planned: 5000, .. } if path == "d/file"));
+        let inner = error.get_ref().unwrap().downcast_ref::<ContentError>().unwrap();
+        assert!(matches!(inner, ContentError::LengthChanged { path, planned: 5000, .. } if path == "d/file"));
         let offset = plan.segments().find(|segment| segment.part == Part::File(0)).unwrap().offset;
         assert!(plan.read_exact_at(offset, &mut [0; 10]).is_err());
         assert!(plan.read_exact_at(0, &mut [0; 10]).is_ok());
@@ -342,7 +342,7 @@ proptest! {
                 wanted.insert(path.clone(), content(path, *size));
             }
         }
-        let Ok(plan) = Plan::new(&tree, &options()) else { return Ok(()) };
+        let Ok(plan) = ImagePlan::new(&tree, &options()) else { return Ok(()) };
         let bytes = stream(&plan);
         prop_assert_eq!(common::strict::check(&bytes), Ok(()));
 
@@ -354,10 +354,10 @@ proptest! {
         for (path, content) in shuffled {
             other.add_file(path, content.clone()).unwrap();
         }
-        prop_assert!(stream(&Plan::new(&other, &options()).unwrap()) == bytes);
+        prop_assert!(stream(&ImagePlan::new(&other, &options()).unwrap()) == bytes);
 
         for namespace in [Namespace::RockRidge, Namespace::Joliet] {
-            let image = Image::open_with(bytes.as_slice(), Some(namespace), Limits::default()).unwrap();
+            let image = Image::open_with(bytes.as_slice(), Some(namespace), ReadLimits::default()).unwrap();
             let mut found = BTreeMap::new();
             image.walk(|path, entry| {
                 if entry.is_file() {
@@ -445,15 +445,15 @@ proptest! {
                 wanted.insert(path.clone(), what);
             }
         }
-        let options = Options { joliet: false, ..Options::new(Profile::Tree, "ODD", EPOCH) };
-        let plan = match Plan::new(&tree, &options) {
+        let options = ImageOptions { joliet: false, ..ImageOptions::new(Profile::Tree, "ODD", EPOCH) };
+        let plan = match ImagePlan::new(&tree, &options) {
             Ok(plan) => plan,
             // Many long names on eight levels, which relocation does not shorten.
             Err(PlanError::PathTooLong { .. }) => return Ok(()),
             Err(error) => panic!("{error}"),
         };
         let bytes = stream(&plan);
-        prop_assert!(stream(&Plan::new(&tree, &options).unwrap()) == bytes);
+        prop_assert!(stream(&ImagePlan::new(&tree, &options).unwrap()) == bytes);
         prop_assert_eq!(common::strict::check(&bytes), Ok(()));
         for (offset, length) in offsets {
             let offset = offset % plan.len();
@@ -482,10 +482,10 @@ proptest! {
 
 #[test]
 fn a_bios_entry_must_load_something() {
-    let mut options = Options::new(Profile::Boot, "BOOT", EPOCH);
+    let mut options = ImageOptions::new(Profile::Boot, "BOOT", EPOCH);
     options.boot = Some(Boot {
         bios: Some(BiosBoot { path: "ks.cfg".into(), load_units: 0, boot_info_table: false }),
         uefi: None,
     });
-    assert!(matches!(Plan::new(&task_tree(), &options), Err(PlanError::Boot { .. })));
+    assert!(matches!(ImagePlan::new(&task_tree(), &options), Err(PlanError::Boot { .. })));
 }

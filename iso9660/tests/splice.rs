@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use common::hostile::{both, hostile_images, put, record, start_of};
 use common::{EPOCH, boot_plan, stream, strict, task_plan};
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, Content, Depth, Existing, Extent, Hierarchy, Hybrid, Image, Limits,
-    Namespace, Note, Options, Part, PartitionTable, Plan, Profile, ReadAt, Rule, SegmentData, Splice,
+    BiosBoot, Boot, CheckOptions, Content, DeepDirectories, ExistingDirectory, Extent, Hierarchy, Hybrid, Image, ReadLimits,
+    Namespace, SpliceNote, ImageOptions, Part, PartitionTable, ImagePlan, Profile, ReadAt, Rule, SegmentData, Splice,
     SpliceError, SpliceOptions, Spliced, Tree, UefiBoot,
 };
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn splice(image: Vec<u8>, names: &[&str]) -> Result<Spliced, SpliceError> {
 
 /// Every file of an image with its extents and content.
 fn contents<S: ReadAt>(source: S, namespace: Namespace) -> BTreeMap<String, (Vec<Extent>, Vec<u8>)> {
-    let image = Image::open_with(source, Some(namespace), Limits::default()).unwrap();
+    let image = Image::open_with(source, Some(namespace), ReadLimits::default()).unwrap();
     let mut found = BTreeMap::new();
     image
         .walk(|path, entry| {
@@ -50,11 +50,11 @@ fn contents<S: ReadAt>(source: S, namespace: Namespace) -> BTreeMap<String, (Vec
 }
 
 /// The result of a splice: every file of the original where it was, and the added ones, in every namespace of both.
-fn check(original: &[u8], plan: &Plan, names: &[&str]) {
+fn check(original: &[u8], plan: &ImagePlan, names: &[&str]) {
     check_but(original, plan, names, &[]);
 }
 
-fn check_but(original: &[u8], plan: &Plan, names: &[&str], ignored: &[Rule]) {
+fn check_but(original: &[u8], plan: &ImagePlan, names: &[&str], ignored: &[Rule]) {
     let spliced = stream(plan);
     let options = CheckOptions { ignored: ignored.to_vec(), ..CheckOptions::default() };
     let findings = |image: &[u8]| {
@@ -65,8 +65,8 @@ fn check_but(original: &[u8], plan: &Plan, names: &[&str], ignored: &[Rule]) {
         assert_eq!(findings(&spliced), Vec::<String>::new(), "nothing is found where nothing was");
     }
     for namespace in NAMESPACES {
-        if Image::open_with(original, Some(namespace), Limits::default()).is_err() {
-            assert!(Image::open_with(spliced.as_slice(), Some(namespace), Limits::default()).is_err());
+        if Image::open_with(original, Some(namespace), ReadLimits::default()).is_err() {
+            assert!(Image::open_with(spliced.as_slice(), Some(namespace), ReadLimits::default()).is_err());
             continue;
         }
         let mut found = contents(spliced.as_slice(), namespace);
@@ -112,10 +112,10 @@ fn full_root() -> Vec<u8> {
         tree.add_file("one/two/file", "three\n").unwrap().add_file("zwei/drei/file", "vier\n").unwrap();
         // A name that needs a continuation area.
         tree.add_file(&"long".repeat(50), "long\n").unwrap();
-        let options = Options { joliet: false, ..Options::new(Profile::Task, "FULL", EPOCH) };
-        let original = stream(&Plan::new(&tree, &options).unwrap());
+        let options = ImageOptions { joliet: false, ..ImageOptions::new(Profile::Task, "FULL", EPOCH) };
+        let original = stream(&ImagePlan::new(&tree, &options).unwrap());
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
-        if spliced.notes.contains(&Note::RootMoved { tree: "primary" }) {
+        if spliced.notes.contains(&SpliceNote::RootMoved { tree: "primary" }) {
             return original;
         }
     }
@@ -142,7 +142,7 @@ fn the_numbers_of_parents_shift_and_the_check_notices_when_they_do_not() {
     for path in ["alpha/one/file", "zulu/two/three/file", "zulu/four/file"] {
         tree.add_file(path, path).unwrap();
     }
-    let original = stream(&Plan::new(&tree, &Options::new(Profile::Task, "TREE", EPOCH)).unwrap());
+    let original = stream(&ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "TREE", EPOCH)).unwrap());
     let plan = splice(original, &["job.json"]).unwrap().plan;
     let mut bytes = stream(&plan);
     assert_eq!(strict::check(&bytes), Ok(()));
@@ -196,13 +196,13 @@ impl ReadAt for Pattern {
 }
 
 /// An image of more than four gibibytes and thousands of directories.
-fn large() -> Plan {
+fn large() -> ImagePlan {
     let mut tree = Tree::new();
     tree.add_file("install.wim", Content::source(Pattern(4_400_000_000))).unwrap();
     for index in 0..3000 {
         tree.add_file(&format!("pool/{}/package-{index}/file", index % 26), "x").unwrap();
     }
-    Plan::new(&tree, &Options::new(Profile::Task, "LARGE", EPOCH)).unwrap()
+    ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "LARGE", EPOCH)).unwrap()
 }
 
 #[test]
@@ -267,21 +267,21 @@ fn a_directory_of_that_name_is_refused_or_replaced_as_the_options_say() {
     let first = stream(&splice(stream(&task_plan()), &["old.json", "job.json"]).unwrap().plan);
     let result = splice(first.clone(), &["job.json"]);
     assert!(matches!(result, Err(SpliceError::Exists { tree: "primary", .. })), "{result:?}");
-    let options = SpliceOptions { existing: Existing::Replace, ..SpliceOptions::new(EPOCH) };
+    let options = SpliceOptions { existing: ExistingDirectory::Replace, ..SpliceOptions::new(EPOCH) };
     let spliced = splice_with(first, &["job.json", "new"], &options).unwrap();
-    assert!(spliced.notes.contains(&Note::DirectoryReplaced { tree: "Joliet" }));
+    assert!(spliced.notes.contains(&SpliceNote::DirectoryReplaced { tree: "Joliet" }));
     // The bytes of the old files are in the image, and nothing leads to them: the notes say so.
     check_but(&stream(&task_plan()), &spliced.plan, &["job.json", "new"], &[Rule::UnusedNotZero]);
     for name in ["Task", "TASK"] {
         let mut tree = Tree::new();
         tree.add_file(name, "a file").unwrap();
-        let image = stream(&Plan::new(&tree, &Options::new(Profile::Task, "FILE", EPOCH)).unwrap());
+        let image = stream(&ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "FILE", EPOCH)).unwrap());
         assert!(matches!(splice(image.clone(), &["a"]), Err(SpliceError::Exists { .. })));
         assert!(matches!(splice_with(image, &["a"], &options), Err(SpliceError::Replace { .. })));
     }
     let mut tree = Tree::new();
     tree.add_file("task/deep/file", "kept").unwrap();
-    let image = stream(&Plan::new(&tree, &Options::new(Profile::Task, "DEEP", EPOCH)).unwrap());
+    let image = stream(&ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "DEEP", EPOCH)).unwrap());
     assert!(matches!(splice_with(image, &["a"], &options), Err(SpliceError::Replace { .. })));
 }
 
@@ -295,10 +295,10 @@ fn a_file_is_replaced_under_its_name_in_every_tree() {
         let original = stream(&source);
         let spliced =
             splice_with(original.clone(), &["job.json"], &replacing(path, "set timeout=0\n")).unwrap();
-        assert!(spliced.notes.contains(&Note::FileReplaced { path: path.to_owned() }));
+        assert!(spliced.notes.contains(&SpliceNote::FileReplaced { path: path.to_owned() }));
         let bytes = stream(&spliced.plan);
         for namespace in NAMESPACES {
-            let image = Image::open_with(bytes.as_slice(), Some(namespace), Limits::default()).unwrap();
+            let image = Image::open_with(bytes.as_slice(), Some(namespace), ReadLimits::default()).unwrap();
             assert_eq!(image.read(path, 100).unwrap(), b"set timeout=0\n", "{namespace}");
             assert_eq!(image.lookup(path).unwrap().modified, Some(EPOCH + 1));
             assert!(image.read("task/job.json", 100).is_ok());
@@ -309,17 +309,17 @@ fn a_file_is_replaced_under_its_name_in_every_tree() {
     }
 }
 
-fn deep() -> Plan {
+fn deep() -> ImagePlan {
     let mut tree = Tree::new();
     for path in ["d/e/grub.cfg", "d/e/other", "d/z", "top"] {
         tree.add_file(path, format!("this is {path}\n")).unwrap();
     }
-    Plan::new(&tree, &Options::new(Profile::Task, "DEEP", EPOCH)).unwrap()
+    ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "DEEP", EPOCH)).unwrap()
 }
 
 #[test]
 fn what_must_not_be_replaced_is_refused_with_the_reason() {
-    let reason = |plan: &Plan, path: &str| match splice_with(stream(plan), &[], &replacing(path, "")) {
+    let reason = |plan: &ImagePlan, path: &str| match splice_with(stream(plan), &[], &replacing(path, "")) {
         Err(SpliceError::Replace { reason, .. }) => reason,
         other => panic!("{other:?}"),
     };
@@ -356,9 +356,9 @@ fn a_media_check_record_is_blanked_and_reported() {
     image[16 * 2048 + 883..16 * 2048 + 1395].fill(b' ');
     put(&mut image, 16 * 2048 + 883, b"ISO MD5SUM = 0123456789abcdef0123456789abcdef;SKIPSECTORS = 15");
     let spliced = splice(image, &["a"]).unwrap();
-    assert!(spliced.notes.contains(&Note::MediaCheckBlanked));
+    assert!(spliced.notes.contains(&SpliceNote::MediaCheckBlanked));
     assert_eq!(stream(&spliced.plan)[16 * 2048 + 883..16 * 2048 + 1395], [b' '; 512]);
-    assert!(!splice(stream(&task_plan()), &["a"]).unwrap().notes.contains(&Note::MediaCheckBlanked));
+    assert!(!splice(stream(&task_plan()), &["a"]).unwrap().notes.contains(&SpliceNote::MediaCheckBlanked));
 }
 
 #[test]
@@ -410,7 +410,7 @@ enum Firmware {
     Both,
 }
 
-fn bootable(options: &mut Options, firmware: Firmware, path: &str, disk: bool) {
+fn bootable(options: &mut ImageOptions, firmware: Firmware, path: &str, disk: bool) {
     if firmware == Firmware::None {
         return;
     }
@@ -449,21 +449,21 @@ proptest! {
         if rock_ridge {
             tree.add_symlink("link", "bios.img").unwrap();
         }
-        let depth = if rock_ridge { Depth::Relocate } else { Depth::Refuse };
-        let options = Options::new(Profile::Tree, "ANY", EPOCH);
-        let mut options = Options { joliet, rock_ridge, enhanced, min_size, depth, ..options };
+        let depth = if rock_ridge { DeepDirectories::Relocate } else { DeepDirectories::Refuse };
+        let options = ImageOptions::new(Profile::Tree, "ANY", EPOCH);
+        let mut options = ImageOptions { joliet, rock_ridge, enhanced, min_size, depth, ..options };
         bootable(&mut options, firmware, "bios.img", disk);
-        let original = stream(&Plan::new(&tree, &options).unwrap());
+        let original = stream(&ImagePlan::new(&tree, &options).unwrap());
         let names = ["job.json", "recipe.json", "user-data"];
         let spliced = splice(original.clone(), &names).unwrap();
         check(&original, &spliced.plan, &names);
     }
 }
 
-fn existing() -> Plan {
+fn existing() -> ImagePlan {
     let mut tree = Tree::new();
     tree.add_file("task/old", "old\n").unwrap().add_file("zulu/file", "kept\n").unwrap();
-    Plan::new(&tree, &Options::new(Profile::Task, "EXISTING", EPOCH)).unwrap()
+    ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "EXISTING", EPOCH)).unwrap()
 }
 
 /// Images to begin fuzzing with, by name: small ones of every kind.
@@ -478,7 +478,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         .unwrap()
         .add_file("1/2/3/4/5/6/7/8/9/leaf", "deep\n")
         .unwrap();
-    let mut options = Options { enhanced: true, ..Options::new(Profile::Tree, "BIOS", EPOCH) };
+    let mut options = ImageOptions { enhanced: true, ..ImageOptions::new(Profile::Tree, "BIOS", EPOCH) };
     bootable(&mut options, Firmware::Bios, "bios.img", true);
     vec![
         ("deep", stream(&deep())),
@@ -487,7 +487,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("existing", stream(&existing())),
         ("media_check", media_check),
         ("udf", udf),
-        ("relocated_enhanced_disk", stream(&Plan::new(&tree, &options).unwrap())),
+        ("relocated_enhanced_disk", stream(&ImagePlan::new(&tree, &options).unwrap())),
         ("gpt", hybrid::hybrid(false, 1 << 20, 146, 180)),
         ("gpt_appended", hybrid::hybrid(true, 1 << 20, 146, 184)),
     ]
@@ -545,9 +545,9 @@ fn single_byte_changes_never_break_a_promise() {
 }
 
 /// What a partition of a table says now.
-fn grown(notes: &[Note], wanted: PartitionTable) -> Vec<(usize, u64)> {
+fn grown(notes: &[SpliceNote], wanted: PartitionTable) -> Vec<(usize, u64)> {
     let found = notes.iter().filter_map(|note| match note {
-        Note::PartitionGrown { table, number, sectors } if *table == wanted => Some((*number, *sectors)),
+        SpliceNote::PartitionGrown { table, number, sectors } if *table == wanted => Some((*number, *sectors)),
         _ => None,
     });
     found.collect()
@@ -611,7 +611,7 @@ mod hybrid {
     fn an_appended_partition_keeps_its_place_and_bytes_and_the_one_before_it_its_size() {
         let original = hybrid(true, 2 << 20, 3072, 4096);
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
-        assert!(spliced.notes.contains(&Note::PartitionKept { table: PartitionTable::Gpt, number: 1 }));
+        assert!(spliced.notes.contains(&SpliceNote::PartitionKept { table: PartitionTable::Gpt, number: 1 }));
         let bytes = stream(&spliced.plan);
         let (before, gpt) =
             (Gpt::read(&original, 1).unwrap().unwrap(), Gpt::read(&bytes, 1).unwrap().unwrap());
@@ -627,7 +627,7 @@ mod hybrid {
         let mut original = hybrid(false, 2 << 20, 3072, 4096);
         original[512 + 16] ^= 1;
         let spliced = splice(original.clone(), &["job.json"]).unwrap();
-        assert!(spliced.notes.contains(&Note::BrokenGptKept { offset: 512 + 16 }));
+        assert!(spliced.notes.contains(&SpliceNote::BrokenGptKept { offset: 512 + 16 }));
         assert_eq!(stream(&spliced.plan)[512..1024], original[512..1024]);
     }
 }

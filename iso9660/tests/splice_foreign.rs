@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use common::EPOCH;
 use iso9660::{
-    CheckOptions, Content, FileSource, Note, PartitionTable, Rule, Severity, Splice, SpliceError,
+    CheckOptions, Content, FileSource, SpliceNote, PartitionTable, Rule, Severity, Splice, SpliceError,
     SpliceOptions, Spliced,
 };
 
@@ -203,18 +203,18 @@ fn boot_entries(image: &Path) -> Vec<String> {
 fn findings(image: &Path) -> BTreeMap<Rule, u64> {
     let report = iso9660::check(&FileSource::open(image).unwrap(), &CheckOptions::default()).unwrap();
     let mut totals = report.totals().clone();
-    totals.retain(|rule, _| rule.severity() > Severity::Note);
+    totals.retain(|rule, _| rule.severity() > Severity::SpliceNote);
     totals
 }
 
 /// Makes an image, splices it and lets everybody look at it; answers what the splice reported.
-fn examine(recipe: &Recipe) -> Vec<Note> {
+fn examine(recipe: &Recipe) -> Vec<SpliceNote> {
     let directory = tempfile::tempdir().unwrap();
     let original = make(recipe, directory.path());
     let Spliced { plan, notes, .. } = splice(&original).unwrap();
     let spliced = directory.path().join("spliced.iso");
     plan.write_to(&mut fs::File::create(&spliced).unwrap()).unwrap();
-    let moved = notes.iter().any(|note| matches!(note, Note::RootMoved { .. }));
+    let moved = notes.iter().any(|note| matches!(note, SpliceNote::RootMoved { .. }));
     for (name, with) in EXTRACTORS {
         // libarchive never goes back to a directory, which the note says.
         if moved && name.starts_with("bsdtar") {
@@ -265,7 +265,7 @@ fn checksums_of_xorriso_do_not_keep_it_from_loading_the_result() {
     let directory = tempfile::tempdir().unwrap();
     let image = make(&recipe("xorriso", "bios", 0, &["-r", "-J", "-V", "SUMS", "--md5"]), directory.path());
     let Spliced { plan, notes, .. } = splice(&image).unwrap();
-    assert!(notes.contains(&Note::ChecksumTagsBlanked));
+    assert!(notes.contains(&SpliceNote::ChecksumTagsBlanked));
     let spliced = directory.path().join("spliced.iso");
     plan.write_to(&mut fs::File::create(&spliced).unwrap()).unwrap();
     // Every file that has a checksum still matches it.
@@ -286,11 +286,11 @@ fn images_of_genisoimage() {
 fn hybrid_images_with_an_mbr_and_with_a_gpt() {
     let mbr = ["-r", "-J", "-V", "MBR", "-isohybrid-mbr", HYBRID_CODE];
     let notes = examine(&recipe("xorriso", "bios", 0, &mbr));
-    assert!(notes.iter().any(|note| matches!(note, Note::PartitionGrown { .. })), "{notes:?}");
+    assert!(notes.iter().any(|note| matches!(note, SpliceNote::PartitionGrown { .. })), "{notes:?}");
     let gpt = ["-r", "-J", "-V", "GPT", "-isohybrid-mbr", HYBRID_CODE];
     let notes = examine(&recipe("xorriso", "gpt", 0, &gpt));
     let grown = |wanted| {
-        notes.iter().any(|note| matches!(note, Note::PartitionGrown { table, .. } if *table == wanted))
+        notes.iter().any(|note| matches!(note, SpliceNote::PartitionGrown { table, .. } if *table == wanted))
     };
     assert!(grown(PartitionTable::Mbr) && grown(PartitionTable::Gpt), "{notes:?}");
 }
@@ -309,8 +309,8 @@ fn images_with_an_appended_system_partition() {
         "-appended_part_as_gpt",
     ];
     let notes = examine(&recipe("xorriso", "appended", 0, &arguments));
-    assert!(notes.iter().any(|note| matches!(note, Note::PartitionKept { .. })), "{notes:?}");
-    assert!(notes.contains(&Note::PartitionVolumeKept { sector: 32 }));
+    assert!(notes.iter().any(|note| matches!(note, SpliceNote::PartitionKept { .. })), "{notes:?}");
+    assert!(notes.contains(&SpliceNote::PartitionVolumeKept { sector: 32 }));
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn roots_without_room_move() {
     for program in ["xorriso", "genisoimage"] {
         let wide = wide_enough(program);
         let notes = examine(&recipe(program, "", wide, &["-r", "-J", "-V", "WIDE"]));
-        assert!(notes.contains(&Note::RootMoved { tree: "primary" }));
+        assert!(notes.contains(&SpliceNote::RootMoved { tree: "primary" }));
     }
 }
 
@@ -328,7 +328,7 @@ fn wide_enough(program: &'static str) -> usize {
     let moves = |wide: &usize| {
         let directory = tempfile::tempdir().unwrap();
         let image = make(&recipe(program, "", *wide, &["-r", "-J", "-V", "WIDE"]), directory.path());
-        splice(&image).unwrap().notes.contains(&Note::RootMoved { tree: "primary" })
+        splice(&image).unwrap().notes.contains(&SpliceNote::RootMoved { tree: "primary" })
     };
     (0..40).find(moves).unwrap()
 }
@@ -360,7 +360,7 @@ fn libarchive_lists_a_stream_while_the_root_stays_and_skips_directories_when_it_
         cat.wait().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let has = |path| said.lines().any(|line| line == path);
-        (notes.contains(&Note::RootMoved { tree: "primary" }), has("dir/sub/file"), has("task/job.json"))
+        (notes.contains(&SpliceNote::RootMoved { tree: "primary" }), has("dir/sub/file"), has("task/job.json"))
     };
     assert_eq!(listed(0), (false, true, true));
     assert_eq!(listed(wide_enough("xorriso")), (true, false, true));

@@ -12,24 +12,24 @@ use std::path::Path;
 
 use common::{EPOCH, stream};
 use iso9660::{
-    Content, Depth, EntryKind, Image, JolietNames, Level, Limits, Namespace, Options, Part, Plan, PlanError,
-    Profile, ReadAt, ScanError, SourceError, Tree,
+    Content, DeepDirectories, EntryKind, Image, JolietNames, InterchangeLevel, ReadLimits, Namespace, ImageOptions, Part, ImagePlan, PlanError,
+    Profile, ReadAt, ScanError, ContentError, Tree,
 };
 
-fn options() -> Options {
-    Options { min_size: 0, ..Options::new(Profile::Tree, "TREE", EPOCH) }
+fn options() -> ImageOptions {
+    ImageOptions { min_size: 0, ..ImageOptions::new(Profile::Tree, "TREE", EPOCH) }
 }
 
-fn open(plan: &Plan, namespace: Namespace) -> Image<&Plan> {
-    Image::open_with(plan, Some(namespace), Limits::default()).unwrap()
+fn open(plan: &ImagePlan, namespace: Namespace) -> Image<&ImagePlan> {
+    Image::open_with(plan, Some(namespace), ReadLimits::default()).unwrap()
 }
 
-fn names(plan: &Plan, namespace: Namespace, path: &str) -> Vec<String> {
+fn names(plan: &ImagePlan, namespace: Namespace, path: &str) -> Vec<String> {
     open(plan, namespace).list(path).unwrap().into_iter().map(|entry| entry.name).collect()
 }
 
 /// The bytes of the records of a name in the primary hierarchy, system use areas included.
-fn primary_records(plan: &Plan, identifier: &[u8]) -> Vec<Vec<u8>> {
+fn primary_records(plan: &ImagePlan, identifier: &[u8]) -> Vec<Vec<u8>> {
     let image = stream(plan);
     let mut records = Vec::new();
     for segment in plan.segments() {
@@ -67,8 +67,8 @@ fn symbolic_links_keep_their_targets_and_are_in_rock_ridge_alone() {
         tree.add_symlink(&format!("links/{index}{}", "n".repeat(index * 50)), target).unwrap();
     }
     tree.add_symlink("slashes", "a//b/").unwrap();
-    let options = Options { joliet_names: JolietNames::Long, ..options() };
-    let plan = Plan::new(&tree, &options).unwrap();
+    let options = ImageOptions { joliet_names: JolietNames::Long, ..options() };
+    let plan = ImagePlan::new(&tree, &options).unwrap();
     let entries = open(&plan, Namespace::RockRidge).list("links").unwrap();
     assert_eq!(entries.len(), targets.len());
     for (entry, target) in entries.iter().zip(targets) {
@@ -79,9 +79,9 @@ fn symbolic_links_keep_their_targets_and_are_in_rock_ridge_alone() {
     assert_eq!(slashes.kind, EntryKind::Symlink("a/b".into()));
     assert_eq!(names(&plan, Namespace::Joliet, ""), ["links", "recipe.json"]);
     assert_eq!(common::strict::check(&stream(&plan)), Ok(()));
-    let without = Options { rock_ridge: false, ..options };
+    let without = ImageOptions { rock_ridge: false, ..options };
     assert!(matches!(
-        Plan::new(&tree, &without),
+        ImagePlan::new(&tree, &without),
         Err(PlanError::SymlinkWithoutRockRidge { path }) if path == "slashes"
     ));
 }
@@ -93,7 +93,7 @@ fn hard_links_share_bytes_serial_number_and_count() {
     tree.add_file("other", "other content").unwrap();
     tree.add_hard_link("d/a", "z").unwrap();
     tree.add_hard_link("d/b", "d/a").unwrap();
-    let plan = Plan::new(&tree, &options()).unwrap();
+    let plan = ImagePlan::new(&tree, &options()).unwrap();
     let image = open(&plan, Namespace::RockRidge);
     let extents = image.extents("z").unwrap();
     for path in ["d/a", "d/b"] {
@@ -117,7 +117,7 @@ fn executables_may_be_executed_by_whoever_may_read_them() {
     tree.add_executable("run.sh", "#!/bin/sh\n").unwrap().add_file("data", "").unwrap();
     tree.add_hard_link("also", "run.sh").unwrap();
     let mode = |file_mode, path: &str| {
-        let plan = Plan::new(&tree, &Options { file_mode, ..options() }).unwrap();
+        let plan = ImagePlan::new(&tree, &ImageOptions { file_mode, ..options() }).unwrap();
         open(&plan, Namespace::RockRidge).lookup(path).unwrap().mode.unwrap()
     };
     assert_eq!(mode(0o444, "run.sh"), 0o100_555);
@@ -139,7 +139,7 @@ fn deep_directories_are_moved_and_shown_in_their_places() {
         // Equal names from different places meet in the directory for moved ones.
         tree.add_file(&format!("{index}/2/3/4/5/6/7/8/9/same"), format!("file {index}")).unwrap();
     }
-    let plan = Plan::new(&tree, &options()).unwrap();
+    let plan = ImagePlan::new(&tree, &options()).unwrap();
     let image = stream(&plan);
     assert_eq!(common::strict::check(&image), Ok(()));
     let read = |namespace, path: &str| open(&plan, namespace).read(path, 100);
@@ -154,23 +154,23 @@ fn deep_directories_are_moved_and_shown_in_their_places() {
     let placeholder = &primary_records(&plan, b"LEVEL8.;1")[0];
     assert_eq!((placeholder[25], px(placeholder, 0), px(placeholder, 1)), (0, 0o040_555, 3));
 
-    let refused = Options { depth: Depth::Refuse, ..options() };
+    let refused = ImageOptions { depth: DeepDirectories::Refuse, ..options() };
     assert!(matches!(
-        Plan::new(&tree, &refused),
+        ImagePlan::new(&tree, &refused),
         Err(PlanError::TooDeep { path, level: 9, limit: 8 }) if path == "0/2/3/4/5/6/7/8"
     ));
-    let plain = Options { rock_ridge: false, ..options() };
-    assert!(matches!(Plan::new(&tree, &plain), Err(PlanError::TooDeep { .. })));
+    let plain = ImageOptions { rock_ridge: false, ..options() };
+    assert!(matches!(ImagePlan::new(&tree, &plain), Err(PlanError::TooDeep { .. })));
 }
 
 #[test]
 fn a_name_that_relocation_needs_is_refused_only_when_it_is_needed() {
     let mut tree = Tree::new();
     tree.add_file("RR_moved/x", "").unwrap();
-    assert!(Plan::new(&tree, &options()).is_ok());
+    assert!(ImagePlan::new(&tree, &options()).is_ok());
     tree.add_file(&deep(9), "").unwrap();
     assert!(matches!(
-        Plan::new(&tree, &options()),
+        ImagePlan::new(&tree, &options()),
         Err(PlanError::RelocationName { path }) if path == "RR_moved"
     ));
 }
@@ -193,17 +193,17 @@ impl ReadAt for Zeros {
 fn lower_levels_shorten_names_and_refuse_files_in_several_pieces() {
     let mut tree = Tree::new();
     tree.add_file("some directory/recipe.schema.json", "").unwrap();
-    let level = |level| Plan::new(&tree, &Options { level, ..options() }).unwrap();
-    assert_eq!(names(&level(Level::One), Namespace::Plain, "some_dir"), ["recipe_s.jso"]);
-    assert_eq!(names(&level(Level::Two), Namespace::Plain, "some_directory"), ["recipe_schema.json"]);
+    let level = |level| ImagePlan::new(&tree, &ImageOptions { level, ..options() }).unwrap();
+    assert_eq!(names(&level(InterchangeLevel::One), Namespace::Plain, "some_dir"), ["recipe_s.jso"]);
+    assert_eq!(names(&level(InterchangeLevel::Two), Namespace::Plain, "some_directory"), ["recipe_schema.json"]);
     tree.add_file("big", Content::source(Zeros(1 << 32))).unwrap();
-    for level in [Level::One, Level::Two] {
+    for level in [InterchangeLevel::One, InterchangeLevel::Two] {
         assert!(matches!(
-            Plan::new(&tree, &Options { level, ..options() }),
+            ImagePlan::new(&tree, &ImageOptions { level, ..options() }),
             Err(PlanError::NeedsLevelThree { path, length }) if path == "big" && length == 1 << 32
         ));
     }
-    assert!(Plan::new(&tree, &options()).is_ok());
+    assert!(ImagePlan::new(&tree, &options()).is_ok());
 }
 
 #[test]
@@ -211,15 +211,15 @@ fn an_enhanced_descriptor_leads_to_a_tree_of_its_own() {
     let mut tree = Tree::new();
     let path = format!("{}/{}", deep(10), "n".repeat(207));
     tree.add_file(&path.replace("leaf/", "d/"), "long").unwrap().add_symlink("link", "x").unwrap();
-    let enhanced = Options { enhanced: true, joliet: false, ..options() };
-    let plan = Plan::new(&tree, &enhanced).unwrap();
+    let enhanced = ImageOptions { enhanced: true, joliet: false, ..options() };
+    let plan = ImagePlan::new(&tree, &enhanced).unwrap();
     let image = stream(&plan);
     assert_eq!(common::strict::check(&image), Ok(()));
     let descriptor = &image[17 * 2048..18 * 2048];
     assert_eq!((&descriptor[..8], descriptor[881]), (b"\x02CD001\x02\0".as_slice(), 2));
     tree.add_file(&"n".repeat(208), "").unwrap();
     assert!(matches!(
-        Plan::new(&tree, &enhanced),
+        ImagePlan::new(&tree, &enhanced),
         Err(PlanError::NameTooLong { namespace: "ISO 9660:1999", length: 208, limit: 207, .. })
     ));
 }
@@ -231,7 +231,7 @@ fn strict_joliet_names_are_those_that_the_specification_and_windows_allow() {
         for path in paths {
             tree.add_file(path, "").unwrap();
         }
-        Plan::new(&tree, &Options { joliet_names, ..options() }).map(|_| ())
+        ImagePlan::new(&tree, &ImageOptions { joliet_names, ..options() }).map(|_| ())
     };
     let long = "n".repeat(65);
     assert!(plan(&[&long, "d/A", "d/a"], JolietNames::Long).is_ok());
@@ -295,7 +295,7 @@ fn foreign_programs_unpack_deep_directories_links_and_long_names() {
             wanted.insert(path, target.as_bytes().to_vec());
         }
     }
-    let plan = Plan::new(&tree, &Options { joliet: false, directory_mode: 0o755, ..options() }).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions { joliet: false, directory_mode: 0o755, ..options() }).unwrap();
     let place = tempfile::tempdir().unwrap();
     let image = place.path().join("image.iso");
     plan.write_to_file(&fs::File::create(&image).unwrap()).unwrap();
@@ -349,9 +349,9 @@ fn a_scanned_directory_is_the_tree_somebody_would_have_written_down() {
     written.add_file("sub/large", vec![7; 1 << 20]).unwrap();
     written.add_executable("run", "#!/bin/sh\n").unwrap();
     written.add_file("empty", "").unwrap().add_file("b.txt", "bytes").unwrap();
-    let expected = stream(&Plan::new(&written, &options()).unwrap());
+    let expected = stream(&ImagePlan::new(&written, &options()).unwrap());
 
-    let plan = Plan::new(&Tree::from_directory(&directory).unwrap(), &options()).unwrap();
+    let plan = ImagePlan::new(&Tree::from_directory(&directory).unwrap(), &options()).unwrap();
     assert!(stream(&plan) == expected);
     let mut file = tempfile::NamedTempFile::new().unwrap();
     assert_eq!(plan.write_to_file(file.as_file_mut()).unwrap(), plan.len());
@@ -359,7 +359,7 @@ fn a_scanned_directory_is_the_tree_somebody_would_have_written_down() {
 
     let mut below = Tree::new();
     below.graft("/some/where", &directory).unwrap();
-    let plan = Plan::new(&below, &options()).unwrap();
+    let plan = ImagePlan::new(&below, &options()).unwrap();
     assert_eq!(open(&plan, Namespace::RockRidge).read("some/where/b.txt", 100).unwrap(), b"bytes");
     assert!(matches!(
         below.graft("some/where", &directory),
@@ -384,7 +384,7 @@ fn a_scanned_file_that_changed_is_an_error_with_its_path_and_never_other_bytes()
     ];
     for (name, change) in changes {
         let directory = directory();
-        let plan = Plan::new(&Tree::from_directory(&directory).unwrap(), &options()).unwrap();
+        let plan = ImagePlan::new(&Tree::from_directory(&directory).unwrap(), &options()).unwrap();
         let path = directory.path().join(name);
         let old = fs::metadata(&path).unwrap().modified().unwrap();
         change(&path);
@@ -394,8 +394,8 @@ fn a_scanned_file_that_changed_is_an_error_with_its_path_and_never_other_bytes()
         }
         let output = tempfile::tempfile().unwrap();
         for error in [plan.write_to(&mut io::sink()).unwrap_err(), plan.write_to_file(&output).unwrap_err()] {
-            let inner = error.get_ref().unwrap().downcast_ref::<SourceError>().unwrap();
-            assert!(matches!(inner, SourceError::Read { path, .. } if path == name), "{inner}");
+            let inner = error.get_ref().unwrap().downcast_ref::<ContentError>().unwrap();
+            assert!(matches!(inner, ContentError::Read { path, .. } if path == name), "{inner}");
         }
     }
 }
@@ -406,7 +406,7 @@ fn more_files_than_descriptors_are_read_at_random() {
     for index in 0..200 {
         fs::write(directory.path().join(format!("{index:03}")), format!("file {index}")).unwrap();
     }
-    let plan = Plan::new(&Tree::from_directory(&directory).unwrap(), &options()).unwrap();
+    let plan = ImagePlan::new(&Tree::from_directory(&directory).unwrap(), &options()).unwrap();
     let image = open(&plan, Namespace::RockRidge);
     for step in 0..400 {
         let index = step * 7 % 200;

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use common::udf::{FLAVOURS, Flavour, files, image};
-use iso9660::{EntryKind, Image, Limits, Namespace, ReadAt, ReadError};
+use iso9660::{EntryKind, Image, ReadLimits, Namespace, ReadAt, ReadError};
 
 fn open(bytes: Vec<u8>) -> Image<Vec<u8>> {
-    Image::open_with(bytes, Some(Namespace::Udf), Limits::default()).unwrap()
+    Image::open_with(bytes, Some(Namespace::Udf), ReadLimits::default()).unwrap()
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl BootExtents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use iso9660::{BiosBoot, Boot, Options, Plan, Profile, Tree, UefiBoot};
+    use iso9660::{BiosBoot, Boot, ImageOptions, ImagePlan, Profile, Tree, UefiBoot};
 
     #[test]
     fn only_reads_that_overlap_a_range_touch_it() {
@@ -83,12 +83,12 @@ mod tests {
         tree.add_file("boot/bios.img", vec![1; 2048]).unwrap();
         tree.add_file("boot/efi.img", vec![2; 8192]).unwrap();
         tree.add_file("other", vec![3; 8192]).unwrap();
-        let mut options = Options::new(Profile::Boot, "BOOT", 0);
+        let mut options = ImageOptions::new(Profile::Boot, "BOOT", 0);
         options.boot = Some(Boot {
             bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
             uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
         });
-        let plan = Plan::new(&tree, &options).unwrap();
+        let plan = ImagePlan::new(&tree, &options).unwrap();
         let extents = BootExtents::of(&plan);
         assert_eq!(extents.0.len(), 2);
         for (range, filling) in extents.0.iter().zip([1, 2]) {

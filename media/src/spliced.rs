@@ -17,7 +17,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use iso9660::{Content, Plan, ReadAt, SegmentData, Splice, SpliceError, SpliceOptions};
+use iso9660::{Content, ImagePlan, ReadAt, SegmentData, Splice, SpliceError, SpliceOptions};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -78,7 +78,7 @@ pub struct SplicedImage {
     pub len: u64,
     /// Notes about the splice for the operator, one sentence each.
     pub notes: Vec<String>,
-    plan: Plan,
+    plan: ImagePlan,
 }
 
 impl SpliceInputs {
@@ -122,7 +122,7 @@ impl SpliceInputs {
         })
     }
 
-    fn identity(&self, plan: &Plan) -> ImageDigest {
+    fn identity(&self, plan: &ImagePlan) -> ImageDigest {
         let mut hash = Sha256::new();
         hash.update(b"shoal spliced image ");
         hash.update(FORMAT.to_le_bytes());

@@ -18,7 +18,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use iso9660::{Options, Plan, PlanError, Profile, Tree};
+use iso9660::{ImageOptions, ImagePlan, PlanError, Profile, Tree};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -140,7 +140,7 @@ pub enum TaskImageError {
 ///
 /// # Errors
 /// [`TaskImageError`] when a file name or the label is not allowed, a required file is missing, or the files are too large.
-pub fn plan(input: &TaskImageInput) -> Result<Plan, TaskImageError> {
+pub fn plan(input: &TaskImageInput) -> Result<ImagePlan, TaskImageError> {
     let volume_id = volume_id(input)?;
     layout(&volume_id, input.created_at.as_second(), &input.files)
 }
@@ -157,13 +157,13 @@ fn volume_id(input: &TaskImageInput) -> Result<String, TaskImageError> {
     }
 }
 
-fn layout(volume_id: &str, epoch: i64, files: &[(String, Vec<u8>)]) -> Result<Plan, TaskImageError> {
+fn layout(volume_id: &str, epoch: i64, files: &[(String, Vec<u8>)]) -> Result<ImagePlan, TaskImageError> {
     check(files)?;
     let mut tree = Tree::new();
     for (name, bytes) in files {
         tree.add_file(name, bytes.as_slice()).map_err(TaskImageError::Layout)?;
     }
-    Plan::new(&tree, &Options::new(Profile::Task, volume_id, epoch)).map_err(TaskImageError::Layout)
+    ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, volume_id, epoch)).map_err(TaskImageError::Layout)
 }
 
 fn check(files: &[(String, Vec<u8>)]) -> Result<(), TaskImageError> {
@@ -336,7 +336,7 @@ impl TaskInputs {
     }
 
     /// The image body over a plan that has the recorded digest.
-    fn body(&self, plan: Plan) -> ImageBody {
+    fn body(&self, plan: ImagePlan) -> ImageBody {
         let body = ImageBody::new(plan, self.sha256, Backing::Memory);
         match Timestamp::from_second(self.epoch) {
             Ok(created_at) => body.modified_at(created_at),

@@ -231,7 +231,7 @@ impl Bmcs {
         if ours != jobs
             && let Err(error) = reader.logout().await
         {
-            tracing::debug!(server = %serial, %error, "a BMC session was not closed; it times out");
+            tracing::debug!(server_serial = %serial, %error, "a BMC session was not closed; it times out");
         }
     }
 
@@ -298,13 +298,13 @@ impl Bmcs {
             && matches!(self.sessions.load(serial).await, Ok(Some(_)))
             && let Err(error) = self.connect(server, lease).await
         {
-            tracing::info!(server = %serial, %error, "an old BMC session could not be closed; it times out");
+            tracing::info!(server_serial = %serial, %error, "an old BMC session could not be closed; it times out");
         }
         let found = self.open().remove(serial);
         if let Some(found) = found
             && let Err(error) = found.bmc.logout().await
         {
-            tracing::debug!(server = %serial, %error, "a BMC session was not closed; it times out");
+            tracing::debug!(server_serial = %serial, %error, "a BMC session was not closed; it times out");
         }
     }
 
@@ -361,12 +361,12 @@ impl Bmcs {
         let stored = match self.sessions.load(serial).await {
             Ok(stored) => stored,
             Err(error) => {
-                return tracing::warn!(server = %serial, %error, "the stored BMC session cannot be read");
+                return tracing::warn!(server_serial = %serial, %error, "the stored BMC session cannot be read");
             }
         };
         let Some(handle) = stored.and_then(|sealed| self.unseal(serial, &sealed)) else { return };
         if let Err(error) = bmc.delete_session(&handle).await {
-            tracing::info!(server = %serial, %error, "an old BMC session could not be closed; it times out");
+            tracing::info!(server_serial = %serial, %error, "an old BMC session could not be closed; it times out");
         }
     }
 
@@ -383,8 +383,8 @@ impl Bmcs {
         let closing = open.into_iter().map(|(serial, open)| async move {
             match tokio::time::timeout(LOGOUT, open.bmc.logout()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::info!(server = %serial, %error, "a BMC session was not closed"),
-                Err(_elapsed) => tracing::info!(server = %serial, "a BMC took too long to close a session"),
+                Ok(Err(error)) => tracing::info!(server_serial = %serial, %error, "a BMC session was not closed"),
+                Err(_elapsed) => tracing::info!(server_serial = %serial, "a BMC took too long to close a session"),
             }
         });
         futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
@@ -409,9 +409,9 @@ impl Bmcs {
             match tokio::time::timeout(CLOSE_ORPHAN, self.reader(&server, None)).await {
                 Ok(Ok(_closed)) => {}
                 Ok(Err(error)) => {
-                    tracing::info!(server = %serial, %error, "an old BMC session is left to time out")
+                    tracing::info!(server_serial = %serial, %error, "an old BMC session is left to time out")
                 }
-                Err(_elapsed) => tracing::info!(server = %serial, "an old BMC session is left to time out"),
+                Err(_elapsed) => tracing::info!(server_serial = %serial, "an old BMC session is left to time out"),
             }
         });
         futures_util::stream::iter(closing).buffer_unordered(CLOSING).collect::<Vec<()>>().await;
@@ -440,7 +440,7 @@ async fn write_changes(sessions: Arc<dyn SessionStore>, mut queue: mpsc::Receive
         match change {
             Change::Session(server, session) => {
                 if let Err(error) = sessions.save(&server, session).await {
-                    tracing::warn!(%server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
+                    tracing::warn!(server_serial = %server, %error, "a BMC session was not stored; after a crash it stays open until it times out");
                 }
             }
             // The receiver may have stopped waiting; then the notification is not needed.

@@ -6,6 +6,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::error_code::{ErrorCode, Rule};
 use crate::auth::AuthFailure;
 use engine::model::error_chain;
 use engine::{SignalError, StoreError, VerbError};
@@ -18,7 +19,7 @@ pub struct Detail {
     pub path: String,
     /// The last segment of the path.
     pub field: String,
-    /// The stable code of the rule that failed.
+    /// The stable code of the rule that failed: a [`Rule`], or a rule of the recipe schema.
     pub code: String,
     /// The problem in one sentence.
     pub message: String,
@@ -26,11 +27,11 @@ pub struct Detail {
 
 impl Detail {
     /// A problem at a JSON Pointer or parameter name.
-    pub fn new(path: &str, code: &str, message: impl Into<String>) -> Self {
+    pub fn new(path: &str, rule: Rule, message: impl Into<String>) -> Self {
         Self {
             path: path.to_owned(),
             field: path.rsplit('/').next().unwrap_or_default().to_owned(),
-            code: code.to_owned(),
+            code: rule.as_str().to_owned(),
             message: message.into(),
         }
     }
@@ -48,24 +49,17 @@ pub struct ApiError(Box<ErrorResponse>);
 
 #[derive(Clone, Debug)]
 struct ErrorResponse {
-    status: StatusCode,
-    code: &'static str,
+    code: ErrorCode,
     message: String,
     details: Vec<Detail>,
     headers: HeaderMap,
 }
 
 impl ApiError {
-    /// An error with a stable code and a message.
-    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    /// An error with a message. The code determines the status.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(ErrorResponse {
-            status,
-            code,
-            message,
-            details: Vec::new(),
-            headers: HeaderMap::new(),
-        }))
+        Self(Box::new(ErrorResponse { code, message, details: Vec::new(), headers: HeaderMap::new() }))
     }
 
     /// 400 `validation_error` with all problems of the request.
@@ -74,19 +68,9 @@ impl ApiError {
             [one] => format!("{}: {}", if one.path.is_empty() { "body" } else { &one.path }, one.message),
             many => format!("the request has {} problems; see details", many.len()),
         };
-        let mut error = Self::new(StatusCode::BAD_REQUEST, "validation_error", message);
+        let mut error = Self::new(ErrorCode::ValidationError, message);
         error.0.details = details;
         error
-    }
-
-    /// 404 with a stable code.
-    pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, code, message)
-    }
-
-    /// 409 with a stable code.
-    pub fn conflict(code: &'static str, message: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, code, message)
     }
 
     /// 500 for a response that could not be written as JSON; the log has the cause.
@@ -113,27 +97,26 @@ impl ApiError {
 
     /// The HTTP status.
     pub(super) fn status(&self) -> StatusCode {
-        self.0.status
+        self.0.code.status()
     }
 
     /// The body without request id, for use in other responses.
     pub(super) fn body(&self) -> serde_json::Value {
         let ErrorResponse { code, message, details, .. } = &*self.0;
-        serde_json::json!({ "error": code, "message": message, "details": details })
+        serde_json::json!({ "error": code.as_str(), "message": message, "details": details })
     }
 
     /// The response with the request id.
     pub(super) fn render(&self, request_id: &str) -> Response {
-        let ErrorResponse { status, headers, .. } = &*self.0;
         let mut body = self.body();
         body["request_id"] = serde_json::json!(request_id);
-        (*status, headers.clone(), axum::Json(body)).into_response()
+        (self.status(), self.0.headers.clone(), axum::Json(body)).into_response()
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = self.0.status.into_response();
+        let mut response = self.status().into_response();
         response.extensions_mut().insert(self);
         response
     }
@@ -144,8 +127,7 @@ impl From<StoreError> for ApiError {
         tracing::error!(error = %error_chain(&error), "a database operation of a request failed");
         if error.is_unavailable() {
             return Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "unavailable",
+                ErrorCode::Unavailable,
                 "the database cannot be used now; see /readyz, then try again",
             )
             .header(header::RETRY_AFTER, "5");
@@ -167,7 +149,7 @@ impl From<VerbError> for ApiError {
     fn from(error: VerbError) -> Self {
         match error {
             VerbError::Store(error) => error.into(),
-            VerbError::Verb(error) => Self::conflict("conflict.phase", error.to_string()),
+            VerbError::Verb(error) => Self::new(ErrorCode::ConflictPhase, error.to_string()),
             VerbError::Busy => busy(),
         }
     }
@@ -175,16 +157,14 @@ impl From<VerbError> for ApiError {
 
 fn internal() -> ApiError {
     ApiError::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
+        ErrorCode::Internal,
         "the controller failed to process the request; see its log for this request id",
     )
 }
 
 fn busy() -> ApiError {
     ApiError::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "busy",
+        ErrorCode::Busy,
         "the job changed several times during the request; try again",
     )
     .header(header::RETRY_AFTER, "1")
@@ -192,20 +172,18 @@ fn busy() -> ApiError {
 
 impl From<AuthFailure> for ApiError {
     fn from(failure: AuthFailure) -> Self {
-        let unauthorized = |code, message| {
-            Self::new(StatusCode::UNAUTHORIZED, code, message)
+        let unauthorized = |message| {
+            Self::new(ErrorCode::Unauthorized, message)
                 .header(header::WWW_AUTHENTICATE, r#"Basic realm="shoal", charset="UTF-8""#)
         };
         match failure {
             AuthFailure::Missing => unauthorized(
-                "unauthorized",
                 "credentials are required: an API token as Bearer, or user and password as Basic",
             ),
-            AuthFailure::Invalid => unauthorized("unauthorized", "these credentials are not valid"),
+            AuthFailure::Invalid => unauthorized("these credentials are not valid"),
             AuthFailure::RateLimited { retry_after } => too_many(retry_after),
             AuthFailure::Unavailable => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "unavailable",
+                ErrorCode::Unavailable,
                 "credentials cannot be checked now; see /readyz, then try again",
             )
             .header(header::RETRY_AFTER, "5"),
@@ -216,8 +194,7 @@ impl From<AuthFailure> for ApiError {
 /// 429: too many failed attempts from one address.
 pub(super) fn too_many(retry_after: std::time::Duration) -> ApiError {
     ApiError::new(
-        StatusCode::TOO_MANY_REQUESTS,
-        "rate_limited",
+        ErrorCode::RateLimited,
         "too many failed attempts from this address; wait for Retry-After",
     )
     .header(header::RETRY_AFTER, &retry_after.as_secs().max(1).to_string())
@@ -226,8 +203,8 @@ pub(super) fn too_many(retry_after: std::time::Duration) -> ApiError {
 /// 404 for an unknown path.
 pub(super) fn unknown_path(uri: &Uri) -> ApiError {
     let path: String = uri.path().chars().take(200).collect();
-    ApiError::not_found(
-        "not_found",
+    ApiError::new(
+        ErrorCode::NotFound,
         format!("{path} does not exist; the paths of the API begin with /api/v1/"),
     )
 }
@@ -235,8 +212,7 @@ pub(super) fn unknown_path(uri: &Uri) -> ApiError {
 /// 405 for a known path with another method. The router adds `Allow`.
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "method_not_allowed",
+        ErrorCode::MethodNotAllowed,
         format!("{method} is not allowed for {}; see the header Allow", uri.path()),
     )
 }
@@ -264,7 +240,7 @@ mod tests {
         settings.set_snapshot_path("../../../golden/snapshots");
         settings.set_prepend_module_to_snapshot(false);
         let _bound = settings.bind_to_scope();
-        let detail = Detail::new("/recipe/target_disk", "pattern", "write it as /dev/sda");
+        let detail = Detail::new("/recipe/target_disk", Rule::Pattern, "write it as /dev/sda");
         let errors = serde_json::json!([
             shown(ApiError::invalid(vec![detail.clone()])).await,
             shown(ApiError::invalid(vec![detail.clone(), detail])).await,

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::Api;
 use super::error::{ApiError, Detail};
+use super::error_code::{ErrorCode, Rule};
 use crate::auth::{Permission, Principal};
 use engine::model::{RunId, Serial};
 
@@ -49,8 +50,7 @@ async fn principal(parts: &Parts, api: &Api, permission: Permission) -> Result<P
         Ok(principal)
     } else {
         Err(ApiError::new(
-            StatusCode::FORBIDDEN,
-            "forbidden",
+            ErrorCode::Forbidden,
             format!("{} has no permission for this; use the token of an administrator", principal.name),
         ))
     }
@@ -85,10 +85,10 @@ impl JsonBody {
             if error.is_data() {
                 let text = error.to_string();
                 let what = text.split(" at line ").next().unwrap_or_default().to_owned();
-                ApiError::invalid(vec![Detail::new("", "shape", format!("{what} ({place})"))])
+                ApiError::invalid(vec![Detail::new("", Rule::Shape, format!("{what} ({place})"))])
             } else {
-                ApiError::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {error}"))
-                    .detail(Detail::new("", "json", place))
+                ApiError::new(ErrorCode::BadJson, format!("the body is not JSON: {error}"))
+                    .detail(Detail::new("", Rule::Json, place))
             }
         })
     }
@@ -104,8 +104,7 @@ impl FromRequest<Api> for JsonBody {
             || essence.eq_ignore_ascii_case("application/merge-patch+json");
         if !json {
             return Err(ApiError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
+                ErrorCode::UnsupportedMediaType,
                 "send the body as Content-Type: application/json",
             ));
         }
@@ -118,21 +117,18 @@ impl FromRequest<Api> for JsonBody {
 pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, ApiError> {
     let timed_out = |_elapsed| {
         ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "body_timeout",
+            ErrorCode::BodyTimeout,
             format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs()),
         )
     };
     match tokio::time::timeout(BODY_TIMEOUT, collect(request.into_body(), limit)).await.map_err(timed_out)? {
         Ok(Some(body)) => Ok(body),
         Ok(None) => Err(ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "body_too_large",
+            ErrorCode::BodyTooLarge,
             format!("the body is longer than the limit of {limit} bytes"),
         )),
         Err(_broken) => Err(ApiError::new(
-            StatusCode::BAD_REQUEST,
-            "bad_body",
+            ErrorCode::BadBody,
             "the connection ended before the whole body arrived",
         )),
     }
@@ -183,14 +179,14 @@ impl FromRequestParts<Api> for SerialPath {
 
 /// 404 for an unknown job.
 pub(super) fn unknown_job() -> ApiError {
-    ApiError::not_found("unknown_job", "no job has this id; `shoal job list` shows the jobs")
+    ApiError::new(ErrorCode::UnknownJob, "no job has this id; `shoal job list` shows the jobs")
 }
 
 /// 404 for an unknown server.
 pub(super) fn unknown_server(serial: &str) -> ApiError {
     let serial: String = serial.chars().take(Serial::MAX).collect();
-    ApiError::not_found(
-        "unknown_server",
+    ApiError::new(
+        ErrorCode::UnknownServer,
         format!("server {serial:?} is not registered; `shoal server add` registers it"),
     )
 }
@@ -203,7 +199,7 @@ pub(super) fn page_size(given: Option<&str>, usual: u32, most: u32) -> Result<u3
             Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
             _ => Err(ApiError::invalid(vec![Detail::new(
                 "limit",
-                "range",
+                Rule::Range,
                 format!("limit is a number from 1 to {most}"),
             )])),
         },

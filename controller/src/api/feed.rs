@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::error::{ApiError, Detail};
+use super::error_code::{ErrorCode, Rule};
 use engine::model::{Event, Phase, RunId};
 use engine::store::{EventFilter, Store, StoreError};
 
@@ -107,8 +108,7 @@ impl Feed {
     pub(super) fn respond(&self, run: Option<RunId>, after: i64) -> Result<Response, ApiError> {
         let Ok(permit) = Arc::clone(&self.0.stream_permits).try_acquire_owned() else {
             return Err(ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too_many_streams",
+                ErrorCode::TooManyStreams,
                 format!("{SUBSCRIBERS} event streams are open, which is the maximum; close some, or read the events in pages"),
             )
             .header(header::RETRY_AFTER, "5"));
@@ -275,7 +275,7 @@ pub(super) fn resume_position(headers: &HeaderMap, after: Option<&str>) -> Resul
     text.and_then(|text| text.parse().ok()).filter(|place| *place >= 0).ok_or_else(|| {
         ApiError::invalid(vec![Detail::new(
             name,
-            "range",
+            Rule::Range,
             format!("{name} is the seq of an event, a number from 0"),
         )])
     })

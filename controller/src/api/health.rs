@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Api;
 use super::error::ApiError;
+use super::error_code::ErrorCode;
 use super::extract::CanRead;
 use crate::telemetry::RegistryGauges;
 use engine::model::{JobStatus, error_chain};
@@ -85,7 +86,7 @@ pub(super) async fn metrics(State(api): State<Api>, request: Request) -> Result<
         });
     }
     let text = api.metrics.encode().map_err(|_| {
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics could not be rendered")
+        ApiError::new(ErrorCode::Internal, "the metrics could not be rendered")
     })?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::Api;
 use super::error::{ApiError, unknown_path};
+use super::error_code::ErrorCode;
 use super::extract::{CanRead, JobPath, unknown_job};
 use engine::model::{Artifact, NewEvent, RunId};
 use media::{GrantError, MediaPath, MediaToken, ReadObserver, respond};
@@ -40,7 +41,7 @@ pub(super) async fn task_image(
 ) -> Result<Response, ApiError> {
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     let digest = job.task_iso_sha256.ok_or_else(|| {
-        ApiError::not_found("no_task_image", "this job has no task image yet; the step iso.build creates it")
+        ApiError::new(ErrorCode::NoTaskImage, "this job has no task image yet; the step iso.build creates it")
     })?;
     let token = api.services.media_token(id, Artifact::Task, &digest).ok_or_else(no_grant)?;
     match api.services.grants.open_token(&token).await {
@@ -61,7 +62,7 @@ impl ReadObserver for UnrecordedReads {
 }
 
 fn no_grant() -> ApiError {
-    ApiError::not_found("not_found", "this medium does not exist or its grant has ended with the job")
+    ApiError::new(ErrorCode::NotFound, "this medium does not exist or its grant has ended with the job")
 }
 
 /// The response to a refused read. An image whose digest no longer matches the grant is also an event of the job
@@ -72,8 +73,7 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
         error if error.status() == StatusCode::SERVICE_UNAVAILABLE => {
             tracing::warn!(error = %engine::model::error_chain(&error), "a medium cannot be served now");
             ApiError::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "unavailable",
+                ErrorCode::Unavailable,
                 "media cannot be served now; see /readyz, then try again",
             )
             .header(axum::http::header::RETRY_AFTER, "5")
@@ -88,8 +88,7 @@ async fn refused(api: &Api, token: &MediaToken, error: GrantError) -> ApiError {
                 }
             }
             ApiError::new(
-                StatusCode::GONE,
-                "media.changed",
+                ErrorCode::MediaChanged,
                 "the content of this medium does not match its grant; see the events of the job",
             )
         }

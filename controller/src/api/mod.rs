@@ -11,6 +11,7 @@
 mod batches;
 mod drain;
 mod error;
+mod error_code;
 mod events;
 mod extract;
 mod feed;
@@ -38,6 +39,7 @@ use provision::Services;
 use secrets::Resolver;
 
 pub use error::{ApiError, Detail};
+pub use error_code::{ErrorCode, ErrorText, Rule};
 pub use feed::Feed;
 pub use registry::{
     GcRequest, PeriodicStatus, QuotaStatus, RESPONSE_WAIT, RegistryAdmin, RegistryAdminError, RegistryStatus,

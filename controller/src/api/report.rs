@@ -5,11 +5,12 @@
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::Api;
 use super::error::{ApiError, Detail, too_many};
+use super::error_code::{ErrorCode, Rule};
 use super::extract::{Peer, SerialPath, read_body};
 use crate::auth::{ReportAuth, verify_report_secret};
 use engine::model::{Job, Serial};
@@ -40,14 +41,13 @@ pub(super) async fn report(
         api.report_failures.check(peer, now).map_err(|limited| too_many(limited.retry_after))?;
         api.report_failures.record_failure(peer, now);
         return Err(ApiError::new(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
+            ErrorCode::Unauthorized,
             "X-Webhook-Secret must be the webhook_token of the job's job.json (or the configured shared secret)",
         ));
     }
     let body = read_body(request, MAX_REPORT).await?;
     let report = parse_report(&body).map_err(|why| {
-        ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), "report", why.to_string())])
+        ApiError::invalid(vec![Detail::new(&format!("/{}", why.field()), Rule::Report, why.to_string())])
     })?;
     let job = addressed(&api, &serial, own, &report).await?;
     match report.deliver(&api.engine, &job).await? {
@@ -56,8 +56,8 @@ pub(super) async fn report(
             Ok(Json(json!({ "ok": true })))
         }
         ReportOutcome::Duplicate => Ok(Json(json!({ "ok": true, "idempotent": true }))),
-        ReportOutcome::Contradiction { first } => Err(ApiError::conflict(
-            "conflict.report",
+        ReportOutcome::Contradiction { first } => Err(ApiError::new(
+            ErrorCode::ConflictReport,
             format!("the report contradicts the recorded outcome of job {}: {first}", job.run.id),
         )),
         ReportOutcome::NotStarted => Err(no_job(&serial)),
@@ -76,7 +76,7 @@ async fn addressed(
         (Some(job), None) => Ok(job),
         (Some(job), Some(id)) if job.run.id == id => Ok(job),
         (Some(_), Some(_)) => {
-            Err(ApiError::conflict("conflict.job_id", "job_id in the report is not the job of its token"))
+            Err(ApiError::new(ErrorCode::ConflictJobId, "job_id in the report is not the job of its token"))
         }
         (None, Some(id)) => {
             let job = api.store().job(id).await?;
@@ -87,5 +87,5 @@ async fn addressed(
 }
 
 fn no_job(serial: &Serial) -> ApiError {
-    ApiError::not_found("no_active_job", format!("no job of server {serial} waits for a report"))
+    ApiError::new(ErrorCode::NoActiveJob, format!("no job of server {serial} waits for a report"))
 }

@@ -1,9 +1,16 @@
 //! Destination and format of log lines.
 
+use std::fmt;
 use std::io::IsTerminal;
 
+use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{JsonFields, Writer};
+use tracing_subscriber::fmt::time::FormatTime;
+use tracing_subscriber::util::SubscriberInitExt;
 
+use super::json_line::JsonLine;
 use crate::config::LogFormat;
 
 /// Why logging cannot be initialised.
@@ -32,12 +39,38 @@ pub fn init(filter: &str, format: LogFormat) -> Result<(), LogsError> {
         LogFormat::Json => false,
         LogFormat::Auto => std::io::stderr().is_terminal(),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let already_set = if text {
-        builder.with_target(false).try_init()
-    } else {
-        builder.json().flatten_event(true).with_current_span(true).try_init()
-    };
-    drop(already_set);
+    drop(subscriber(filter, text, timestamp, std::io::stderr).try_init());
     Ok(())
+}
+
+/// The current time as log lines show it: UTC with milliseconds.
+fn timestamp() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+/// A subscriber that writes one line for each event that passes the filter.
+pub(super) fn subscriber<W>(
+    filter: EnvFilter,
+    text: bool,
+    now: fn() -> String,
+    writer: W,
+) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
+{
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    if text {
+        Box::new(builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).with_timer(Now(now)).finish())
+    } else {
+        Box::new(builder.fmt_fields(JsonFields::new()).event_format(JsonLine { now }).finish())
+    }
+}
+
+/// A clock for lines of text.
+struct Now(fn() -> String);
+
+impl FormatTime for Now {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
+        writer.write_str(&(self.0)())
+    }
 }

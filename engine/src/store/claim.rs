@@ -371,7 +371,7 @@ impl Claimer {
         match self.try_claim(connection, id) {
             Err(error) if error.is_corrupt() => {
                 let error_text = crate::model::error_chain(&error);
-                tracing::error!(run = id, error = %error_text, "a run is unreadable; it is held until an operator decides");
+                tracing::error!(job_id = id, error = %error_text, "a run is unreadable; it is held until an operator decides");
                 unreadable::hold(connection, id, &error, self.now)?;
                 Ok(None)
             }

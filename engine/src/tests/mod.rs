@@ -8,6 +8,7 @@ mod explain;
 mod faults;
 mod kit;
 mod life;
+mod log;
 mod matrix;
 mod model_check;
 mod purity;

@@ -9,7 +9,7 @@
 //! A boot info table counts as one when two of its first three numbers are right: then all must be.
 
 use super::descriptors::Volume;
-use super::extents::Use;
+use super::extents::ExtentUse;
 use super::walk::Hierarchy;
 use super::{Checker, Rule};
 use crate::SECTOR_SIZE;
@@ -42,7 +42,7 @@ pub(super) fn check(
         checker.find(Rule::BootCatalogOutside, record + 71, format_args!("sector {number}"));
         return Ok(());
     };
-    checker.claims.claim(offset, SECTOR_SIZE, Use::Catalog);
+    checker.claims.claim(offset, SECTOR_SIZE, ExtentUse::Catalog);
     if !validation(checker, &sector[..ENTRY], offset) {
         return Ok(());
     }

@@ -8,7 +8,7 @@
 //! Invariant: at most [`MAX_DESCRIPTORS`] sectors are looked at. A descriptor whose root cannot be used is reported and
 //! leads to no hierarchy.
 
-use super::extents::Use;
+use super::extents::ExtentUse;
 use super::record::{self, Parsed};
 use super::report::shown;
 use super::{Checker, Rule, text};
@@ -31,7 +31,7 @@ const IMPLANTED: &[u8] = b"ISO MD5SUM";
 
 /// Which rules a hierarchy is held to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum HierarchyRules {
     Primary,
     /// That of an Enhanced Volume Descriptor: names of any length and character.
     Enhanced,
@@ -40,7 +40,7 @@ pub(super) enum Kind {
 
 /// A path table, as a descriptor has it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table {
+pub(super) struct PathTableLocation {
     /// Where the descriptor says where it is.
     pub(super) field: u64,
     pub(super) sector: u32,
@@ -51,13 +51,13 @@ pub(super) struct Table {
 /// A descriptor that leads to a hierarchy.
 #[derive(Debug)]
 pub(super) struct Descriptor {
-    pub(super) kind: Kind,
+    pub(super) kind: HierarchyRules,
     pub(super) offset: u64,
     pub(super) root: Parsed,
     /// The bytes of the volume.
     pub(super) space: u64,
     pub(super) path_table_size: u32,
-    pub(super) tables: Vec<Table>,
+    pub(super) tables: Vec<PathTableLocation>,
     /// An Enhanced Volume Descriptor leads to the same hierarchy, so its identifiers are held to those rules.
     pub(super) relaxed: bool,
 }
@@ -77,7 +77,7 @@ pub(super) struct Volume {
 pub(super) fn check(checker: &mut Checker<'_>) -> Result<Volume, ReadError> {
     let mut volume = Volume::default();
     let first = u64::from(FIRST_DESCRIPTOR);
-    checker.claims.claim(0, first * SECTOR_SIZE, Use::Structure("the system area"));
+    checker.claims.claim(0, first * SECTOR_SIZE, ExtentUse::Structure("the system area"));
     let mut number = first;
     let mut terminated = false;
     while number < first + MAX_DESCRIPTORS {
@@ -98,12 +98,12 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Result<Volume, ReadError> {
             checker.find(Rule::PrimaryMissing, offset, format_args!("sector 16 is of type {kind}"));
         }
         checker.counts.descriptors += 1;
-        checker.claims.claim(offset, SECTOR_SIZE, Use::Structure("a descriptor"));
+        checker.claims.claim(offset, SECTOR_SIZE, ExtentUse::Structure("a descriptor"));
         one(checker, &mut volume, &sector, offset);
         terminated |= kind == descriptor::TERMINATOR;
         number += 1;
     }
-    if !volume.hierarchies.iter().any(|descriptor| descriptor.kind == Kind::Primary)
+    if !volume.hierarchies.iter().any(|descriptor| descriptor.kind == HierarchyRules::Primary)
         && checker.counts.descriptors == 0
     {
         let offset = first * SECTOR_SIZE;
@@ -142,9 +142,9 @@ fn one(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTOR], of
     }
     match kind {
         descriptor::BOOT => boot_record(checker, volume, sector, offset),
-        descriptor::PRIMARY => hierarchy(checker, volume, sector, offset, Kind::Primary),
+        descriptor::PRIMARY => hierarchy(checker, volume, sector, offset, HierarchyRules::Primary),
         descriptor::SUPPLEMENTARY if enhanced => {
-            hierarchy(checker, volume, sector, offset, Kind::Enhanced);
+            hierarchy(checker, volume, sector, offset, HierarchyRules::Enhanced);
         }
         descriptor::SUPPLEMENTARY => supplementary(checker, volume, sector, offset),
         descriptor::TERMINATOR => {
@@ -166,7 +166,7 @@ fn supplementary(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; S
             let message = format_args!("more than one sequence: {}", shown(escape.trim_ascii_end()));
             checker.find(Rule::EscapeSequences, offset + 88, message);
         }
-        hierarchy(checker, volume, sector, offset, Kind::Joliet);
+        hierarchy(checker, volume, sector, offset, HierarchyRules::Joliet);
     } else if escape.starts_with(b"%/") || escape.iter().all(|byte| *byte == 0) {
         checker.find(Rule::EscapeSequences, offset + 88, format_args!("{}", shown(&escape[..3])));
     } else {
@@ -192,8 +192,8 @@ fn boot_record(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SEC
 }
 
 /// Checks a descriptor of a hierarchy.
-fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTOR], offset: u64, kind: Kind) {
-    let second = kind == Kind::Primary && volume.hierarchies.iter().any(|other| other.kind == Kind::Primary);
+fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTOR], offset: u64, kind: HierarchyRules) {
+    let second = kind == HierarchyRules::Primary && volume.hierarchies.iter().any(|other| other.kind == HierarchyRules::Primary);
     if second {
         // A copy (6.7.1.1), which readers pass over.
         return checker.find(
@@ -203,11 +203,11 @@ fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTO
         );
     }
     reserved(checker, sector, offset, kind);
-    text::check(checker, sector, offset, kind == Kind::Joliet);
+    text::check(checker, sector, offset, kind == HierarchyRules::Joliet);
     dates(checker, sector, offset);
     application_use(checker, sector, offset);
-    let structure = if kind == Kind::Enhanced { 2 } else { 1 };
-    checker.counts.level = checker.counts.level.max(if kind == Kind::Enhanced { 4 } else { 1 });
+    let structure = if kind == HierarchyRules::Enhanced { 2 } else { 1 };
+    checker.counts.level = checker.counts.level.max(if kind == HierarchyRules::Enhanced { 4 } else { 1 });
     if sector[881] != structure {
         checker.find(Rule::FileStructureVersion, offset + 881, format_args!("version {}", sector[881]));
     }
@@ -242,7 +242,7 @@ fn hierarchy(checker: &mut Checker<'_>, volume: &mut Volume, sector: &[u8; SECTO
     let path_table_size = number(checker, 132);
     let tables = tables(sector, offset);
     if let Some(root) = root(checker, sector, offset) {
-        let relaxed = kind == Kind::Enhanced;
+        let relaxed = kind == HierarchyRules::Enhanced;
         volume.hierarchies.push(Descriptor { kind, offset, root, space, path_table_size, tables, relaxed });
     }
 }
@@ -251,18 +251,18 @@ fn byte_orders(checker: &mut Checker<'_>, offset: u64, bytes: &[u8]) {
     checker.find(Rule::DescriptorByteOrders, offset, format_args!("{bytes:02x?}"));
 }
 
-fn reserved(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64, kind: Kind) {
+fn reserved(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64, kind: HierarchyRules) {
     let mut zeros = vec![72..80, 882..883, 1395..2048];
     match kind {
-        Kind::Primary => zeros.extend([7..8, 88..120]),
-        Kind::Enhanced => zeros.push(88..120),
-        Kind::Joliet => {}
+        HierarchyRules::Primary => zeros.extend([7..8, 88..120]),
+        HierarchyRules::Enhanced => zeros.push(88..120),
+        HierarchyRules::Joliet => {}
     }
     for range in zeros {
         let at = offset + range.start as u64;
         checker.zeros(Rule::DescriptorReserved, at, &sector[range], "a reserved byte");
     }
-    if kind != Kind::Primary && sector[7] != 0 {
+    if kind != HierarchyRules::Primary && sector[7] != 0 {
         checker.find(Rule::VolumeFlags, offset + 7, format_args!("{:#04x}", sector[7]));
     }
 }
@@ -299,7 +299,7 @@ fn application_use(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64
 }
 
 /// The path tables: optional copies are there unless their address is 0.
-fn tables(sector: &[u8; SECTOR], offset: u64) -> Vec<Table> {
+fn tables(sector: &[u8; SECTOR], offset: u64) -> Vec<PathTableLocation> {
     let all = [
         (140, false, "the L table"),
         (144, false, "the optional L table"),
@@ -310,7 +310,7 @@ fn tables(sector: &[u8; SECTOR], offset: u64) -> Vec<Table> {
         let bytes = array(sector, at)?;
         let sector = if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
         let optional = matches!(at, 144 | 152);
-        (sector != 0 || !optional).then_some(Table { field: offset + at as u64, sector, big, name })
+        (sector != 0 || !optional).then_some(PathTableLocation { field: offset + at as u64, sector, big, name })
     };
     all.into_iter().filter_map(table).collect()
 }
@@ -333,17 +333,17 @@ fn root(checker: &mut Checker<'_>, sector: &[u8; SECTOR], offset: u64) -> Option
 /// An enhanced descriptor that leads to the primary hierarchy lifts the rules of names from it.
 fn enhance(volume: &mut Volume) {
     let roots: Vec<u32> = (volume.hierarchies.iter())
-        .filter(|descriptor| descriptor.kind == Kind::Enhanced)
+        .filter(|descriptor| descriptor.kind == HierarchyRules::Enhanced)
         .map(|descriptor| descriptor.root.extent)
         .collect();
     for descriptor in &mut volume.hierarchies {
-        descriptor.relaxed |= descriptor.kind == Kind::Primary && roots.contains(&descriptor.root.extent);
+        descriptor.relaxed |= descriptor.kind == HierarchyRules::Primary && roots.contains(&descriptor.root.extent);
     }
     let primary = (volume.hierarchies.iter())
-        .find(|descriptor| descriptor.kind == Kind::Primary)
+        .find(|descriptor| descriptor.kind == HierarchyRules::Primary)
         .map(|descriptor| descriptor.root.extent);
     // The walk of the primary hierarchy is the walk of this one.
     volume
         .hierarchies
-        .retain(|descriptor| descriptor.kind != Kind::Enhanced || Some(descriptor.root.extent) != primary);
+        .retain(|descriptor| descriptor.kind != HierarchyRules::Enhanced || Some(descriptor.root.extent) != primary);
 }

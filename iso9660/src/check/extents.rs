@@ -19,7 +19,7 @@ const CHUNK: usize = 64 << 10;
 
 /// What a range of bytes is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Use {
+pub(super) enum ExtentUse {
     /// Something of the format, by its name.
     Structure(&'static str),
     /// The boot catalog, which some writers show as a file.
@@ -28,31 +28,31 @@ pub(super) enum Use {
     File,
 }
 
-impl Use {
+impl ExtentUse {
     fn name(self) -> &'static str {
         match self {
-            Use::Structure(name) => name,
-            Use::Catalog => "the boot catalog",
-            Use::File => "a file",
+            ExtentUse::Structure(name) => name,
+            ExtentUse::Catalog => "the boot catalog",
+            ExtentUse::File => "a file",
         }
     }
 
     /// Whether the same range may be both.
-    fn shares(self, other: Use) -> bool {
-        !matches!((self, other), (Use::Structure(_), _) | (_, Use::Structure(_)))
+    fn shares(self, other: ExtentUse) -> bool {
+        !matches!((self, other), (ExtentUse::Structure(_), _) | (_, ExtentUse::Structure(_)))
     }
 }
 
 /// Ranges in use.
 #[derive(Default)]
 pub(super) struct Claims {
-    claims: Vec<(u64, u64, Use)>,
+    claims: Vec<(u64, u64, ExtentUse)>,
     covered: Vec<(u64, u64)>,
 }
 
 impl Claims {
     /// Claims `length` bytes at `offset`.
-    pub(super) fn claim(&mut self, offset: u64, length: u64, what: Use) {
+    pub(super) fn claim(&mut self, offset: u64, length: u64, what: ExtentUse) {
         if length > 0 {
             self.claims.push((offset, offset.saturating_add(length), what));
         }
@@ -71,7 +71,7 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: boo
     let Claims { mut claims, covered } = std::mem::take(&mut checker.claims);
     claims.sort_unstable();
     // Hard links and further hierarchies: the same extent again.
-    claims.dedup_by(|right, left| right == left && right.2 == Use::File);
+    claims.dedup_by(|right, left| right == left && right.2 == ExtentUse::File);
     overlaps(checker, &claims);
     size(checker, volume, partitioned);
     // The structures of UDF are not known here, so nothing can be said about what they leave.
@@ -92,7 +92,7 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume, partitioned: boo
     Ok(())
 }
 
-fn overlaps(checker: &mut Checker<'_>, claims: &[(u64, u64, Use)]) {
+fn overlaps(checker: &mut Checker<'_>, claims: &[(u64, u64, ExtentUse)]) {
     // What begins behind the image has been told as outside already.
     let claims = &claims[..claims.partition_point(|(start, ..)| *start < checker.len)];
     let Some(mut reaching) = claims.first().copied() else { return };

@@ -22,7 +22,7 @@ const ENTRIES: [u64; 2] = [72, 88];
 
 /// What is in the sector of a GPT header.
 enum Found {
-    Table(Gpt),
+    PathTableLocation(Gpt),
     /// A table that cannot be believed.
     Broken,
     Nothing,
@@ -45,7 +45,7 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, 
         checker.find(Rule::SystemAreaUnknown, at as u64, message);
     }
     match &gpt {
-        Found::Table(gpt) => {
+        Found::PathTableLocation(gpt) => {
             partitions(checker, gpt, space);
             backup(checker, gpt)?;
         }
@@ -54,7 +54,7 @@ pub(super) fn check(checker: &mut Checker<'_>, volume: &Volume) -> Result<bool, 
         }
         Found::Nothing | Found::Broken => {}
     }
-    Ok(mbr.is_some() || matches!(gpt, Found::Table(_)))
+    Ok(mbr.is_some() || matches!(gpt, Found::PathTableLocation(_)))
 }
 
 /// The end of the image in sectors of 512 bytes.
@@ -97,7 +97,7 @@ fn appended(checker: &mut Checker<'_>, first: u64, end: u64, space: u64) {
 /// The table whose header is in a sector; what is wrong with it is reported.
 fn read(checker: &mut Checker<'_>, sector: u64, rule: Rule) -> Result<Found, ReadError> {
     match Gpt::read(checker.source, sector) {
-        Ok(Some(table)) => Ok(Found::Table(table)),
+        Ok(Some(table)) => Ok(Found::PathTableLocation(table)),
         Ok(None) => Ok(Found::Nothing),
         Err(ReadError::Invalid { offset, rule: text } | ReadError::Unsupported { offset, feature: text }) => {
             let entries = ENTRIES.contains(&(offset % partition::SECTOR_SIZE)) && rule == Rule::GptHeader;
@@ -132,7 +132,7 @@ fn partitions(checker: &mut Checker<'_>, gpt: &Gpt, space: u64) {
 
 fn backup(checker: &mut Checker<'_>, gpt: &Gpt) -> Result<(), ReadError> {
     let backup = match read(checker, gpt.alternate, Rule::GptBackup)? {
-        Found::Table(backup) => backup,
+        Found::PathTableLocation(backup) => backup,
         Found::Broken => return Ok(()),
         Found::Nothing => {
             let message = format_args!("there is none in sector {}", gpt.alternate);

@@ -13,7 +13,7 @@
 
 use std::cmp::Ordering;
 
-use super::descriptors::Kind;
+use super::descriptors::HierarchyRules;
 use super::report::shown;
 use super::{Checker, Rule};
 use crate::ecma119::record::HEADER;
@@ -37,9 +37,9 @@ pub(super) struct Identifier<'a> {
 
 impl Identifier<'_> {
     /// Checks it by the rules of its hierarchy. `relaxed` lifts those on characters, form and length.
-    pub(super) fn check(&self, checker: &mut Checker<'_>, kind: Kind, relaxed: bool) {
+    pub(super) fn check(&self, checker: &mut Checker<'_>, kind: HierarchyRules, relaxed: bool) {
         let offset = self.offset + HEADER as u64;
-        if kind == Kind::Joliet {
+        if kind == HierarchyRules::Joliet {
             return joliet_identifier(checker, self.bytes, offset);
         }
         if self.bytes.iter().any(|byte| *byte < b' ' || *byte == b'/' || *byte == 0x7F) {
@@ -133,8 +133,8 @@ pub(super) struct Order {
 
 impl Order {
     /// The next identifier.
-    pub(super) fn next(&mut self, kind: Kind, identifier: &Identifier<'_>) {
-        let (bytes, joliet) = (identifier.bytes, kind == Kind::Joliet);
+    pub(super) fn next(&mut self, kind: HierarchyRules, identifier: &Identifier<'_>) {
+        let (bytes, joliet) = (identifier.bytes, kind == HierarchyRules::Joliet);
         let d = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || b"_.;".contains(byte);
         self.relaxed |= joliet || !bytes.iter().all(d);
         if let Some((previous, directory)) = &self.previous {

@@ -49,7 +49,7 @@ use extents::Claims;
 use report::Findings;
 
 pub use names::{NameFinding, check_names};
-pub use report::{Counts, Finding, Report};
+pub use report::{Counts, Finding, CheckReport};
 pub use rule::{Rule, Severity};
 
 /// The budgets of a check and what it leaves out.
@@ -86,7 +86,7 @@ impl Default for CheckOptions {
 ///
 /// # Errors
 /// When the source cannot be read. What is wrong with the image is in the report.
-pub fn check(source: &dyn ReadAt, options: &CheckOptions) -> Result<Report, ReadError> {
+pub fn check(source: &dyn ReadAt, options: &CheckOptions) -> Result<CheckReport, ReadError> {
     let mut checker = Checker {
         source,
         options,

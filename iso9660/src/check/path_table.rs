@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 
-use super::descriptors::{Descriptor, Kind, Table};
-use super::extents::Use;
+use super::descriptors::{Descriptor, HierarchyRules, PathTableLocation};
+use super::extents::ExtentUse;
 use super::identifier::path_table_order;
 use super::report::shown;
 use super::walk::Hierarchy;
@@ -57,18 +57,18 @@ pub(super) fn check(
             checker.find(Rule::PathTableOutside, table.field, message);
             continue;
         }
-        checker.claims.claim(offset, size, Use::Structure("a path table"));
+        checker.claims.claim(offset, size, ExtentUse::Structure("a path table"));
         let mut bytes = vec![0; usize::try_from(size).map_or(MAX_SIZE, |size| size.min(MAX_SIZE))];
         checker.fill(offset, &mut bytes)?;
         let entries = parse(checker, table, &bytes, offset);
         checker.counts.path_table_records += entries.len() as u64;
         compare(checker, table, &entries, hierarchy);
-        order(checker, table, &entries, descriptor.kind == Kind::Joliet);
+        order(checker, table, &entries, descriptor.kind == HierarchyRules::Joliet);
     }
     Ok(())
 }
 
-fn parse<'a>(checker: &mut Checker<'_>, table: &Table, bytes: &'a [u8], offset: u64) -> Vec<Entry<'a>> {
+fn parse<'a>(checker: &mut Checker<'_>, table: &PathTableLocation, bytes: &'a [u8], offset: u64) -> Vec<Entry<'a>> {
     let mut entries = Vec::new();
     let mut at = 0;
     while at < bytes.len() && entries.len() < MAX_DIRECTORIES {
@@ -100,7 +100,7 @@ fn parse<'a>(checker: &mut Checker<'_>, table: &Table, bytes: &'a [u8], offset: 
     entries
 }
 
-fn compare(checker: &mut Checker<'_>, table: &Table, entries: &[Entry<'_>], hierarchy: &Hierarchy) {
+fn compare(checker: &mut Checker<'_>, table: &PathTableLocation, entries: &[Entry<'_>], hierarchy: &Hierarchy) {
     let directories = &hierarchy.directories;
     let mut missing: HashMap<u32, usize> =
         directories.iter().enumerate().map(|(index, directory)| (directory.extent, index)).collect();
@@ -138,7 +138,7 @@ fn compare(checker: &mut Checker<'_>, table: &Table, entries: &[Entry<'_>], hier
     }
 }
 
-fn order(checker: &mut Checker<'_>, table: &Table, entries: &[Entry<'_>], joliet: bool) {
+fn order(checker: &mut Checker<'_>, table: &PathTableLocation, entries: &[Entry<'_>], joliet: bool) {
     for pair in entries.windows(2).skip(1) {
         let (left, right) = (&pair[0], &pair[1]);
         let order = left

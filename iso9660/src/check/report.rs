@@ -74,13 +74,13 @@ pub struct Counts {
 
 /// The outcome of a check.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Report {
+pub struct CheckReport {
     findings: Vec<Finding>,
     totals: BTreeMap<Rule, u64>,
     counts: Counts,
 }
 
-impl Report {
+impl CheckReport {
     /// The findings that were kept, in the order of their offsets.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -112,7 +112,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CheckReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(formatter, "{finding}")?;
@@ -146,12 +146,12 @@ impl fmt::Display for Report {
 pub(super) struct Findings {
     per_rule: u64,
     ignored: Vec<Rule>,
-    report: Report,
+    report: CheckReport,
 }
 
 impl Findings {
     pub(super) fn new(per_rule: u64, ignored: Vec<Rule>) -> Findings {
-        Findings { per_rule, ignored, report: Report::default() }
+        Findings { per_rule, ignored, report: CheckReport::default() }
     }
 
     pub(super) fn add(&mut self, rule: Rule, offset: u64, message: fmt::Arguments<'_>) {
@@ -165,7 +165,7 @@ impl Findings {
         }
     }
 
-    pub(super) fn finish(mut self, counts: Counts) -> Report {
+    pub(super) fn finish(mut self, counts: Counts) -> CheckReport {
         self.report.counts = counts;
         self.report.findings.sort_unstable();
         self.report

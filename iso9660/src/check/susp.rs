@@ -8,7 +8,7 @@
 //! Invariants: a chain has at most [`MAX_AREAS`] areas, none twice; all continuation areas of a hierarchy together
 //! have no more bytes than the image.
 
-use super::extents::Use;
+use super::extents::ExtentUse;
 use super::report::shown;
 use super::rock_ridge::{self, Rock};
 use super::{Checker, Rule};
@@ -41,7 +41,7 @@ pub(super) struct Susp {
     start: usize,
     /// How many bytes of other areas belong to another system.
     skip: usize,
-    announced: bool,
+    er_seen: bool,
     /// Where the first entry of Rock Ridge is.
     used: Option<u64>,
     /// Bytes of all continuation areas.
@@ -59,7 +59,7 @@ impl Susp {
             let Some(entry) = area.get(start..start + SP) else { continue };
             if entry.starts_with(b"SP\x07\x01\xBE\xEF") {
                 let skip = usize::from(entry[6]);
-                return Some(Susp { start, skip, announced: false, used: None, bytes: 0, exhausted: false });
+                return Some(Susp { start, skip, er_seen: false, used: None, bytes: 0, exhausted: false });
             }
         }
         None
@@ -101,7 +101,7 @@ impl Susp {
                 break;
             }
             visited.push((start, end));
-            checker.claims.claim(start, length, Use::Structure("a continuation area"));
+            checker.claims.claim(start, length, ExtentUse::Structure("a continuation area"));
             let area = &mut block[..usize::try_from(length).unwrap_or(SECTOR)];
             checker.fill(start, area)?;
             next = self.area(checker, &mut rock, area, start, position);
@@ -177,12 +177,12 @@ impl Susp {
             return checker.find(Rule::ExtensionReference, offset, message);
         }
         let identifier = &entry[8..8 + usize::from(entry[4])];
-        self.announced |= rock_ridge::EXTENSIONS.contains(&identifier);
+        self.er_seen |= rock_ridge::EXTENSIONS.contains(&identifier);
     }
 
     /// Whether Rock Ridge is in use; an extension that is used must be announced.
     pub(super) fn finish(&self, checker: &mut Checker<'_>) -> bool {
-        if let (Some(offset), false) = (self.used, self.announced) {
+        if let (Some(offset), false) = (self.used, self.er_seen) {
             let message = format_args!("there are entries of Rock Ridge and no ER entry that names it");
             checker.find(Rule::RockRidgeUnannounced, offset, message);
         }

@@ -11,8 +11,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::descriptors::{Descriptor, Kind};
-use super::extents::Use;
+use super::descriptors::{Descriptor, HierarchyRules};
+use super::extents::ExtentUse;
 use super::identifier::{self, Identifier, Order};
 use super::names::{self, Folding};
 use super::record::{self, Parsed};
@@ -61,7 +61,7 @@ pub(super) struct ChildLink {
 /// What the walk of a hierarchy found.
 #[derive(Debug)]
 pub(super) struct Hierarchy {
-    pub(super) kind: Kind,
+    pub(super) kind: HierarchyRules,
     pub(super) rock_ridge: bool,
     pub(super) directories: Vec<Directory>,
     /// The extents of files that are not empty: offset, length, and where their records are.
@@ -176,7 +176,7 @@ impl Walk<'_> {
                 "the directories have more bytes than the budget or the image",
             );
         }
-        checker.claims.claim(offset, length, Use::Structure("a directory"));
+        checker.claims.claim(offset, length, ExtentUse::Structure("a directory"));
         let mut scan = Scan { index, ..Scan::default() };
         let mut at = offset;
         while at < end && !self.full {
@@ -393,7 +393,7 @@ impl Walk<'_> {
 
     fn path_length(&mut self, checker: &mut Checker<'_>, index: usize, record: &Parsed, identifier: &[u8]) {
         let length = self.hierarchy.directories[index].path_length + identifier.len();
-        if self.hierarchy.kind == Kind::Primary && !self.descriptor.relaxed && length > 255 {
+        if self.hierarchy.kind == HierarchyRules::Primary && !self.descriptor.relaxed && length > 255 {
             let message = format_args!("{length} bytes to {}", shown(identifier));
             checker.find(Rule::PathLength, record.offset, message);
         }
@@ -413,7 +413,7 @@ impl Walk<'_> {
             return checker.find(Rule::DirectoryLoop, record.offset, message);
         }
         let level = self.hierarchy.directories[parent].level + 1;
-        if level == 9 && self.hierarchy.kind == Kind::Primary && !self.descriptor.relaxed {
+        if level == 9 && self.hierarchy.kind == HierarchyRules::Primary && !self.descriptor.relaxed {
             let message = format_args!("{} is on level {level}", shown(identifier));
             checker.find(Rule::PathDepth, record.offset, message);
         }
@@ -438,7 +438,7 @@ impl Walk<'_> {
         }
         // An extended attribute record is part of the extent.
         let extent = u64::from(record.extent) * SECTOR_SIZE;
-        checker.claims.claim(extent, offset + length - extent, Use::File);
+        checker.claims.claim(extent, offset + length - extent, ExtentUse::File);
         self.hierarchy.files.push((offset, length, record.offset));
     }
 
@@ -470,7 +470,7 @@ impl Walk<'_> {
         }
         names.dedup_by(|right, left| right.0 == left.0);
         rock_names.dedup_by(|right, left| right.0 == left.0);
-        let joliet = self.hierarchy.kind == Kind::Joliet;
+        let joliet = self.hierarchy.kind == HierarchyRules::Joliet;
         let readable = |identifier: &[u8]| match joliet {
             true => joliet::name(identifier),
             false => identifier::without_version(identifier),

@@ -16,11 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::options::Level;
+use crate::options::InterchangeLevel;
 
 /// How long identifiers may be.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct ReadLimits {
     /// The characters of a file's name, whatever its extension.
     stem: usize,
     extension: usize,
@@ -30,9 +30,9 @@ struct Limits {
 }
 
 /// 10.1
-const LEVEL_ONE: Limits = Limits { stem: 8, extension: 3, file: 11, directory: 8 };
+const LEVEL_ONE: ReadLimits = ReadLimits { stem: 8, extension: 3, file: 11, directory: 8 };
 /// 7.5.1 and 7.6.3. The bound on extensions is our own: it leaves the name the larger half.
-const LEVEL_TWO: Limits = Limits { stem: 30, extension: 14, file: 30, directory: 31 };
+const LEVEL_TWO: ReadLimits = ReadLimits { stem: 30, extension: 14, file: 30, directory: 31 };
 
 /// A name and its extension, of d-characters.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -45,10 +45,10 @@ struct Parts {
 
 /// The identifiers of the children of one directory, in the order of `names`, which must be sorted byte-wise.
 /// The flag says whether the child is a directory.
-pub(crate) fn assign(names: &[(&str, bool)], level: Level) -> Vec<Vec<u8>> {
+pub(crate) fn assign(names: &[(&str, bool)], level: InterchangeLevel) -> Vec<Vec<u8>> {
     let limits = match level {
-        Level::One => LEVEL_ONE,
-        Level::Two | Level::Three => LEVEL_TWO,
+        InterchangeLevel::One => LEVEL_ONE,
+        InterchangeLevel::Two | InterchangeLevel::Three => LEVEL_TWO,
     };
     let natural: Vec<Parts> = names.iter().map(|(name, directory)| limits.mangle(name, *directory)).collect();
     let mut sharers: BTreeMap<&Parts, usize> = BTreeMap::new();
@@ -98,7 +98,7 @@ fn number(
     parts.clone()
 }
 
-impl Limits {
+impl ReadLimits {
     /// The natural form of a name.
     fn mangle(&self, name: &str, directory: bool) -> Parts {
         let (stem, extension) = match name.rsplit_once('.') {
@@ -168,7 +168,7 @@ mod tests {
     fn files(names: &[&str]) -> Vec<String> {
         let mut names: Vec<(&str, bool)> = names.iter().map(|name| (*name, false)).collect();
         names.sort_unstable();
-        let identifiers = assign(&names, Level::Three).into_iter();
+        let identifiers = assign(&names, InterchangeLevel::Three).into_iter();
         identifiers.map(|bytes| String::from_utf8(bytes).unwrap()).collect()
     }
 
@@ -176,13 +176,13 @@ mod tests {
     fn level_one_names_have_eight_and_three_characters() {
         let names = [("longfilename1.json", false), ("longfilename2.json", false), ("x.tar.gz", false)];
         assert_eq!(
-            assign(&names, Level::One),
+            assign(&names, InterchangeLevel::One),
             [b"LONGFIL0.JSO;1".to_vec(), b"LONGFIL1.JSO;1".to_vec(), b"X_TAR.GZ;1".to_vec()]
         );
-        assert_eq!(assign(&[("a.directory", true)], Level::One), [b"A_DIRECT".to_vec()]);
+        assert_eq!(assign(&[("a.directory", true)], InterchangeLevel::One), [b"A_DIRECT".to_vec()]);
         let many: Vec<String> = (0..2000).map(|n| format!("samename{n:04}")).collect();
         let many: Vec<(&str, bool)> = many.iter().map(|name| (name.as_str(), true)).collect();
-        assert_eq!(assign(&many, Level::One).into_iter().collect::<BTreeSet<_>>().len(), 2000);
+        assert_eq!(assign(&many, InterchangeLevel::One).into_iter().collect::<BTreeSet<_>>().len(), 2000);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             files(&[&format!("{}.{}", "n".repeat(40), "e".repeat(40))]),
             [format!("{}.{};1", "N".repeat(16), "E".repeat(14))]
         );
-        assert_eq!(assign(&[("v1.2", true)], Level::Three), [b"V1_2".to_vec()]);
+        assert_eq!(assign(&[("v1.2", true)], InterchangeLevel::Three), [b"V1_2".to_vec()]);
     }
 
     #[test]
@@ -219,14 +219,14 @@ mod tests {
         assert_eq!(files(&["a_b", "a-b"]), ["A_B0.;1", "A_B1.;1"]);
         // `a_b0` exists already, so that number is skipped.
         assert_eq!(files(&["a-b", "a_b", "a_b0"]), ["A_B1.;1", "A_B2.;1", "A_B0.;1"]);
-        assert_eq!(assign(&[("x", true), ("x.", false)], Level::Three), [b"X0".to_vec(), b"X1.;1".to_vec()]);
+        assert_eq!(assign(&[("x", true), ("x.", false)], InterchangeLevel::Three), [b"X0".to_vec(), b"X1.;1".to_vec()]);
     }
 
     #[test]
     fn thousands_of_equal_long_names_stay_distinct_and_quick() {
         let names: Vec<String> = (0..12_000).map(|n| format!("{}{n:05}", "long".repeat(10))).collect();
         let names: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), false)).collect();
-        let distinct: BTreeSet<Vec<u8>> = assign(&names, Level::Three).into_iter().collect();
+        let distinct: BTreeSet<Vec<u8>> = assign(&names, InterchangeLevel::Three).into_iter().collect();
         assert_eq!(distinct.len(), 12_000);
         assert!(distinct.iter().all(|identifier| identifier.len() <= 33));
     }
@@ -245,7 +245,7 @@ mod tests {
             names in proptest::collection::btree_map("[a-cA-C.\\-_é]{1,40}", any::<bool>(), 1..60)
         ) {
             let names: Vec<(&str, bool)> = names.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
-            let identifiers = assign(&names, Level::Two);
+            let identifiers = assign(&names, InterchangeLevel::Two);
             let mut folded = BTreeSet::new();
             for (identifier, (_, directory)) in identifiers.iter().zip(&names) {
                 let (stem, extension) = sort_key(identifier);

@@ -14,7 +14,7 @@ use crate::error::ReadError;
 use crate::rockridge;
 use crate::source::ReadAt;
 
-use super::{Extent, Limits};
+use super::{Extent, ReadLimits};
 
 /// How much of a directory is read at once.
 const PIECE: usize = 16 * SECTOR;
@@ -43,7 +43,7 @@ impl<'a> Records<'a> {
     pub(crate) fn new(
         source: &'a dyn ReadAt,
         extent: Extent,
-        limits: &Limits,
+        limits: &ReadLimits,
     ) -> Result<Records<'a>, ReadError> {
         let Extent { offset, len } = extent;
         if offset.checked_add(len).is_none_or(|end| end > source.len()) {
@@ -90,7 +90,7 @@ impl<'a> Records<'a> {
 }
 
 /// The extent of a directory that is known by its first block alone, from its record of itself.
-pub(crate) fn extent_of(source: &dyn ReadAt, block: u32, limits: &Limits) -> Result<Extent, ReadError> {
+pub(crate) fn extent_of(source: &dyn ReadAt, block: u32, limits: &ReadLimits) -> Result<Extent, ReadError> {
     let offset = u64::from(block) * SECTOR_SIZE;
     let first = Extent { offset, len: SECTOR_SIZE };
     let rule = "a directory begins with the record of itself";
@@ -108,12 +108,12 @@ pub(crate) fn extent_of(source: &dyn ReadAt, block: u32, limits: &Limits) -> Res
 pub(crate) fn rock_ridge_skip(
     source: &dyn ReadAt,
     root: &Root,
-    limits: &Limits,
+    limits: &ReadLimits,
 ) -> Result<Option<usize>, ReadError> {
     let mut records = Records::new(source, root.extent, limits)?;
     let Some(record) = records.next()?.filter(|record| record.identifier == SELF) else { return Ok(None) };
     let Some(skip) = rockridge::root_skip(record.system_use) else { return Ok(None) };
     let attributes = rockridge::parse(source, record.system_use, record.offset)?;
     // Some writers announce nothing but write the attributes, which is as good.
-    Ok((attributes.announced || attributes.mode.is_some()).then_some(skip))
+    Ok((attributes.er_seen || attributes.mode.is_some()).then_some(skip))
 }

@@ -14,7 +14,7 @@ use crate::source::ReadAt;
 
 use super::directory::{Records, extent_of};
 use super::entry::{Storage, TYPE_DIRECTORY, TYPE_FILE, TYPE_MASK, shown};
-use super::{Entry, EntryKind, Extent, Limits, Namespace};
+use super::{Entry, EntryKind, Extent, ReadLimits, Namespace};
 
 /// The entries of a directory being read.
 pub(crate) struct Entries<'a> {
@@ -22,7 +22,7 @@ pub(crate) struct Entries<'a> {
     records: Records<'a>,
     namespace: Namespace,
     skip: usize,
-    limits: &'a Limits,
+    limits: &'a ReadLimits,
     /// Of the record looked at; kept for their memory.
     attributes: Attributes,
     name: String,
@@ -35,7 +35,7 @@ impl<'a> Entries<'a> {
         extent: Extent,
         namespace: Namespace,
         skip: usize,
-        limits: &'a Limits,
+        limits: &'a ReadLimits,
     ) -> Result<Entries<'a>, ReadError> {
         let records = Records::new(source, extent, limits)?;
         let (attributes, name) = Default::default();
@@ -137,7 +137,7 @@ fn build(
     record: &Record<'_>,
     name: &str,
     attributes: &Attributes,
-    limits: &Limits,
+    limits: &ReadLimits,
 ) -> Result<Entry, ReadError> {
     let mut extent = Extent { offset: record.data_offset, len: u64::from(record.data_length) };
     let mut directory = record.flags & DIRECTORY != 0;

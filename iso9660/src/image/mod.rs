@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Invariants: nothing is allocated from a size that the image claims before it was checked against the length of the
-//! source; directories are walked without recursion and never twice; every loop has a budget in [`Limits`]. What breaks
+//! source; directories are walked without recursion and never twice; every loop has a budget in [`ReadLimits`]. What breaks
 //! a rule is [`ReadError::Invalid`] with its offset; what is merely unknown is [`ReadError::Unsupported`].
 
 mod boot;
@@ -71,7 +71,7 @@ impl fmt::Display for Namespace {
 
 /// The budgets of a reader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Limits {
+pub struct ReadLimits {
     /// Bytes of one directory.
     pub directory_bytes: u64,
     /// Entries that one call of [`Image::list`] returns or one [`Image::walk`] visits.
@@ -82,9 +82,9 @@ pub struct Limits {
     pub links: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { directory_bytes: 64 << 20, entries: 4_000_000, depth: 255, links: 40 }
+impl Default for ReadLimits {
+    fn default() -> ReadLimits {
+        ReadLimits { directory_bytes: 64 << 20, entries: 4_000_000, depth: 255, links: 40 }
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Volume {
 #[derive(Debug)]
 pub struct Image<S> {
     source: Arc<S>,
-    limits: Limits,
+    limits: ReadLimits,
     volume: Volume,
     namespaces: Vec<Namespace>,
     view: View,
@@ -136,7 +136,7 @@ impl<S: ReadAt> Image<S> {
     /// When the source is neither an ISO 9660 nor a UDF image, or its descriptors break a rule. A UDF file system that
     /// cannot be read is passed over when there is something else.
     pub fn open(source: S) -> Result<Image<S>, ReadError> {
-        Image::open_with(source, None, Limits::default())
+        Image::open_with(source, None, ReadLimits::default())
     }
 
     /// Opens an image by the given namespace, or the best one, with budgets of the caller's.
@@ -144,7 +144,7 @@ impl<S: ReadAt> Image<S> {
     /// # Errors
     /// As [`Image::open`]; [`ReadError::NoNamespace`] when the image does not have it; what is wrong with the UDF file
     /// system when that is asked for.
-    pub fn open_with(source: S, namespace: Option<Namespace>, limits: Limits) -> Result<Image<S>, ReadError> {
+    pub fn open_with(source: S, namespace: Option<Namespace>, limits: ReadLimits) -> Result<Image<S>, ReadError> {
         let medium = Medium::new(&source, limits.one_call());
         let Descriptors { mut volume, primary, joliet, catalog } = Descriptors::read(&medium)?;
         let mut views = Vec::new();
@@ -197,7 +197,7 @@ impl<S: ReadAt> Image<S> {
     }
 }
 
-impl Limits {
+impl ReadLimits {
     /// How many bytes of directories and attributes one call may read. Links can lead through a directory again and
     /// again, and attributes are outside directories; four of the largest directories are enough for both.
     fn one_call(&self) -> u64 {
@@ -207,7 +207,7 @@ impl Limits {
 
 impl Volume {
     /// Adds what a UDF file system says about itself; answers the view of it.
-    fn add_udf(&mut self, udf: Udf, source: &dyn ReadAt, limits: &Limits) -> Result<View, ReadError> {
+    fn add_udf(&mut self, udf: Udf, source: &dyn ReadAt, limits: &ReadLimits) -> Result<View, ReadError> {
         let (label, revision, recorded) = (udf.label.clone(), udf.revision, udf.recorded);
         let view = View::udf(udf, source, limits)?;
         if self.volume_id.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lookup "a/b":   root --children--> a --children--> b        reads a large directory only until the name is found
-//! symbolic link:  its target takes the place of its name in what is left of the path, at most `Limits::links` times
+//! symbolic link:  its target takes the place of its name in what is left of the path, at most `ReadLimits::links` times
 //! walk:           stack of directories still to read; a directory met twice is invalid
 //! ```
 
@@ -183,7 +183,7 @@ impl<S: ReadAt> Image<S> {
     /// The child with a name. A name that differs in case is found as well, except in Rock Ridge, unless another one
     /// matches exactly.
     fn find(&self, medium: &Medium<'_>, directory: &Entry, name: &str) -> Result<Option<Entry>, ReadError> {
-        let similar = Similar::new(self.view.namespace(), name);
+        let similar = CaseFold::new(self.view.namespace(), name);
         if let Some(children) = self.kept(medium, directory) {
             let exact = children.iter().find(|child| child.name() == name);
             let found = exact.or_else(|| children.iter().find(|child| similar.matches(child.name())));
@@ -236,13 +236,13 @@ impl<S: ReadAt> Image<S> {
 }
 
 /// Which names match another one though they are not equal to it.
-struct Similar<'a> {
+struct CaseFold<'a> {
     name: Option<Cow<'a, str>>,
 }
 
-impl<'a> Similar<'a> {
-    fn new(namespace: Namespace, name: &'a str) -> Similar<'a> {
-        Similar {
+impl<'a> CaseFold<'a> {
+    fn new(namespace: Namespace, name: &'a str) -> CaseFold<'a> {
+        CaseFold {
             name: match namespace {
                 Namespace::RockRidge => None,
                 Namespace::Udf | Namespace::Joliet => Some(Cow::Borrowed(name)),

@@ -13,17 +13,17 @@ use crate::udf::{FileEntry, FileKind, Identifier, Identifiers, Udf};
 use super::directory::Root;
 use super::entry::{TYPE_DIRECTORY, TYPE_FILE, TYPE_SYMLINK, shown};
 use super::iso::Entries;
-use super::{Entry, EntryKind, Extent, Limits, Namespace};
+use super::{Entry, EntryKind, Extent, ReadLimits, Namespace};
 
 /// A namespace of an image.
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) root: Entry,
-    kind: Kind,
+    kind: ViewKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum ViewKind {
     Iso { namespace: Namespace, skip: usize },
     Udf(Box<Udf>),
 }
@@ -82,22 +82,22 @@ impl Children<'_> {
 impl View {
     pub(crate) fn iso(namespace: Namespace, root: &Root) -> View {
         let entry = Entry::at("", EntryKind::Directory, root.extent);
-        View { root: entry, kind: Kind::Iso { namespace, skip: root.skip } }
+        View { root: entry, kind: ViewKind::Iso { namespace, skip: root.skip } }
     }
 
     /// The file system, if its root can be read.
-    pub(crate) fn udf(udf: Udf, source: &dyn ReadAt, limits: &Limits) -> Result<View, ReadError> {
+    pub(crate) fn udf(udf: Udf, source: &dyn ReadAt, limits: &ReadLimits) -> Result<View, ReadError> {
         let root = Identifier { name: String::new(), address: udf.root, offset: udf.root_from };
         let root = udf_entry(&udf, source, root)?;
-        let view = View { root, kind: Kind::Udf(Box::new(udf)) };
+        let view = View { root, kind: ViewKind::Udf(Box::new(udf)) };
         view.children(source, &view.root, limits)?.next(|_| true)?;
         Ok(view)
     }
 
     pub(crate) fn namespace(&self) -> Namespace {
         match self.kind {
-            Kind::Iso { namespace, .. } => namespace,
-            Kind::Udf(_) => Namespace::Udf,
+            ViewKind::Iso { namespace, .. } => namespace,
+            ViewKind::Udf(_) => Namespace::Udf,
         }
     }
 
@@ -106,14 +106,14 @@ impl View {
         &self,
         source: &'a dyn ReadAt,
         directory: &Entry,
-        limits: &'a Limits,
+        limits: &'a ReadLimits,
     ) -> Result<Children<'a>, ReadError> {
         let extent = directory.first_extent();
         match &self.kind {
-            Kind::Iso { namespace, skip } => {
+            ViewKind::Iso { namespace, skip } => {
                 Entries::new(source, extent, *namespace, *skip, limits).map(Children::Iso)
             }
-            Kind::Udf(_) => {
+            ViewKind::Udf(_) => {
                 let invalid = |rule| ReadError::Invalid { offset: extent.offset, rule };
                 if directory.extents.is_empty() || !directory.is_stored() {
                     return Err(invalid("a UDF directory is recorded"));
@@ -138,8 +138,8 @@ impl View {
     pub(crate) fn entry(&self, source: &dyn ReadAt, child: Child) -> Result<Entry, ReadError> {
         match (child, &self.kind) {
             (Child::Entry(entry), _) => Ok(entry),
-            (Child::Udf(identifier), Kind::Udf(udf)) => udf_entry(udf, source, identifier),
-            (Child::Udf(Identifier { offset, .. }), Kind::Iso { .. }) => {
+            (Child::Udf(identifier), ViewKind::Udf(udf)) => udf_entry(udf, source, identifier),
+            (Child::Udf(Identifier { offset, .. }), ViewKind::Iso { .. }) => {
                 Err(ReadError::Invalid { offset, rule: "only UDF directories have UDF names" })
             }
         }

@@ -17,7 +17,7 @@ use crate::ecma119::FIRST_DESCRIPTOR;
 use crate::ecma119::field::put;
 use crate::eltorito::{NewEntry, Platform, UNIT};
 use crate::error::PlanError;
-use crate::options::{Boot, Options, Profile};
+use crate::options::{Boot, ImageOptions, Profile};
 use crate::source::ReadAt;
 use crate::tree::Content;
 
@@ -37,7 +37,7 @@ pub(crate) struct BootFile {
 }
 
 /// The files that the boot options name, BIOS first.
-pub(crate) fn boot_files(nodes: &Nodes, options: &Options) -> Result<Vec<BootFile>, PlanError> {
+pub(crate) fn boot_files(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<BootFile>, PlanError> {
     let error = |path: &str, rule| PlanError::Boot { path: path.to_owned(), rule };
     let Boot { bios, uefi } = match (&options.profile, &options.boot) {
         (Profile::Task | Profile::Tree, None) => Boot::default(),

@@ -13,11 +13,11 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use crate::SECTOR_SIZE;
-use crate::error::SourceError;
+use crate::error::ContentError;
 use crate::source::{FileRange, ReadAt, past_end};
 use crate::tree::Content;
 
-use super::{Body, Part, Piece, Plan};
+use super::{Body, Part, Piece, ImagePlan};
 
 /// How much is gathered before it is written.
 const BUFFER: usize = 256 * 1024;
@@ -68,8 +68,8 @@ impl Segment<'_> {
     }
 }
 
-impl Plan {
-    /// The segments of the image: in order, without gaps, from 0 to [`Plan::len`].
+impl ImagePlan {
+    /// The segments of the image: in order, without gaps, from 0 to [`ImagePlan::len`].
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         let gap = |offset: u64, end: u64| {
             let part = if end <= SYSTEM_AREA { Part::SystemArea } else { Part::Padding };
@@ -88,7 +88,7 @@ impl Plan {
     /// Fills `buffer` with the bytes of the image at `offset`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] past the end; otherwise an [`io::Error`] around a [`SourceError`].
+    /// [`io::ErrorKind::UnexpectedEof`] past the end; otherwise an [`io::Error`] around a [`ContentError`].
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len) {
             return Err(past_end(offset, buffer.len(), self.len));
@@ -127,16 +127,16 @@ impl Plan {
     /// Writes the whole image and answers its length.
     ///
     /// # Errors
-    /// What `output` says, or an [`io::Error`] around a [`SourceError`]; then the output is incomplete.
+    /// What `output` says, or an [`io::Error`] around a [`ContentError`]; then the output is incomplete.
     pub fn write_to(&self, output: &mut (impl Write + ?Sized)) -> io::Result<u64> {
         self.write(output, None)
     }
 
-    /// Writes the whole image to a file, as [`Plan::write_to`] does, but lets the kernel copy the larger files of
+    /// Writes the whole image to a file, as [`ImagePlan::write_to`] does, but lets the kernel copy the larger files of
     /// scanned directories without passing them through this process.
     ///
     /// # Errors
-    /// As [`Plan::write_to`].
+    /// As [`ImagePlan::write_to`].
     pub fn write_to_file(&self, output: &File) -> io::Result<u64> {
         self.write(&mut &*output, Some(output))
     }
@@ -152,7 +152,7 @@ impl Plan {
                 source.copy_to(direct).map_err(|source| {
                     let path = self.file_path(number).unwrap_or_default();
                     let length = usize::try_from(segment.len).unwrap_or(usize::MAX);
-                    io::Error::from(SourceError::Read { path, offset: 0, length, source })
+                    io::Error::from(ContentError::Read { path, offset: 0, length, source })
                 })?;
                 continue;
             }
@@ -232,21 +232,21 @@ impl Plan {
         };
         let (found, planned) = (source.len(), segment.len);
         if found != planned {
-            return Err(SourceError::LengthChanged { path: path(), planned, found }.into());
+            return Err(ContentError::LengthChanged { path: path(), planned, found }.into());
         }
         source
             .read_exact_at(offset, buffer)
-            .map_err(|source| SourceError::Read { path: path(), offset, length: buffer.len(), source }.into())
+            .map_err(|source| ContentError::Read { path: path(), offset, length: buffer.len(), source }.into())
     }
 }
 
-impl ReadAt for Plan {
+impl ReadAt for ImagePlan {
     fn len(&self) -> u64 {
         self.len
     }
 
     fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        Plan::read_exact_at(self, offset, buffer)
+        ImagePlan::read_exact_at(self, offset, buffer)
     }
 
     fn file_at(&self, offset: u64) -> Option<FileRange> {

@@ -14,8 +14,8 @@ use crate::ecma119::record::{DIRECTORY, NewRecord, PARENT, SELF, base_length};
 use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, SECTOR};
 use crate::eltorito;
 use crate::error::PlanError;
-use crate::options::Options;
-use crate::rockridge::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
+use crate::options::ImageOptions;
+use crate::rockridge::{CONTINUATION_ENTRY, PosixFileType, Relocation, Posix, SystemUse, append_continuation};
 
 use super::hierarchy::{Entry, RELOCATION, Target};
 use super::layout::{Addressed, DirectoryExtent, Layout, sections};
@@ -28,9 +28,9 @@ const LINK_MODE: u16 = 0o777;
 /// Renders directories.
 pub(crate) struct Renderer<'a> {
     nodes: &'a Nodes,
-    options: &'a Options,
+    options: &'a ImageOptions,
     date: [u8; 7],
-    announcement: Option<u32>,
+    er_area: Option<u32>,
     /// The address of what has no content.
     nowhere: u32,
     files: &'a [u32],
@@ -47,12 +47,12 @@ pub(crate) struct Rendered {
 }
 
 impl<'a> Renderer<'a> {
-    pub(crate) fn new(nodes: &'a Nodes, options: &'a Options, layout: &'a Layout) -> Renderer<'a> {
+    pub(crate) fn new(nodes: &'a Nodes, options: &'a ImageOptions, layout: &'a Layout) -> Renderer<'a> {
         Renderer {
             nodes,
             options,
             date: layout.date.record(),
-            announcement: (layout.er_area_length > 0).then_some(layout.announcement),
+            er_area: (layout.er_area_length > 0).then_some(layout.er_area),
             nowhere: layout.data,
             files: &layout.files,
         }
@@ -71,27 +71,27 @@ impl<'a> Renderer<'a> {
         let mut rendered = Rendered {
             records: Vec::new(),
             continuation: Vec::new(),
-            continuation_sector: self.announcement.filter(|_| index == 0).unwrap_or(behind),
+            continuation_sector: self.er_area.filter(|_| index == 0).unwrap_or(behind),
             announces_only: false,
         };
         let area = rock_ridge.then(|| {
             let posix = self.directory_posix(addressed, index);
-            if index == 0 { SystemUse::root(&posix) } else { SystemUse::unnamed(&posix, Place::Ordinary) }
+            if index == 0 { SystemUse::root(&posix) } else { SystemUse::unnamed(&posix, Relocation::Ordinary) }
         });
         rendered.append(&directory_record(addressed, index, SELF, self.date), area);
-        let announced = rendered.continuation.len();
+        let er_seen = rendered.continuation.len();
         let area = rock_ridge.then(|| match directory.moved_from {
             Some(origin) => {
-                let place = Place::MovedFrom(addressed.extents[origin as usize].sector);
+                let place = Relocation::MovedFrom(addressed.extents[origin as usize].sector);
                 SystemUse::unnamed(&self.directory_posix(addressed, origin as usize), place)
             }
-            None => SystemUse::unnamed(&self.directory_posix(addressed, parent), Place::Ordinary),
+            None => SystemUse::unnamed(&self.directory_posix(addressed, parent), Relocation::Ordinary),
         });
         rendered.append(&directory_record(addressed, parent, PARENT, self.date), area);
         for entry in addressed.named.entries(self.nodes, self.options, index)? {
             self.entry(&mut rendered, addressed, &entry, rock_ridge);
         }
-        rendered.announces_only = announced > 0 && rendered.continuation.len() == announced;
+        rendered.announces_only = er_seen > 0 && rendered.continuation.len() == er_seen;
         rendered.records.resize(rendered.records.len().next_multiple_of(SECTOR), 0);
         Ok(rendered)
     }
@@ -108,7 +108,7 @@ impl<'a> Renderer<'a> {
                 let directory = &addressed.named.directories[child];
                 let area = rock_ridge.then(|| {
                     let hidden = directory.node.is_none() || directory.moved_from.is_some();
-                    let place = if hidden { Place::Hidden } else { Place::Ordinary };
+                    let place = if hidden { Relocation::Hidden } else { Relocation::Ordinary };
                     let name =
                         directory.node.map_or(RELOCATION, |node| self.nodes.name(Child::Directory(node)));
                     SystemUse::named(&self.directory_posix(addressed, child), place, name, None, base)
@@ -118,7 +118,7 @@ impl<'a> Renderer<'a> {
             Target::Moved(node) => {
                 let area = addressed.named.relocated.get(&node).map(|child| {
                     let child = *child as usize;
-                    let place = Place::MovedTo(addressed.extents[child].sector);
+                    let place = Relocation::MovedTo(addressed.extents[child].sector);
                     let name = self.nodes.name(Child::Directory(node));
                     SystemUse::named(&self.directory_posix(addressed, child), place, name, None, base)
                 });
@@ -126,9 +126,9 @@ impl<'a> Renderer<'a> {
             }
             Target::Link(link) => {
                 let serial = serial(self.nodes.directories.len() + self.nodes.files.len() + link as usize);
-                let posix = Posix { kind: Kind::Link, permissions: LINK_MODE, links: 1, serial, date };
+                let posix = Posix { kind: PosixFileType::Link, permissions: LINK_MODE, links: 1, serial, date };
                 let (name, target) = (self.nodes.name(Child::Link(link)), self.nodes.target(link));
-                let area = SystemUse::named(&posix, Place::Ordinary, name, Some(target), base);
+                let area = SystemUse::named(&posix, Relocation::Ordinary, name, Some(target), base);
                 rendered.append(&nothing, Some(area));
             }
             Target::File(file) => {
@@ -136,7 +136,7 @@ impl<'a> Renderer<'a> {
                 for (extent, data_length, flags) in sections(self.files[file as usize], len) {
                     let area = rock_ridge.then(|| {
                         let name = self.nodes.name(Child::File(file));
-                        SystemUse::named(&self.file_posix(file), Place::Ordinary, name, None, base)
+                        SystemUse::named(&self.file_posix(file), Relocation::Ordinary, name, None, base)
                     });
                     let record = NewRecord { extent, data_length, date, flags, identifier };
                     rendered.append(&record, area);
@@ -156,7 +156,7 @@ impl<'a> Renderer<'a> {
             }
         };
         Posix {
-            kind: Kind::Directory,
+            kind: PosixFileType::Directory,
             permissions: self.options.directory_mode,
             links: subdirectories.saturating_add(2),
             serial,
@@ -169,7 +169,7 @@ impl<'a> Renderer<'a> {
         let mode = self.options.file_mode;
         let executable = self.nodes.is_executable(file);
         Posix {
-            kind: Kind::File,
+            kind: PosixFileType::File,
             permissions: if executable { mode | (mode & 0o444) >> 2 } else { mode },
             links: self.nodes.names_of_content(file),
             serial: serial(self.nodes.directories.len() + owner as usize),
@@ -220,7 +220,7 @@ fn directory_record<'a>(
 /// The metadata from the first descriptor to the data, and its pieces.
 pub(crate) fn emit(
     nodes: &Nodes,
-    options: &Options,
+    options: &ImageOptions,
     layout: &Layout,
 ) -> Result<(Vec<u8>, Vec<Piece>), PlanError> {
     let sectors = usize::try_from(layout.data - FIRST_DESCRIPTOR).unwrap_or(0);
@@ -256,20 +256,20 @@ pub(crate) fn emit(
         metadata.add(addressed.m_table, Part::PathTableM(hierarchy), &big);
     }
     let renderer = Renderer::new(nodes, options, layout);
-    let mut announcement = Vec::new();
+    let mut er_area = Vec::new();
     for addressed in &layout.hierarchies {
         for index in addressed.named.placement(nodes) {
             let part = Part::Directory(addressed.named.hierarchy, serial(index));
             let rendered = renderer.directory(addressed, index)?;
             metadata.add(addressed.extents[index].sector, part, &rendered.records);
             if rendered.announces_only {
-                announcement = rendered.continuation;
+                er_area = rendered.continuation;
             } else {
                 metadata.add(rendered.continuation_sector, Part::Continuation, &rendered.continuation);
             }
         }
     }
-    metadata.add(layout.announcement, Part::Continuation, &announcement);
+    metadata.add(layout.er_area, Part::Continuation, &er_area);
     if let Some((sector, entries)) = &layout.catalog {
         metadata.add(*sector, Part::BootCatalog, &eltorito::catalog(entries));
     }

@@ -24,7 +24,7 @@ use crate::ecma119::path_table::MAX_DIRECTORIES;
 use crate::ecma119::{Hierarchy, identifier, record};
 use crate::error::PlanError;
 use crate::joliet;
-use crate::options::{Depth, JolietNames, Options};
+use crate::options::{DeepDirectories, JolietNames, ImageOptions};
 use crate::rockridge;
 
 use super::order::{Child, Nodes};
@@ -90,7 +90,7 @@ enum Member {
 
 impl Named {
     /// Names the nodes for a hierarchy.
-    pub(crate) fn new(nodes: &Nodes, hierarchy: Hierarchy, options: &Options) -> Result<Named, PlanError> {
+    pub(crate) fn new(nodes: &Nodes, hierarchy: Hierarchy, options: &ImageOptions) -> Result<Named, PlanError> {
         let moved = match hierarchy {
             Hierarchy::Primary => relocations(nodes, options)?,
             Hierarchy::Joliet | Hierarchy::Enhanced => Vec::new(),
@@ -146,7 +146,7 @@ impl Named {
     pub(crate) fn entries(
         &self,
         nodes: &Nodes,
-        options: &Options,
+        options: &ImageOptions,
         index: usize,
     ) -> Result<Vec<Entry>, PlanError> {
         let mut next = self.directories[index].first_child;
@@ -189,7 +189,7 @@ impl Named {
     fn identified(
         &self,
         nodes: &Nodes,
-        options: &Options,
+        options: &ImageOptions,
         index: usize,
     ) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
         let members = self.members(nodes, index);
@@ -254,10 +254,10 @@ fn path_of(nodes: &Nodes, member: Member) -> String {
 
 /// The directories that have to be moved, in the order of their names. A moved one begins again on level 3, so that of
 /// what is below it every sixth level is moved, too.
-fn relocations(nodes: &Nodes, options: &Options) -> Result<Vec<u32>, PlanError> {
+fn relocations(nodes: &Nodes, options: &ImageOptions) -> Result<Vec<u32>, PlanError> {
     let deepest = nodes.directories.iter().position(|directory| directory.level > MAX_LEVEL);
     let Some(first) = deepest else { return Ok(Vec::new()) };
-    let possible = options.rock_ridge && options.depth == Depth::Relocate;
+    let possible = options.rock_ridge && options.depth == DeepDirectories::Relocate;
     if !possible {
         let path = nodes.path(Child::Directory(number(first)));
         return Err(PlanError::TooDeep {
@@ -294,7 +294,7 @@ fn moves(nodes: &Nodes, node: u32) -> u32 {
 fn primary(
     nodes: &Nodes,
     members: &[Member],
-    options: &Options,
+    options: &ImageOptions,
 ) -> Result<Vec<(Vec<u8>, Member)>, PlanError> {
     let directory =
         |member: &Member| matches!(member, Member::Child(Child::Directory(_)) | Member::Relocation);

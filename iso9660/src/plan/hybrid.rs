@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use crate::SECTOR_SIZE;
 use crate::eltorito::{Platform, UNIT};
 use crate::error::PlanError;
-use crate::options::{Hybrid, Options};
+use crate::options::{Hybrid, ImageOptions};
 use crate::partition::{self, Gpt, GptPartition, Guid, Mbr, MbrPartition};
 
 use super::boot::{BootFile, units_before};
@@ -41,7 +41,7 @@ const BACKUP: u32 = 9;
 const HIDDEN: u8 = 0x17;
 
 /// Checks the options that belong together.
-pub(crate) fn check(options: &Options, boot: &[BootFile]) -> Result<(), PlanError> {
+pub(crate) fn check(options: &ImageOptions, boot: &[BootFile]) -> Result<(), PlanError> {
     let Some(Hybrid { code }) = &options.hybrid else { return Ok(()) };
     let has = |platform| boot.iter().any(|boot| boot.platform == platform);
     let rule = if code.len() > CODE {

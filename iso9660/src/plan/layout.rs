@@ -19,7 +19,7 @@ use crate::ecma119::date::Date;
 use crate::ecma119::{FIRST_DESCRIPTOR, Hierarchy, record};
 use crate::eltorito::NewEntry;
 use crate::error::PlanError;
-use crate::options::{Level, Options};
+use crate::options::{InterchangeLevel, ImageOptions};
 
 use super::boot::{BootFile, boot_entries};
 use super::emit::Renderer;
@@ -59,7 +59,7 @@ pub(crate) struct Layout {
     pub(crate) boot_record: Option<u32>,
     pub(crate) terminator: u32,
     /// Where the root's continuation area is when it has nothing but the ER entry, and its length; else that is 0.
-    pub(crate) announcement: u32,
+    pub(crate) er_area: u32,
     pub(crate) er_area_length: u32,
     pub(crate) catalog: Option<(u32, Vec<NewEntry>)>,
     /// The first sector after the metadata.
@@ -72,7 +72,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Places everything.
-    pub(crate) fn new(nodes: &Nodes, options: &Options, boot: &[BootFile]) -> Result<Layout, PlanError> {
+    pub(crate) fn new(nodes: &Nodes, options: &ImageOptions, boot: &[BootFile]) -> Result<Layout, PlanError> {
         check_texts(options)?;
         check_lengths(nodes, options.level)?;
         let date = Date::from_epoch(options.epoch).ok_or(PlanError::Epoch { epoch: options.epoch })?;
@@ -107,7 +107,7 @@ impl Layout {
             hierarchies,
             boot_record,
             terminator,
-            announcement: 0,
+            er_area: 0,
             er_area_length: 0,
             catalog: None,
             data: 0,
@@ -116,7 +116,7 @@ impl Layout {
         };
         layout.measure(nodes, options)?;
         layout.place_hierarchies(nodes, &mut next)?;
-        layout.announcement = next.take(u64::from(layout.er_area_length), String::new)?;
+        layout.er_area = next.take(u64::from(layout.er_area_length), String::new)?;
         let catalog = if boot.is_empty() { None } else { Some(next.take(SECTOR_SIZE, String::new)?) };
         layout.place_files(nodes, options, &mut next)?;
         layout.catalog = catalog.map(|sector| (sector, boot_entries(nodes, boot, &layout.files)));
@@ -124,7 +124,7 @@ impl Layout {
     }
 
     /// Learns the sizes of the directories and of their continuation areas.
-    fn measure(&mut self, nodes: &Nodes, options: &Options) -> Result<(), PlanError> {
+    fn measure(&mut self, nodes: &Nodes, options: &ImageOptions) -> Result<(), PlanError> {
         let mut measured = Vec::with_capacity(self.hierarchies.len());
         let mut er_area_length = 0;
         let renderer = Renderer::new(nodes, options, self);
@@ -176,7 +176,7 @@ impl Layout {
         Ok(())
     }
 
-    fn place_files(&mut self, nodes: &Nodes, options: &Options, next: &mut Cursor) -> Result<(), PlanError> {
+    fn place_files(&mut self, nodes: &Nodes, options: &ImageOptions, next: &mut Cursor) -> Result<(), PlanError> {
         self.data = next.0;
         for (index, file) in nodes.files.iter().enumerate() {
             let number = u32::try_from(index).unwrap_or(u32::MAX);
@@ -225,12 +225,12 @@ fn path_of(nodes: &Nodes, node: Option<u32>) -> String {
 }
 
 /// No file alone may pass the last sector: so the number of its records is small before any is made.
-fn check_lengths(nodes: &Nodes, level: Level) -> Result<(), PlanError> {
+fn check_lengths(nodes: &Nodes, level: InterchangeLevel) -> Result<(), PlanError> {
     for (file, number) in nodes.files.iter().zip(0..) {
         if file.len > u64::from(u32::MAX) * SECTOR_SIZE {
             return Err(PlanError::TooLarge { path: nodes.path(Child::File(number)) });
         }
-        if level != Level::Three && sections(0, file.len).count() > 1 {
+        if level != InterchangeLevel::Three && sections(0, file.len).count() > 1 {
             let path = nodes.path(Child::File(number));
             return Err(PlanError::NeedsLevelThree { path, length: file.len });
         }
@@ -239,7 +239,7 @@ fn check_lengths(nodes: &Nodes, level: Level) -> Result<(), PlanError> {
 }
 
 /// The descriptors' texts: what is legal in both descriptors, so that none is cut or replaced silently.
-fn check_texts(options: &Options) -> Result<(), PlanError> {
+fn check_texts(options: &ImageOptions) -> Result<(), PlanError> {
     let error = |field, value: &str, rule| Err(PlanError::Text { field, value: value.to_owned(), rule });
     let volume_id = &options.volume_id;
     if volume_id.is_empty() || volume_id.len() > VOLUME_ID_LIMIT {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::ecma119::Hierarchy;
 use crate::error::PlanError;
-use crate::options::Options;
+use crate::options::ImageOptions;
 use crate::source::ReadAt;
 use crate::tree::{Content, Tree};
 
@@ -35,7 +35,7 @@ pub use bytes::{Segment, SegmentData};
 pub(crate) use overlay_plan::NewPiece;
 
 /// An image of which every byte is decided.
-pub struct Plan {
+pub struct ImagePlan {
     nodes: Nodes,
     metadata: Vec<u8>,
     /// What comes before the files, in the order of its offsets.
@@ -59,7 +59,7 @@ struct Piece {
 }
 
 enum Body {
-    /// A range of `Plan::metadata`.
+    /// A range of `ImagePlan::metadata`.
     Metadata(Range<usize>),
     /// All bytes of a source.
     Source(Arc<dyn ReadAt>),
@@ -87,7 +87,7 @@ pub enum Part {
     Continuation,
     /// What firmware can boot.
     BootCatalog,
-    /// The content of a file, by its number: see [`Plan::file_path`].
+    /// The content of a file, by its number: see [`ImagePlan::file_path`].
     File(usize),
     /// Bytes of the image that a splice adds to.
     Original,
@@ -97,12 +97,12 @@ pub enum Part {
     BackupPartitionTable,
 }
 
-impl Plan {
+impl ImagePlan {
     /// Plans the image of a tree.
     ///
     /// # Errors
     /// When the tree or the options ask for something the formats cannot hold; the error names the path.
-    pub fn new(tree: &Tree, options: &Options) -> Result<Plan, PlanError> {
+    pub fn new(tree: &Tree, options: &ImageOptions) -> Result<ImagePlan, PlanError> {
         let nodes = Nodes::new(tree)?;
         let boot = boot::boot_files(&nodes, options)?;
         hybrid::check(options, &boot)?;
@@ -127,7 +127,7 @@ impl Plan {
         let has_bytes = |file: &u32| nodes.owner(*file) == *file && nodes.files[*file as usize].len > 0;
         let files = (0..).take(nodes.files.len()).filter(has_bytes).collect();
         let patched = patched.map(|(file, bytes)| (file, Content::from(bytes)));
-        Ok(Plan { nodes, metadata, front, files, sectors: layout.files, back, patched, len })
+        Ok(ImagePlan { nodes, metadata, front, files, sectors: layout.files, back, patched, len })
     }
 
     /// The length of the image in bytes.
@@ -151,10 +151,10 @@ impl Plan {
     }
 }
 
-impl std::fmt::Debug for Plan {
+impl std::fmt::Debug for ImagePlan {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
-            .debug_struct("Plan")
+            .debug_struct("ImagePlan")
             .field("len", &self.len)
             .field("directories", &self.nodes.directories.len())
             .field("files", &self.nodes.files.len())

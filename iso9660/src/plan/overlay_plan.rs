@@ -11,7 +11,7 @@ use crate::source::ReadAt;
 use crate::tree::Tree;
 
 use super::order::{Child, Nodes};
-use super::{Body, Part, Piece, Plan};
+use super::{Body, Part, Piece, ImagePlan};
 
 /// A piece of an image.
 pub(crate) struct NewPiece {
@@ -54,7 +54,7 @@ impl NewPiece {
     }
 }
 
-impl Plan {
+impl ImagePlan {
     /// The plan of an image of `len` bytes: pieces in the order of their offsets, none empty, then the files of a tree
     /// in the sectors that `place` says for their paths, then perhaps one piece more.
     pub(crate) fn assembled(
@@ -63,7 +63,7 @@ impl Plan {
         place: impl Fn(&str) -> u32,
         back: Option<NewPiece>,
         len: u64,
-    ) -> Result<Plan, PlanError> {
+    ) -> Result<ImagePlan, PlanError> {
         let nodes = Nodes::new(tree)?;
         let mut metadata = Vec::new();
         let front: Vec<Piece> = front.into_iter().map(|piece| piece.keep(&mut metadata)).collect();
@@ -73,6 +73,6 @@ impl Plan {
         let sectors: Vec<u32> = all.clone().map(|file| place(&nodes.path(Child::File(file)))).collect();
         let mut files: Vec<u32> = all.filter(|file| nodes.files[*file as usize].len > 0).collect();
         files.sort_by_key(|file| sectors[*file as usize]);
-        Ok(Plan { nodes, metadata, front, files, sectors, back, patched: None, len })
+        Ok(ImagePlan { nodes, metadata, front, files, sectors, back, patched: None, len })
     }
 }

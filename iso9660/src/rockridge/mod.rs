@@ -19,7 +19,7 @@ mod read;
 mod write;
 
 pub(crate) use read::{Attributes, parse, parse_into, root_skip};
-pub(crate) use write::{CONTINUATION_ENTRY, Kind, Place, Posix, SystemUse, append_continuation};
+pub(crate) use write::{CONTINUATION_ENTRY, PosixFileType, Relocation, Posix, SystemUse, append_continuation};
 
 /// The longest name: that of POSIX systems.
 pub(crate) const NAME_LIMIT: usize = 255;

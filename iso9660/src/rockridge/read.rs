@@ -23,7 +23,7 @@ const TARGET_LIMIT: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes {
     /// An ER entry names a Rock Ridge extension.
-    pub(crate) announced: bool,
+    pub(crate) er_seen: bool,
     pub(crate) name: Vec<u8>,
     pub(crate) mode: Option<u32>,
     pub(crate) modified: Option<i64>,
@@ -140,7 +140,7 @@ impl Parser<'_> {
             match &entry[..2] {
                 b"CE" => next = Some(self.continuation(data)?),
                 b"ST" => break,
-                b"ER" => self.attributes.announced |= announced(data),
+                b"ER" => self.attributes.er_seen |= er_seen(data),
                 b"PX" => self.attributes.mode = read_both_u32(data, 0),
                 b"TF" => self.attributes.modified = modified(data),
                 b"NM" => self.name(data)?,
@@ -233,7 +233,7 @@ impl Parser<'_> {
 }
 
 /// Whether an ER entry (SUSP 5.5) announces Rock Ridge.
-fn announced(data: &[u8]) -> bool {
+fn er_seen(data: &[u8]) -> bool {
     let length = data.first().copied().map_or(0, usize::from);
     data.get(4..4 + length).is_some_and(|identifier| EXTENSIONS.contains(&identifier))
 }
@@ -253,16 +253,16 @@ fn modified(data: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Kind, Place, Posix, SystemUse, append_continuation};
+    use super::super::{PosixFileType, Relocation, Posix, SystemUse, append_continuation};
     use super::*;
 
     const POSIX: Posix =
-        Posix { kind: Kind::File, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
+        Posix { kind: PosixFileType::File, permissions: 0o444, links: 1, serial: 3, date: [70, 1, 1, 0, 0, 9, 0] };
 
     #[test]
     fn what_the_writer_makes_reads_back_across_a_continuation() {
         let name = "n".repeat(253);
-        let mut area = SystemUse::named(&POSIX, Place::Ordinary, &name, None, 70);
+        let mut area = SystemUse::named(&POSIX, Relocation::Ordinary, &name, None, 70);
         append_continuation(&mut area.inline, 2, 100, u32::try_from(area.overflow.len()).unwrap());
         let mut image = vec![0; 3 * SECTOR];
         image[2 * SECTOR + 100..][..area.overflow.len()].copy_from_slice(&area.overflow);

@@ -16,7 +16,7 @@ const COMPONENT: usize = 2;
 
 /// POSIX file types.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum PosixFileType {
     Directory,
     File,
     Link,
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
 /// The attributes of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posix {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PosixFileType,
     pub(crate) permissions: u16,
     pub(crate) links: u32,
     pub(crate) serial: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Posix {
 
 /// What is special about a directory's place, or that of a record for it (RRIP 4.1.5).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Relocation {
     Ordinary,
     /// CL: the directory of this name begins in another sector.
     MovedTo(u32),
@@ -74,7 +74,7 @@ impl SystemUse {
     }
 
     /// The area of a directory's record of itself or of its parent.
-    pub(crate) fn unnamed(posix: &Posix, place: Place) -> SystemUse {
+    pub(crate) fn unnamed(posix: &Posix, place: Relocation) -> SystemUse {
         let mut area = SystemUse::default();
         posix.append(&mut area.inline);
         place.append(&mut area.inline);
@@ -85,7 +85,7 @@ impl SystemUse {
     /// is that of a symbolic link.
     pub(crate) fn named(
         posix: &Posix,
-        place: Place,
+        place: Relocation,
         name: &str,
         target: Option<&str>,
         base: usize,
@@ -117,9 +117,9 @@ impl Posix {
     /// PX (RRIP 4.1.1) and TF with the modification date alone (4.1.6).
     fn append(&self, area: &mut Vec<u8>) {
         let kind = match self.kind {
-            Kind::Directory => 0o040_000,
-            Kind::File => 0o100_000,
-            Kind::Link => 0o120_000,
+            PosixFileType::Directory => 0o040_000,
+            PosixFileType::File => 0o100_000,
+            PosixFileType::Link => 0o120_000,
         };
         let mode = kind | u32::from(self.permissions & 0o7777);
         entry(area, b"PX", &[mode, self.links, 0, 0, self.serial].map(both_u32).concat());
@@ -127,13 +127,13 @@ impl Posix {
     }
 }
 
-impl Place {
+impl Relocation {
     fn append(self, area: &mut Vec<u8>) {
         match self {
-            Place::Ordinary => {}
-            Place::MovedTo(sector) => entry(area, b"CL", &both_u32(sector)),
-            Place::MovedFrom(sector) => entry(area, b"PL", &both_u32(sector)),
-            Place::Hidden => entry(area, b"RE", &[]),
+            Relocation::Ordinary => {}
+            Relocation::MovedTo(sector) => entry(area, b"CL", &both_u32(sector)),
+            Relocation::MovedFrom(sector) => entry(area, b"PL", &both_u32(sector)),
+            Relocation::Hidden => entry(area, b"RE", &[]),
         }
     }
 }
@@ -207,11 +207,11 @@ mod tests {
     use super::*;
 
     const POSIX: Posix =
-        Posix { kind: Kind::File, permissions: 0o444, links: 1, serial: 3, date: [123, 1, 1, 0, 0, 0, 0] };
+        Posix { kind: PosixFileType::File, permissions: 0o444, links: 1, serial: 3, date: [123, 1, 1, 0, 0, 0, 0] };
 
     #[test]
     fn the_root_says_which_extension_follows() {
-        let area = SystemUse::root(&Posix { kind: Kind::Directory, permissions: 0o555, ..POSIX });
+        let area = SystemUse::root(&Posix { kind: PosixFileType::Directory, permissions: 0o555, ..POSIX });
         assert_eq!(area.inline[..7], *b"SP\x07\x01\xbe\xef\x00");
         assert_eq!(area.inline[7..15], *b"PX\x2c\x01\x6d\x41\x00\x00");
         assert_eq!(&area.overflow[..2], b"ER");
@@ -220,10 +220,10 @@ mod tests {
 
     #[test]
     fn a_short_name_stays_in_the_record_and_a_long_one_leaves_it() {
-        let short = SystemUse::named(&POSIX, Place::Ordinary, "ks.cfg", None, 42);
+        let short = SystemUse::named(&POSIX, Relocation::Ordinary, "ks.cfg", None, 42);
         assert!(short.inline.ends_with(b"NM\x0b\x01\x00ks.cfg"));
         assert!(short.overflow.is_empty());
-        let long = SystemUse::named(&POSIX, Place::Ordinary, &"n".repeat(253), None, 70);
+        let long = SystemUse::named(&POSIX, Relocation::Ordinary, &"n".repeat(253), None, 70);
         assert_eq!(long.inline.len(), 56);
         assert_eq!(&long.overflow[..5], b"NM\xff\x01\x01");
         assert_eq!(&long.overflow[255..], b"NM\x08\x01\x00nnn");
@@ -244,11 +244,11 @@ mod tests {
 
     #[test]
     fn the_longest_name_and_target_fit_into_one_block() {
-        let posix = Posix { kind: Kind::Link, ..POSIX };
+        let posix = Posix { kind: PosixFileType::Link, ..POSIX };
         for target in
             ["../".repeat(341), "x/".repeat(512), "x".repeat(1024), format!("{}/", "y".repeat(248)).repeat(4)]
         {
-            let area = SystemUse::named(&posix, Place::Ordinary, &"n".repeat(253), Some(&target), 70);
+            let area = SystemUse::named(&posix, Relocation::Ordinary, &"n".repeat(253), Some(&target), 70);
             assert!(area.overflow.len() <= 2048, "{} bytes for {target}", area.overflow.len());
         }
     }

@@ -16,7 +16,7 @@ use super::budget::Budget;
 use super::dialect::{Continuation, continuation, continue_at};
 use super::error::SpliceError;
 use super::overlay::Overlay;
-use super::records::Raw;
+use super::records::RawRecord;
 
 /// The most areas followed for one record.
 const MAX_AREAS: usize = 32;
@@ -41,7 +41,7 @@ pub(crate) struct Areas {
 impl Areas {
     /// Takes the areas of these records from where they are.
     pub(crate) fn take(
-        records: &[Raw],
+        records: &[RawRecord],
         skip: usize,
         source: &Budget<'_>,
         overlay: &mut Overlay,
@@ -94,7 +94,7 @@ impl Areas {
     }
 
     /// Leads every CE entry to where its area is when the first one begins in `sector`; answers the bytes of the areas.
-    pub(crate) fn link(mut self, sector: u32, records: &mut [Raw]) -> Vec<u8> {
+    pub(crate) fn link(mut self, sector: u32, records: &mut [RawRecord]) -> Vec<u8> {
         for (place, target) in self.links {
             // No more than what was read of the original: far below 2^32.
             let small = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);

@@ -17,7 +17,7 @@ use crate::SECTOR_SIZE;
 use crate::ecma119::field::{both_u32, put, read_both_u32};
 use crate::rockridge;
 
-use super::records::Raw;
+use super::records::RawRecord;
 
 /// RR (RRIP 1.09): which of PX, NM and TF a record has.
 const HAS_PX: u8 = 0x01;
@@ -70,7 +70,7 @@ fn entries(area: &[u8], skip: usize) -> impl Iterator<Item = ([u8; 2], Range<usi
 }
 
 /// Where the link count is in a record, if its own area has one, and what it says.
-fn link_count(record: &Raw, skip: usize) -> Option<(usize, u32)> {
+fn link_count(record: &RawRecord, skip: usize) -> Option<(usize, u32)> {
     let area = record.system_use();
     let (_, range) = entries(area, skip).find(|(signature, _)| signature == b"PX")?;
     let links = read_both_u32(&area[range.clone()], 12)?;
@@ -78,19 +78,19 @@ fn link_count(record: &Raw, skip: usize) -> Option<(usize, u32)> {
 }
 
 /// The link count of a record of a directory, if it is one: 1 means that nobody counted.
-pub(crate) fn links(record: &Raw, skip: usize) -> Option<u32> {
+pub(crate) fn links(record: &RawRecord, skip: usize) -> Option<u32> {
     link_count(record, skip).map(|(_, links)| links).filter(|links| *links > 1)
 }
 
 /// Counts one link more in a record, if it says as many as expected: then it speaks of the same directory.
-pub(crate) fn add_link(record: &mut Raw, skip: usize, expected: Option<u32>) {
+pub(crate) fn add_link(record: &mut RawRecord, skip: usize, expected: Option<u32>) {
     if let Some((at, links)) = link_count(record, skip).filter(|(_, links)| Some(*links) == expected) {
         put(&mut record.bytes, at, &both_u32(links.saturating_add(1)));
     }
 }
 
 /// Writes the modification date of a record, if its own area has one in the short form.
-pub(crate) fn set_modified(record: &mut Raw, skip: usize, date: [u8; 7]) {
+pub(crate) fn set_modified(record: &mut RawRecord, skip: usize, date: [u8; 7]) {
     let start = record.system_use_at();
     let found = entries(record.system_use(), skip).find(|(signature, _)| signature == b"TF");
     let Some((_, range)) = found else { return };
@@ -125,7 +125,7 @@ pub(crate) fn continue_at(bytes: &mut [u8], at: usize, block: u32, offset: u32) 
 
 impl Dialect {
     /// The dialect of the root's record of itself, if it announces Rock Ridge.
-    pub(crate) fn of(root: &Raw) -> Option<Dialect> {
+    pub(crate) fn of(root: &RawRecord) -> Option<Dialect> {
         let area = root.system_use();
         let skip = rockridge::root_skip(area)?;
         let (mut serials, mut announces, mut dates) = (false, false, MODIFICATION);
@@ -172,7 +172,7 @@ impl Dialect {
 
     /// The area of a directory's record of its parent, the root: what the root says of itself but for what only the root
     /// says.
-    pub(crate) fn parent_area(&self, root: &Raw) -> Vec<u8> {
+    pub(crate) fn parent_area(&self, root: &RawRecord) -> Vec<u8> {
         let area = root.system_use();
         let mut parent = vec![0; self.skip];
         for (signature, range) in entries(area, self.skip) {
@@ -197,7 +197,7 @@ mod tests {
     use crate::ecma119::record::{DIRECTORY, NewRecord, PARENT, SELF};
     use crate::splice::records::{pack, split};
 
-    fn root(area: &[u8]) -> Raw {
+    fn root(area: &[u8]) -> RawRecord {
         let record = |identifier, area: &[u8]| {
             NewRecord { extent: 20, data_length: 2048, date: [0; 7], flags: DIRECTORY, identifier }
                 .to_bytes(area)

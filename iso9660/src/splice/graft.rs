@@ -24,10 +24,10 @@ use super::budget::Budget;
 use super::continuation::Areas;
 use super::dialect::{self, Node};
 use super::error::SpliceError;
-use super::original::{Kind, Tree};
+use super::original::{TreeKind, Tree};
 use super::overlay::Overlay;
-use super::records::{self, Raw};
-use super::{Added, Cursor, Existing as OnExisting, Note, names, path_table};
+use super::records::{self, RawRecord};
+use super::{Added, Cursor, ExistingDirectory, SpliceNote, names, path_table};
 
 /// The application use area of a descriptor, and what `implantisomd5` writes there.
 const APPLICATION_USE: std::ops::Range<usize> = 883..1395;
@@ -68,7 +68,7 @@ impl Graft {
         added: &Added<'_>,
         source: &Budget<'_>,
         overlay: &mut Overlay,
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<SpliceNote>,
     ) -> Result<Graft, SpliceError> {
         let kind = tree.kind;
         let existing = find_existing(&tree, added.directory, source, overlay)?;
@@ -76,12 +76,12 @@ impl Graft {
         let mut links = None;
         let directory = added.directory;
         let (entry, number) = match *existing {
-            [_, ..] if added.existing == OnExisting::Refuse => {
+            [_, ..] if added.existing == ExistingDirectory::Refuse => {
                 return Err(SpliceError::Exists { directory: directory.to_owned(), tree: kind.name() });
             }
-            [Existing { index: entry, by_all: true }] => {
+            [SameName { index: entry, by_all: true }] => {
                 retire(&tree, entry, added.directory, source, overlay)?;
-                notes.push(Note::DirectoryReplaced { tree: kind.name() });
+                notes.push(SpliceNote::DirectoryReplaced { tree: kind.name() });
                 let number = tree.path_table.child(tree.records[entry].identifier());
                 let rule = "the path table lists every directory of the root";
                 (entry, number.ok_or(ReadError::Invalid { offset: tree.root_offset, rule })?)
@@ -141,7 +141,7 @@ impl Graft {
         sectors: u32,
         source: &Budget<'_>,
         overlay: &mut Overlay,
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<SpliceNote>,
     ) -> Result<Vec<NewPiece>, SpliceError> {
         let Places { l_table, m_table, root, root_length, areas, directory } = self.places;
         for record in &mut self.tree.records[..2] {
@@ -167,7 +167,7 @@ impl Graft {
                 overlay.zero(self.tree.root_offset, self.tree.root_length.into())?;
                 pieces.push(NewPiece::bytes(at(root), of_root, self.root_bytes()));
                 pieces.push(NewPiece::bytes(at(areas), Part::Continuation, moved));
-                notes.push(Note::RootMoved { tree: self.tree.kind.name() });
+                notes.push(SpliceNote::RootMoved { tree: self.tree.kind.name() });
                 self.patch_children(source, overlay)?;
             }
             None => {
@@ -247,7 +247,7 @@ impl Graft {
         &mut self,
         sectors: u32,
         overlay: &mut Overlay,
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<SpliceNote>,
     ) -> Result<(), SpliceError> {
         let Places { l_table, m_table, root, root_length, .. } = self.places;
         for descriptor in &mut self.tree.descriptors {
@@ -264,7 +264,7 @@ impl Graft {
             let application = &mut sector[APPLICATION_USE];
             if application.windows(MEDIA_CHECK.len()).any(|window| window == MEDIA_CHECK) {
                 application.fill(b' ');
-                notes.push(Note::MediaCheckBlanked);
+                notes.push(SpliceNote::MediaCheckBlanked);
             }
             let part = Part::VolumeDescriptor(descriptor.kind.hierarchy());
             overlay.replace(descriptor.offset, sector.to_vec(), part)?;
@@ -287,20 +287,20 @@ impl Tree {
     }
 }
 
-impl Kind {
+impl TreeKind {
     /// The hierarchy that segments of the plan are said to be of.
     pub(crate) fn hierarchy(self) -> Hierarchy {
         match self {
-            Kind::Primary => Hierarchy::Primary,
-            Kind::Joliet => Hierarchy::Joliet,
-            Kind::Enhanced => Hierarchy::Enhanced,
+            TreeKind::Primary => Hierarchy::Primary,
+            TreeKind::Joliet => Hierarchy::Joliet,
+            TreeKind::Enhanced => Hierarchy::Enhanced,
         }
     }
 }
 
 /// A record of the root that some reader takes for the directory.
 #[derive(Clone, Copy, Debug)]
-struct Existing {
+struct SameName {
     index: usize,
     /// Every reader does, by identifier and by Rock Ridge name.
     by_all: bool,
@@ -313,7 +313,7 @@ fn find_existing(
     name: &str,
     source: &Budget<'_>,
     overlay: &mut Overlay,
-) -> Result<Vec<Existing>, SpliceError> {
+) -> Result<Vec<SameName>, SpliceError> {
     let mut found = Vec::new();
     for (index, record) in tree.records.iter().enumerate().skip(2) {
         let identified = names::is_called(record.identifier(), name, tree.kind);
@@ -331,7 +331,7 @@ fn find_existing(
             }
         }
         if identified || named {
-            found.push(Existing { index, by_all: identified && named && !elsewhere });
+            found.push(SameName { index, by_all: identified && named && !elsewhere });
         }
     }
     Ok(found)
@@ -357,7 +357,7 @@ fn insert(tree: &mut Tree, added: &Added<'_>, links: Option<u32>) -> Result<(usi
     let record = NewRecord { extent: 0, data_length: 0, date, flags: DIRECTORY, identifier: &identifier }
         .to_bytes(&area);
     let entry = records::place(&tree.records, &identifier, kind);
-    tree.records.insert(entry, Raw::parse(&record, 0)?);
+    tree.records.insert(entry, RawRecord::parse(&record, 0)?);
     for record in &mut tree.records[..2] {
         dialect::add_link(record, skip, links);
     }
@@ -382,7 +382,7 @@ fn retire(
     }
     let (offset, length) = (record.data_offset, u64::from(record.data_length));
     let bytes = source.bytes(offset, length, "a directory lies inside the image")?;
-    if records::split(&bytes, offset)?.iter().skip(2).any(Raw::is_directory) {
+    if records::split(&bytes, offset)?.iter().skip(2).any(RawRecord::is_directory) {
         return refuse("it has directories of its own, which would be lost; choose another directory");
     }
     overlay.zero(offset, length)

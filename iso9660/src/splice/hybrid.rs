@@ -23,7 +23,7 @@ use crate::source::ReadAt;
 use super::budget::Budget;
 use super::error::SpliceError;
 use super::overlay::Overlay;
-use super::{Note, PartitionTable};
+use super::{SpliceNote, PartitionTable};
 
 /// The unit of partition tables.
 const SECTOR: usize = partition::SECTOR_SIZE as usize;
@@ -48,18 +48,18 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn read(source: &Budget<'_>, notes: &mut Vec<Note>) -> Result<Disk, SpliceError> {
+    pub(crate) fn read(source: &Budget<'_>, notes: &mut Vec<SpliceNote>) -> Result<Disk, SpliceError> {
         let original = source.len();
         let mut first = [0; SECTOR];
         first.copy_from_slice(&source.bytes(0, SECTOR as u64, "an image has a first sector")?);
         let mbr = Mbr::parse(&first);
         if first.starts_with(APPLE) {
-            notes.push(Note::AppleMapKept);
+            notes.push(SpliceNote::AppleMapKept);
         }
         let gpt = match Gpt::read(source, 1) {
             Ok(gpt) => gpt,
             Err(ReadError::Invalid { offset, .. }) => {
-                notes.push(Note::BrokenGptKept { offset });
+                notes.push(SpliceNote::BrokenGptKept { offset });
                 None
             }
             Err(error) => return Err(source.error(error)),
@@ -76,7 +76,7 @@ impl Disk {
 
     /// Looks for descriptors that count from the start of a partition: a second set of trees over the same data, which is
     /// what a system sees that mounts the partition and not the disk.
-    fn note_inner_volumes(&self, source: &Budget<'_>, notes: &mut Vec<Note>) -> Result<(), SpliceError> {
+    fn note_inner_volumes(&self, source: &Budget<'_>, notes: &mut Vec<SpliceNote>) -> Result<(), SpliceError> {
         let of_mbr =
             self.mbr.iter().flat_map(|mbr| &mbr.partitions).filter(|partition| partition.sectors > 0);
         let of_gpt = self.gpt.iter().flat_map(|gpt| &gpt.entries).flatten();
@@ -90,7 +90,7 @@ impl Disk {
             }
             let bytes = source.sector(sector * SECTOR_SIZE, "")?;
             if descriptor::kind(&bytes) == Some(descriptor::PRIMARY) {
-                notes.push(Note::PartitionVolumeKept { sector });
+                notes.push(SpliceNote::PartitionVolumeKept { sector });
             }
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Disk {
         end: u64,
         len: u64,
         overlay: &mut Overlay,
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<SpliceNote>,
     ) -> Result<Option<NewPiece>, SpliceError> {
         let sectors = len / partition::SECTOR_SIZE;
         if let Some(mbr) = &mut self.mbr {
@@ -126,7 +126,7 @@ impl Disk {
         let from = gpt.alternate;
         grow_gpt(&mut gpt, end / partition::SECTOR_SIZE, notes);
         gpt.resize(sectors);
-        notes.push(Note::BackupGptMoved { from, to: gpt.alternate });
+        notes.push(SpliceNote::BackupGptMoved { from, to: gpt.alternate });
         overlay.replace(partition::SECTOR_SIZE, gpt.header().to_vec(), Part::SystemArea)?;
         // Where the last sector is not full, what follows is not the table's.
         let mut table = gpt.table();
@@ -142,7 +142,7 @@ impl Disk {
     }
 }
 
-fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
+fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<SpliceNote>) {
     let before = mbr.partitions;
     for (number, partition) in (1..).zip(&mut mbr.partitions) {
         let (first, end) = (u64::from(partition.first), partition.end());
@@ -150,7 +150,7 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
             continue;
         }
         if before.iter().any(|other| other.sectors > 0 && u64::from(other.first) >= end) {
-            notes.push(Note::PartitionKept { table: PartitionTable::Mbr, number });
+            notes.push(SpliceNote::PartitionKept { table: PartitionTable::Mbr, number });
             continue;
         }
         let last_chs = partition.last_chs;
@@ -159,7 +159,7 @@ fn grow_mbr(mbr: &mut Mbr, sectors: u64, notes: &mut Vec<Note>) {
         if is_beyond(last_chs) {
             partition.last_chs = last_chs;
         }
-        notes.push(Note::PartitionGrown {
+        notes.push(SpliceNote::PartitionGrown {
             table: PartitionTable::Mbr,
             number,
             sectors: u64::from(partition.sectors),
@@ -172,7 +172,7 @@ fn is_beyond(chs: [u8; 3]) -> bool {
     chs[1] & 0xC0 == 0xC0 && chs[2] == 0xFF
 }
 
-fn grow_gpt(gpt: &mut Gpt, end: u64, notes: &mut Vec<Note>) {
+fn grow_gpt(gpt: &mut Gpt, end: u64, notes: &mut Vec<SpliceNote>) {
     let before: Vec<_> = gpt.entries.iter().flatten().copied().collect();
     for (number, partition) in (1..).zip(&mut gpt.entries) {
         let Some(partition) =
@@ -181,12 +181,12 @@ fn grow_gpt(gpt: &mut Gpt, end: u64, notes: &mut Vec<Note>) {
             continue;
         };
         if before.iter().any(|other| other.first > partition.last) {
-            notes.push(Note::PartitionKept { table: PartitionTable::Gpt, number });
+            notes.push(SpliceNote::PartitionKept { table: PartitionTable::Gpt, number });
             continue;
         }
         partition.last = end - 1;
         let sectors = end - partition.first;
-        notes.push(Note::PartitionGrown { table: PartitionTable::Gpt, number, sectors });
+        notes.push(SpliceNote::PartitionGrown { table: PartitionTable::Gpt, number, sectors });
     }
 }
 
@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(
             notes,
             [
-                Note::PartitionGrown { table: PartitionTable::Mbr, number: 1, sectors: 8192 },
-                Note::PartitionKept { table: PartitionTable::Mbr, number: 1 }
+                SpliceNote::PartitionGrown { table: PartitionTable::Mbr, number: 1, sectors: 8192 },
+                SpliceNote::PartitionKept { table: PartitionTable::Mbr, number: 1 }
             ]
         );
     }
@@ -246,6 +246,6 @@ mod tests {
         let mut appended = Gpt::new(Guid::default(), 8192, 64, vec![entry(64, 3227), entry(3228, 6107)]);
         let mut notes = Vec::new();
         grow_gpt(&mut appended, 8000, &mut notes);
-        assert_eq!(notes, [Note::PartitionKept { table: PartitionTable::Gpt, number: 1 }]);
+        assert_eq!(notes, [SpliceNote::PartitionKept { table: PartitionTable::Gpt, number: 1 }]);
     }
 }

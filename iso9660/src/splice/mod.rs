@@ -43,7 +43,7 @@ use crate::SECTOR_SIZE;
 use crate::ecma119::date::Date;
 use crate::eltorito::Platform;
 use crate::error::{PlanError, ReadError};
-use crate::plan::{NewPiece, Plan};
+use crate::plan::{NewPiece, ImagePlan};
 use crate::source::ReadAt;
 use crate::tree::{Content, Tree};
 
@@ -55,7 +55,7 @@ use overlay::Overlay;
 use replace::Located;
 
 pub use error::SpliceError;
-pub use report::{Note, PartitionTable};
+pub use report::{SpliceNote, PartitionTable};
 
 /// The longest file that one record can describe: 32 bits of length in whole sectors.
 const MAX_LENGTH: u64 = 0xFFFF_F800;
@@ -68,7 +68,7 @@ pub struct SpliceOptions {
     /// Seconds since 1970-01-01 00:00 UTC: the date of what is added.
     pub epoch: i64,
     /// What to do when the image has the directory already.
-    pub existing: Existing,
+    pub existing: ExistingDirectory,
     /// Files of the image that get other contents: paths from the root, as Rock Ridge or Joliet name them.
     pub replace: Vec<(String, Content)>,
     /// The most bytes of the original that planning may read.
@@ -77,7 +77,7 @@ pub struct SpliceOptions {
 
 /// What to do when the image has the directory already.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Existing {
+pub enum ExistingDirectory {
     /// An error.
     #[default]
     Refuse,
@@ -94,7 +94,7 @@ impl SpliceOptions {
         SpliceOptions {
             directory: "task".to_owned(),
             epoch,
-            existing: Existing::Refuse,
+            existing: ExistingDirectory::Refuse,
             replace: Vec::new(),
             read_limit: SpliceOptions::READ_LIMIT,
         }
@@ -105,9 +105,9 @@ impl SpliceOptions {
 #[derive(Debug)]
 pub struct Spliced {
     /// The new image.
-    pub plan: Plan,
+    pub plan: ImagePlan,
     /// What was changed besides, and what others may see differently.
-    pub notes: Vec<Note>,
+    pub notes: Vec<SpliceNote>,
     /// How many bytes of the original were read.
     pub bytes_read: u64,
 }
@@ -126,7 +126,7 @@ struct File<'a> {
 /// What is added to every tree.
 struct Added<'a> {
     directory: &'a str,
-    existing: Existing,
+    existing: ExistingDirectory,
     date: [u8; 7],
     /// Serial numbers from here on are of no entry of the original.
     first_serial: u32,
@@ -197,7 +197,7 @@ impl Splice {
             overlay.zero(*tag, SECTOR_SIZE)?;
         }
         if !original.tags.is_empty() {
-            notes.push(Note::ChecksumTagsBlanked);
+            notes.push(SpliceNote::ChecksumTagsBlanked);
         }
 
         let mut cursor = Cursor(0);
@@ -206,13 +206,13 @@ impl Splice {
             Added { directory, existing: options.existing, date, first_serial: cursor.0, files, replaced };
         let new = Change { added, cursor, disk, budget: &budget, overlay: &mut overlay, notes: &mut notes }
             .make(original)?;
-        notes.push(Note::OrphansZeroed { bytes: overlay.zeroed() });
+        notes.push(SpliceNote::OrphansZeroed { bytes: overlay.zeroed() });
 
         let mut pieces =
             overlay.pieces(&source).map_err(|source| ReadError::Io { offset: 0, length: 0, source })?;
         pieces.extend(new.pieces);
         let place = |path: &str| new.places.get(path).copied().unwrap_or(0);
-        let plan = Plan::assembled(&contents, pieces, place, new.backup, new.len)?;
+        let plan = ImagePlan::assembled(&contents, pieces, place, new.backup, new.len)?;
         Ok(Spliced { plan, notes, bytes_read: budget.used() })
     }
 }
@@ -224,7 +224,7 @@ struct Change<'a, 'b> {
     disk: Disk,
     budget: &'b Budget<'b>,
     overlay: &'b mut Overlay,
-    notes: &'b mut Vec<Note>,
+    notes: &'b mut Vec<SpliceNote>,
 }
 
 /// What comes behind the original.
@@ -259,7 +259,7 @@ impl Change<'_, '_> {
         let sectors = u32::try_from(len / SECTOR_SIZE).map_err(|_| SpliceError::TooManySectors)?;
 
         for (file, located) in self.added.replaced.iter().zip(&located) {
-            self.notes.push(Note::FileReplaced { path: file.name.to_owned() });
+            self.notes.push(SpliceNote::FileReplaced { path: file.name.to_owned() });
             for (graft, located) in grafts.iter_mut().zip(located) {
                 replace::apply(graft, located, file, self.added.date, self.budget, self.overlay)?;
             }
@@ -274,12 +274,12 @@ impl Change<'_, '_> {
 }
 
 /// Protects what firmware looks at and says which boot images have no end of their own.
-fn note_boot(original: &Original, overlay: &mut Overlay, notes: &mut Vec<Note>) {
+fn note_boot(original: &Original, overlay: &mut Overlay, notes: &mut Vec<SpliceNote>) {
     let Some((catalog, entries)) = &original.boot else { return };
     overlay.protect(*catalog);
     for (number, entry) in entries.iter().enumerate() {
         if entry.platform == Platform::Efi && entry.units < 2 {
-            notes.push(Note::BootImageReachesFurther { number });
+            notes.push(SpliceNote::BootImageReachesFurther { number });
         }
     }
 }

@@ -15,10 +15,10 @@ use std::collections::BTreeSet;
 use crate::ecma119::identifier;
 use crate::error::PlanError;
 use crate::joliet;
-use crate::options::{JolietNames, Level};
+use crate::options::{JolietNames, InterchangeLevel};
 
 use super::error::SpliceError;
-use super::original::Kind;
+use super::original::TreeKind;
 use super::records::compare;
 
 /// The longest name, in bytes.
@@ -56,26 +56,26 @@ fn check_name(name: &str) -> Result<(), SpliceError> {
 }
 
 /// The identifier of the directory.
-pub(crate) fn directory(name: &str, kind: Kind) -> Result<Vec<u8>, PlanError> {
+pub(crate) fn directory(name: &str, kind: TreeKind) -> Result<Vec<u8>, PlanError> {
     match kind {
-        Kind::Primary => Ok(identifier::assign(&[(name, true)], Level::Three).pop().unwrap_or_default()),
-        Kind::Joliet => joliet::identifier(name, JolietNames::Long, || name.to_owned()),
-        Kind::Enhanced => Ok(name.as_bytes().to_vec()),
+        TreeKind::Primary => Ok(identifier::assign(&[(name, true)], InterchangeLevel::Three).pop().unwrap_or_default()),
+        TreeKind::Joliet => joliet::identifier(name, JolietNames::Long, || name.to_owned()),
+        TreeKind::Enhanced => Ok(name.as_bytes().to_vec()),
     }
 }
 
 /// The identifiers of files with an index into `names`, in the order of their records. `names` are sorted.
-pub(crate) fn files(names: &[&str], kind: Kind) -> Result<Vec<(Vec<u8>, usize)>, PlanError> {
+pub(crate) fn files(names: &[&str], kind: TreeKind) -> Result<Vec<(Vec<u8>, usize)>, PlanError> {
     let identifiers = match kind {
-        Kind::Primary => {
-            identifier::assign(&names.iter().map(|name| (*name, false)).collect::<Vec<_>>(), Level::Three)
+        TreeKind::Primary => {
+            identifier::assign(&names.iter().map(|name| (*name, false)).collect::<Vec<_>>(), InterchangeLevel::Three)
         }
-        Kind::Joliet => {
+        TreeKind::Joliet => {
             let identifiers =
                 names.iter().map(|name| joliet::identifier(name, JolietNames::Long, || (*name).to_owned()));
             identifiers.collect::<Result<_, _>>()?
         }
-        Kind::Enhanced => names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+        TreeKind::Enhanced => names.iter().map(|name| name.as_bytes().to_vec()).collect(),
     };
     let mut ordered: Vec<(Vec<u8>, usize)> = identifiers.into_iter().zip(0..).collect();
     ordered.sort_by(|(left, _), (right, _)| compare(left, right, kind));
@@ -83,10 +83,10 @@ pub(crate) fn files(names: &[&str], kind: Kind) -> Result<Vec<(Vec<u8>, usize)>,
 }
 
 /// Whether readers take an identifier of a tree for a name. Case counts nowhere: on some systems it never does.
-pub(crate) fn is_called(identifier: &[u8], name: &str, kind: Kind) -> bool {
+pub(crate) fn is_called(identifier: &[u8], name: &str, kind: TreeKind) -> bool {
     let shown = match kind {
-        Kind::Joliet => joliet::name(identifier),
-        Kind::Primary | Kind::Enhanced => identifier::plain_name(identifier),
+        TreeKind::Joliet => joliet::name(identifier),
+        TreeKind::Primary | TreeKind::Enhanced => identifier::plain_name(identifier),
     };
     shown.to_lowercase() == name.to_lowercase()
 }
@@ -112,18 +112,18 @@ mod tests {
         let names = ["B.txt", "a-b", "a_b"];
         let of = |kind| files(&names, kind).unwrap();
         assert_eq!(
-            of(Kind::Primary),
+            of(TreeKind::Primary),
             [(b"A_B0.;1".to_vec(), 1), (b"A_B1.;1".to_vec(), 2), (b"B.TXT;1".to_vec(), 0)]
         );
-        assert_eq!(of(Kind::Enhanced).iter().map(|(_, index)| *index).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(of(Kind::Joliet)[0].0, b"\0B\0.\0t\0x\0t");
-        assert_eq!(directory("task", Kind::Primary).unwrap(), b"TASK");
+        assert_eq!(of(TreeKind::Enhanced).iter().map(|(_, index)| *index).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(of(TreeKind::Joliet)[0].0, b"\0B\0.\0t\0x\0t");
+        assert_eq!(directory("task", TreeKind::Primary).unwrap(), b"TASK");
     }
 
     #[test]
     fn identifiers_are_recognised_in_any_case_and_with_their_version() {
-        assert!(is_called(b"TASK", "task", Kind::Primary) && is_called(b"TASK.;1", "task", Kind::Primary));
-        assert!(is_called(b"\0T\0a\0s\0k", "task", Kind::Joliet));
-        assert!(!is_called(b"TASK1", "task", Kind::Primary));
+        assert!(is_called(b"TASK", "task", TreeKind::Primary) && is_called(b"TASK.;1", "task", TreeKind::Primary));
+        assert!(is_called(b"\0T\0a\0s\0k", "task", TreeKind::Joliet));
+        assert!(!is_called(b"TASK1", "task", TreeKind::Primary));
     }
 }

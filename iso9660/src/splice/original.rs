@@ -20,7 +20,7 @@ use super::budget::Budget;
 use super::dialect::Dialect;
 use super::error::SpliceError;
 use super::path_table::PathTable;
-use super::records::{self, Raw};
+use super::records::{self, RawRecord};
 
 /// The most descriptors looked at; Linux looks at 84.
 const MAX_DESCRIPTORS: u32 = 100;
@@ -31,18 +31,18 @@ const ENHANCED: u8 = 2;
 
 /// Whose identifiers a tree has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum TreeKind {
     Primary,
     Joliet,
     Enhanced,
 }
 
-impl Kind {
+impl TreeKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Primary => "primary",
-            Kind::Joliet => "Joliet",
-            Kind::Enhanced => "enhanced",
+            TreeKind::Primary => "primary",
+            TreeKind::Joliet => "Joliet",
+            TreeKind::Enhanced => "enhanced",
         }
     }
 }
@@ -52,17 +52,17 @@ impl Kind {
 pub(crate) struct Descriptor {
     pub(crate) offset: u64,
     pub(crate) sector: [u8; SECTOR],
-    pub(crate) kind: Kind,
+    pub(crate) kind: TreeKind,
 }
 
 /// A tree and the descriptors that lead to it.
 pub(crate) struct Tree {
-    pub(crate) kind: Kind,
+    pub(crate) kind: TreeKind,
     pub(crate) descriptors: Vec<Descriptor>,
     /// Where the root directory is, in bytes.
     pub(crate) root_offset: u64,
     pub(crate) root_length: u32,
-    pub(crate) records: Vec<Raw>,
+    pub(crate) records: Vec<RawRecord>,
     pub(crate) path_table: PathTable,
     pub(crate) rock_ridge: Option<Dialect>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Original {
 }
 
 impl Descriptor {
-    fn parse(offset: u64, sector: [u8; SECTOR], kind: Kind) -> Result<Descriptor, ReadError> {
+    fn parse(offset: u64, sector: [u8; SECTOR], kind: TreeKind) -> Result<Descriptor, ReadError> {
         let invalid = |at: u64, rule| ReadError::Invalid { offset: offset + at, rule };
         match read_both_u16(&sector, 128) {
             Some(2048) => Ok(Descriptor { offset, sector, kind }),
@@ -138,9 +138,9 @@ impl Original {
             let unterminated =
                 ReadError::Invalid { offset: next, rule: "the volume descriptors end with a terminator" };
             let kind = match descriptor::kind(&sector) {
-                Some(descriptor::PRIMARY) => Some(Kind::Primary),
-                Some(descriptor::SUPPLEMENTARY) if descriptor::is_joliet(&sector) => Some(Kind::Joliet),
-                Some(descriptor::SUPPLEMENTARY) if sector[6] == ENHANCED => Some(Kind::Enhanced),
+                Some(descriptor::PRIMARY) => Some(TreeKind::Primary),
+                Some(descriptor::SUPPLEMENTARY) if descriptor::is_joliet(&sector) => Some(TreeKind::Joliet),
+                Some(descriptor::SUPPLEMENTARY) if sector[6] == ENHANCED => Some(TreeKind::Enhanced),
                 Some(descriptor::SUPPLEMENTARY) => {
                     let feature = "a supplementary tree in an unknown character set";
                     return Err(ReadError::Unsupported { offset: next, feature }.into());
@@ -167,7 +167,7 @@ impl Original {
             sectors = sectors.max(descriptor.number(80, "both byte orders of the volume space size agree")?);
             add(&mut trees, source, descriptor)?;
         }
-        if !trees.iter().any(|tree| tree.kind == Kind::Primary) {
+        if !trees.iter().any(|tree| tree.kind == TreeKind::Primary) {
             let offset = u64::from(FIRST_DESCRIPTOR) * SECTOR_SIZE;
             let rule = "an ISO 9660 image has a Primary Volume Descriptor";
             return Err(ReadError::Invalid { offset, rule }.into());
@@ -185,7 +185,7 @@ fn add(trees: &mut Vec<Tree>, source: &Budget<'_>, descriptor: Descriptor) -> Re
     let (root_offset, root_length) = descriptor.root()?;
     let kind = descriptor.kind;
     if let Some(tree) = trees.iter_mut().find(|tree| tree.root_offset == root_offset) {
-        let same_names = (tree.kind == Kind::Joliet) == (kind == Kind::Joliet);
+        let same_names = (tree.kind == TreeKind::Joliet) == (kind == TreeKind::Joliet);
         if !same_names || tree.root_length != root_length {
             return Err(SpliceError::Overlap { offset: root_offset });
         }
@@ -198,7 +198,7 @@ fn add(trees: &mut Vec<Tree>, source: &Budget<'_>, descriptor: Descriptor) -> Re
         let rule = "a directory begins with the record of itself";
         return Err(ReadError::Invalid { offset: root_offset, rule }.into());
     }
-    let rock_ridge = if kind == Kind::Joliet { None } else { Dialect::of(&records[0]) };
+    let rock_ridge = if kind == TreeKind::Joliet { None } else { Dialect::of(&records[0]) };
     let (l_table, size) = (descriptor.l_table(), descriptor.path_table_size()?);
     let table = source.bytes(l_table, size.into(), "a path table lies inside the image")?;
     let path_table = PathTable::parse(&table, l_table)?;

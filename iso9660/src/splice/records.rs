@@ -15,11 +15,11 @@ use crate::ecma119::field::{both_u32, put};
 use crate::ecma119::record::{ASSOCIATED, DIRECTORY, HEADER, NOT_FINAL, PARENT, Record, SELF, base_length};
 use crate::error::ReadError;
 
-use super::original::Kind;
+use super::original::TreeKind;
 
 /// A record of the original.
 #[derive(Clone, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawRecord {
     /// Where it is in the original; of no meaning for one that was made.
     pub(crate) offset: u64,
     pub(crate) bytes: Vec<u8>,
@@ -29,13 +29,13 @@ pub(crate) struct Raw {
     pub(crate) data_length: u32,
 }
 
-impl Raw {
+impl RawRecord {
     /// The record at the start of `bytes`, which is at byte `offset` of the image.
-    pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<Raw, ReadError> {
+    pub(crate) fn parse(bytes: &[u8], offset: u64) -> Result<RawRecord, ReadError> {
         let record = Record::parse(bytes, offset)?;
         let (flags, data_offset, data_length) = (record.flags, record.data_offset, record.data_length);
         let bytes = bytes[..usize::from(bytes[0])].to_vec();
-        Ok(Raw { offset, bytes, flags, data_offset, data_length })
+        Ok(RawRecord { offset, bytes, flags, data_offset, data_length })
     }
 
     pub(crate) fn identifier(&self) -> &[u8] {
@@ -73,12 +73,12 @@ impl Raw {
 }
 
 /// The records in the sectors of a directory that begins at byte `offset` of the image.
-pub(crate) fn split(bytes: &[u8], offset: u64) -> Result<Vec<Raw>, ReadError> {
+pub(crate) fn split(bytes: &[u8], offset: u64) -> Result<Vec<RawRecord>, ReadError> {
     let mut records = Vec::new();
     for (sector, start) in bytes.chunks(SECTOR).zip((offset..).step_by(SECTOR)) {
         let mut at = 0;
         while sector.get(at).is_some_and(|length| *length != 0) {
-            let record = Raw::parse(&sector[at..], start + at as u64)?;
+            let record = RawRecord::parse(&sector[at..], start + at as u64)?;
             at += record.bytes.len();
             records.push(record);
         }
@@ -88,15 +88,15 @@ pub(crate) fn split(bytes: &[u8], offset: u64) -> Result<Vec<Raw>, ReadError> {
 }
 
 /// The record of its parent that a directory has, out of its first sector.
-pub(crate) fn parent(sector: &[u8], offset: u64) -> Result<Raw, ReadError> {
-    let own = Raw::parse(sector, offset)?;
+pub(crate) fn parent(sector: &[u8], offset: u64) -> Result<RawRecord, ReadError> {
+    let own = RawRecord::parse(sector, offset)?;
     let at = own.bytes.len();
-    let parent = Raw::parse(&sector[at..], offset + at as u64)?;
+    let parent = RawRecord::parse(&sector[at..], offset + at as u64)?;
     check_head(&[own, parent.clone()], offset)?;
     Ok(parent)
 }
 
-fn check_head(records: &[Raw], offset: u64) -> Result<(), ReadError> {
+fn check_head(records: &[RawRecord], offset: u64) -> Result<(), ReadError> {
     match records {
         [own, parent, ..]
             if own.identifier() == SELF
@@ -128,15 +128,15 @@ pub(crate) fn pack<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
 }
 
 /// Where a record with this identifier belongs among those of a directory.
-pub(crate) fn place(records: &[Raw], identifier: &[u8], kind: Kind) -> usize {
-    let after = |record: &Raw| compare(record.identifier(), identifier, kind) == Ordering::Greater;
+pub(crate) fn place(records: &[RawRecord], identifier: &[u8], kind: TreeKind) -> usize {
+    let after = |record: &RawRecord| compare(record.identifier(), identifier, kind) == Ordering::Greater;
     // The first two records, of itself and of its parent, stay in front.
     records.iter().skip(2).position(after).map_or(records.len(), |index| index + 2)
 }
 
 /// The order of identifiers in a directory: 9.3, in Joliet by bytes.
-pub(crate) fn compare(left: &[u8], right: &[u8], kind: Kind) -> Ordering {
-    if kind == Kind::Joliet {
+pub(crate) fn compare(left: &[u8], right: &[u8], kind: TreeKind) -> Ordering {
+    if kind == TreeKind::Joliet {
         return left.cmp(right);
     }
     let parts = |identifier: &[u8]| {
@@ -187,18 +187,18 @@ mod tests {
     fn a_place_keeps_the_order_and_the_sections_of_a_file_together() {
         let bytes = directory(&[(b"A.;1", 0), (b"TASK.;1", NOT_FINAL), (b"TASK.;1", 0), (b"Z", DIRECTORY)]);
         let records = split(&bytes, 0).unwrap();
-        let at = |identifier: &[u8]| place(&records, identifier, Kind::Primary);
+        let at = |identifier: &[u8]| place(&records, identifier, TreeKind::Primary);
         assert_eq!((at(b"0"), at(b"B"), at(b"TASK.A;1"), at(b"ZZ")), (2, 3, 5, 6));
     }
 
     #[test]
     fn identifiers_compare_by_padded_name_then_extension() {
-        let order = |left: &str, right: &str| compare(left.as_bytes(), right.as_bytes(), Kind::Primary);
+        let order = |left: &str, right: &str| compare(left.as_bytes(), right.as_bytes(), TreeKind::Primary);
         assert_eq!(order("A.;1", "A-B.;1"), Ordering::Less);
         assert_eq!(order("AB", "A.ZZZ;1"), Ordering::Greater);
         assert_eq!(order("A.B;1", "A.B;2"), Ordering::Equal);
         assert_eq!(order("A", "A.;1"), Ordering::Equal);
-        assert_eq!(compare(b"\0a", b"\0a\0b", Kind::Joliet), Ordering::Less);
+        assert_eq!(compare(b"\0a", b"\0a\0b", TreeKind::Joliet), Ordering::Less);
     }
 
     #[test]

@@ -16,15 +16,15 @@ use super::budget::Budget;
 use super::dialect;
 use super::error::SpliceError;
 use super::graft::Graft;
-use super::original::{Kind, Original, Tree};
+use super::original::{TreeKind, Original, Tree};
 use super::overlay::Overlay;
-use super::records::{self, Raw};
+use super::records::{self, RawRecord};
 use super::{File, names};
 
 /// The record of a file in one tree.
 #[derive(Clone, Debug)]
 pub(crate) struct Located {
-    record: Raw,
+    record: RawRecord,
     /// Where its directory begins.
     directory: u64,
 }
@@ -39,7 +39,7 @@ pub(crate) fn locate(
     for tree in &original.trees {
         let refuse = |reason| SpliceError::Replace { path: path.to_owned(), tree: tree.kind.name(), reason };
         let located = find(tree, path, source)?;
-        let Raw { data_offset, data_length, .. } = located.record;
+        let RawRecord { data_offset, data_length, .. } = located.record;
         if let Some(first) = found.first() {
             let same = first.record.data_length == data_length
                 && (data_length == 0 || first.record.data_offset == data_offset);
@@ -70,7 +70,7 @@ pub(crate) fn apply(
     overlay: &mut Overlay,
 ) -> Result<(), SpliceError> {
     let skip = graft.tree.skip();
-    let change = |record: &mut Raw| {
+    let change = |record: &mut RawRecord| {
         record.lead_to(file.sector, file.length);
         record.set_date(date);
         dialect::set_modified(record, skip, date);
@@ -135,7 +135,7 @@ fn find(tree: &Tree, path: &str, source: &Budget<'_>) -> Result<Located, SpliceE
 /// The index of the child with a name.
 fn child(
     tree: &Tree,
-    records: &[Raw],
+    records: &[RawRecord],
     name: &str,
     source: &Budget<'_>,
 ) -> Result<Option<usize>, SpliceError> {
@@ -153,8 +153,8 @@ fn child(
     Ok(None)
 }
 
-fn attributes(tree: &Tree, record: &Raw, source: &Budget<'_>) -> Result<rockridge::Attributes, SpliceError> {
-    if tree.kind == Kind::Joliet || tree.rock_ridge.is_none() {
+fn attributes(tree: &Tree, record: &RawRecord, source: &Budget<'_>) -> Result<rockridge::Attributes, SpliceError> {
+    if tree.kind == TreeKind::Joliet || tree.rock_ridge.is_none() {
         return Ok(rockridge::Attributes::default());
     }
     let area = record.system_use().get(tree.skip()..).unwrap_or_default();

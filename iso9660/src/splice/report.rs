@@ -14,7 +14,7 @@ pub enum PartitionTable {
 /// Something that a splice changed, left as it is, or makes others see differently.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Note {
+pub enum SpliceNote {
     /// The `implantisomd5` record was blanked: the sum in it is not that of the new image.
     MediaCheckBlanked,
     /// The checksums that xorriso keeps of descriptors, trees and session were blanked; those of files are as they were.
@@ -83,47 +83,47 @@ pub enum Note {
     },
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for SpliceNote {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::MediaCheckBlanked => formatter.write_str("the implantisomd5 record was blanked"),
-            Note::ChecksumTagsBlanked => {
+            SpliceNote::MediaCheckBlanked => formatter.write_str("the implantisomd5 record was blanked"),
+            SpliceNote::ChecksumTagsBlanked => {
                 formatter.write_str("the checksums that xorriso keeps of the trees were blanked")
             }
-            Note::OrphansZeroed { bytes } => {
+            SpliceNote::OrphansZeroed { bytes } => {
                 write!(formatter, "{bytes} bytes of replaced path tables and root directories were zeroed")
             }
-            Note::PartitionGrown { table, number, sectors } => {
+            SpliceNote::PartitionGrown { table, number, sectors } => {
                 write!(formatter, "{table} partition {number} has {sectors} sectors now")
             }
-            Note::PartitionKept { table, number } => write!(
+            SpliceNote::PartitionKept { table, number } => write!(
                 formatter,
                 "{table} partition {number} kept its size, because another one follows; mounted alone it does not show \
                  what was added"
             ),
-            Note::BackupGptMoved { from, to } => {
+            SpliceNote::BackupGptMoved { from, to } => {
                 write!(formatter, "the backup GPT moved from sector {from} to sector {to}")
             }
-            Note::BrokenGptKept { offset } => {
+            SpliceNote::BrokenGptKept { offset } => {
                 write!(formatter, "the GPT is broken at byte {offset} and was left as it is")
             }
-            Note::AppleMapKept => formatter.write_str("the Apple partition map was left as it is"),
-            Note::PartitionVolumeKept { sector } => write!(
+            SpliceNote::AppleMapKept => formatter.write_str("the Apple partition map was left as it is"),
+            SpliceNote::PartitionVolumeKept { sector } => write!(
                 formatter,
                 "the volume inside a partition, with descriptors from sector {sector}, does not show what was added"
             ),
-            Note::BootImageReachesFurther { number } => write!(
+            SpliceNote::BootImageReachesFurther { number } => write!(
                 formatter,
                 "boot entry {number} has no size, so UEFI firmware may take it to the new end of the volume"
             ),
-            Note::DirectoryReplaced { tree } => write!(
+            SpliceNote::DirectoryReplaced { tree } => write!(
                 formatter,
                 "the directory was replaced in the {tree} tree; the bytes of its old files are still in the image"
             ),
-            Note::FileReplaced { path } => {
+            SpliceNote::FileReplaced { path } => {
                 write!(formatter, "{path:?} was replaced; its old bytes are still in the image")
             }
-            Note::RootMoved { tree } => write!(
+            SpliceNote::RootMoved { tree } => write!(
                 formatter,
                 "the root of the {tree} tree comes after the data now: programs that never seek back skip directories"
             ),

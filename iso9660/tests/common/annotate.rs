@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
-use iso9660::{EntryKind, Image, Limits, Namespace, Part, Plan, SegmentData};
+use iso9660::{EntryKind, Image, ReadLimits, Namespace, Part, ImagePlan, SegmentData};
 use sha2::{Digest, Sha256};
 
 /// The fields of a volume descriptor: offset, length, name (ECMA-119 8.4).
@@ -109,7 +109,7 @@ const INFO_TABLE: [(usize, usize, &str); 5] = [
 const HASHED: u64 = 64 << 20;
 
 /// Everything worth comparing about an image.
-pub(crate) fn annotate(plan: &Plan) -> String {
+pub(crate) fn annotate(plan: &ImagePlan) -> String {
     let mut text = String::new();
     let what = if plan.len() <= HASHED { "image" } else { "metadata" };
     writeln!(text, "sha256 of the {what}: {}", digest(plan)).unwrap();
@@ -156,7 +156,7 @@ pub(crate) fn annotate(plan: &Plan) -> String {
     text
 }
 
-fn digest(plan: &Plan) -> String {
+fn digest(plan: &ImagePlan) -> String {
     let mut hash = Sha256::new();
     if plan.len() <= HASHED {
         hash.update(super::stream(plan));
@@ -170,9 +170,9 @@ fn digest(plan: &Plan) -> String {
     hex::encode(hash.finalize())
 }
 
-fn listings(text: &mut String, plan: &Plan) {
+fn listings(text: &mut String, plan: &ImagePlan) {
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
-        let Ok(image) = Image::open_with(plan, Some(namespace), Limits::default()) else { continue };
+        let Ok(image) = Image::open_with(plan, Some(namespace), ReadLimits::default()) else { continue };
         writeln!(text, "\nlisting by {namespace}").unwrap();
         image
             .walk(|path, entry| {

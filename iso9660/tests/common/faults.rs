@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
 use iso9660::partition::{Gpt, GptPartition, Guid, Mbr, MbrPartition};
-use iso9660::{BiosBoot, Boot, Hierarchy, Options, Part, Plan, Profile, Rule, Tree, UefiBoot};
+use iso9660::{BiosBoot, Boot, Hierarchy, ImageOptions, Part, ImagePlan, Profile, Rule, Tree, UefiBoot};
 
 use super::{EPOCH, stream};
 
@@ -17,7 +17,7 @@ pub(crate) struct Fault {
 /// need a continuation, both boot entries, a boot info table, an MBR and a GPT with its backup.
 pub(crate) struct Bench {
     pub(crate) image: Vec<u8>,
-    plan: Plan,
+    plan: ImagePlan,
 }
 
 pub(crate) fn both(value: u32) -> [u8; 8] {
@@ -36,12 +36,12 @@ pub(crate) fn bench() -> Bench {
     tree.add_file(&"è".repeat(100), "long too\n").unwrap();
     tree.add_file("boot/bios.img", vec![0xB1; 3001]).unwrap();
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
-    let mut options = Options::new(Profile::Boot, "FAULTS", EPOCH);
+    let mut options = ImageOptions::new(Profile::Boot, "FAULTS", EPOCH);
     options.boot = Some(Boot {
         bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
     });
-    let plan = Plan::new(&tree, &options).unwrap();
+    let plan = ImagePlan::new(&tree, &options).unwrap();
     let mut bench = Bench { image: stream(&plan), plan };
     bench.add_info_table();
     bench.add_partitions();

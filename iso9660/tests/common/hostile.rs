@@ -1,7 +1,7 @@
 //! Images with one fault each, made by hand from good ones, so that no binary file has an unknown origin.
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "each test binary uses some of it")]
 
-use iso9660::{Hierarchy, Options, Part, Plan, Profile, Tree};
+use iso9660::{Hierarchy, ImageOptions, Part, ImagePlan, Profile, Tree};
 
 use super::{EPOCH, boot_plan, stream};
 
@@ -26,17 +26,17 @@ pub(crate) enum Outcome {
 }
 
 /// A small image with a directory `a`, the files `a/file` and `b.txt`, and a name that needs a continuation.
-fn small() -> (Plan, Vec<u8>) {
+fn small() -> (ImagePlan, Vec<u8>) {
     let mut tree = Tree::new();
     tree.add_file("a/file", "inside\n").unwrap().add_file("b.txt", "beside\n").unwrap();
     tree.add_file(&"long".repeat(50), "long\n").unwrap();
-    let options = Options { min_size: 0, joliet: false, ..Options::new(Profile::Task, "SMALL", EPOCH) };
-    let plan = Plan::new(&tree, &options).unwrap();
+    let options = ImageOptions { min_size: 0, joliet: false, ..ImageOptions::new(Profile::Task, "SMALL", EPOCH) };
+    let plan = ImagePlan::new(&tree, &options).unwrap();
     let bytes = stream(&plan);
     (plan, bytes)
 }
 
-pub(crate) fn start_of(plan: &Plan, part: Part) -> usize {
+pub(crate) fn start_of(plan: &ImagePlan, part: Part) -> usize {
     usize::try_from(plan.segments().find(|segment| segment.part == part).unwrap().offset).unwrap()
 }
 

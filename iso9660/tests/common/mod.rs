@@ -9,7 +9,7 @@ pub(crate) mod hostile_udf;
 pub(crate) mod strict;
 pub(crate) mod udf;
 
-use iso9660::{BiosBoot, Boot, Hybrid, Options, Plan, Profile, Tree, UefiBoot};
+use iso9660::{BiosBoot, Boot, Hybrid, ImageOptions, ImagePlan, Profile, Tree, UefiBoot};
 
 /// 2023-11-14 22:13:20 UTC.
 pub(crate) const EPOCH: i64 = 1_700_000_000;
@@ -41,42 +41,42 @@ pub(crate) fn task_tree() -> Tree {
 }
 
 /// A task image.
-pub(crate) fn task_plan() -> Plan {
-    Plan::new(&task_tree(), &Options::new(Profile::Task, "TASK_0123456789A", EPOCH)).unwrap()
+pub(crate) fn task_plan() -> ImagePlan {
+    ImagePlan::new(&task_tree(), &ImageOptions::new(Profile::Task, "TASK_0123456789A", EPOCH)).unwrap()
 }
 
 /// A boot image for both firmwares.
-pub(crate) fn boot_plan() -> Plan {
+pub(crate) fn boot_plan() -> ImagePlan {
     let mut tree = Tree::new();
     tree.add_file("boot/bios.img", vec![0xB1; 3000]).unwrap();
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
     tree.add_file("readme.txt", "boots from both\n").unwrap();
-    let mut options = Options::new(Profile::Boot, "MAINTENANCE", EPOCH);
+    let mut options = ImageOptions::new(Profile::Boot, "MAINTENANCE", EPOCH);
     options.boot = Some(Boot {
         bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: Some(UefiBoot { path: "boot/efi.img".into() }),
     });
-    Plan::new(&tree, &options).unwrap()
+    ImagePlan::new(&tree, &options).unwrap()
 }
 
 /// An image that boots from CD and USB stick, in both firmwares.
-pub(crate) fn hybrid_plan() -> Plan {
+pub(crate) fn hybrid_plan() -> ImagePlan {
     let mut tree = Tree::new();
     let boot_file: Vec<u8> = (0..=255).cycle().take(3000).collect();
     tree.add_file("isolinux/isolinux.bin", boot_file).unwrap();
     tree.add_file("boot/efi.img", vec![0xEF; 4096]).unwrap();
     tree.add_file("readme.txt", "boots from everything\n").unwrap();
     let bios = BiosBoot { path: "isolinux/isolinux.bin".into(), load_units: 4, boot_info_table: true };
-    let options = Options {
+    let options = ImageOptions {
         boot: Some(Boot { bios: Some(bios), uefi: Some(UefiBoot { path: "boot/efi.img".into() }) }),
         hybrid: Some(Hybrid { code: vec![0x90; 432] }),
-        ..Options::new(Profile::Boot, "HYBRID", EPOCH)
+        ..ImageOptions::new(Profile::Boot, "HYBRID", EPOCH)
     };
-    Plan::new(&tree, &options).unwrap()
+    ImagePlan::new(&tree, &options).unwrap()
 }
 
 /// All bytes of an image.
-pub(crate) fn stream(plan: &Plan) -> Vec<u8> {
+pub(crate) fn stream(plan: &ImagePlan) -> Vec<u8> {
     let mut bytes = Vec::new();
     plan.write_to(&mut bytes).unwrap();
     bytes

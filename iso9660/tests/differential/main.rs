@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use generate::{Node, Random, Rules, Source};
 use iso9660::{
-    BiosBoot, Boot, CheckOptions, Depth, Hybrid, Image, Level, Limits, Namespace, Options, Plan, PlanError,
+    BiosBoot, Boot, CheckOptions, DeepDirectories, Hybrid, Image, InterchangeLevel, ReadLimits, Namespace, ImageOptions, ImagePlan, PlanError,
     Profile, Rule, Tree, UefiBoot,
 };
 use listing::{Item, Kind, Listing};
@@ -88,14 +88,14 @@ fn over_seeds(test: &str, check: impl Fn(u64, &mut Bench) -> Vec<String> + Sync)
 /// An image of ours: a random tree with random options.
 struct Made {
     source: Source,
-    options: Options,
+    options: ImageOptions,
     /// Whether files with the same content are written as hard links.
     hard_links: bool,
 }
 
 impl Made {
     fn new(random: &mut Random) -> Made {
-        let mut options = Options::new(Profile::Tree, "DIFFERENTIAL", EPOCH);
+        let mut options = ImageOptions::new(Profile::Tree, "DIFFERENTIAL", EPOCH);
         (options.joliet, options.rock_ridge) = match random.below(6) {
             0 => (false, true),
             1 => (true, false),
@@ -105,10 +105,10 @@ impl Made {
         if !random.one_in(4) {
             options.min_size = SMALLEST;
         }
-        options.level = [Level::One, Level::Two, Level::Three, Level::Three][random.below(4)];
+        options.level = [InterchangeLevel::One, InterchangeLevel::Two, InterchangeLevel::Three, InterchangeLevel::Three][random.below(4)];
         options.enhanced = random.one_in(6);
         let deep = options.rock_ridge && random.one_in(4);
-        options.depth = if deep { Depth::Relocate } else { Depth::Refuse };
+        options.depth = if deep { DeepDirectories::Relocate } else { DeepDirectories::Refuse };
         let rules = Rules {
             // Deep trees have names that need no continuation, see `readers::without_continuations`.
             name: [if options.joliet { 103 } else { 200 }, 100][usize::from(deep)],
@@ -137,7 +137,7 @@ impl Made {
         path.len().is_multiple_of(5)
     }
 
-    fn plan(&self) -> Result<Plan, PlanError> {
+    fn plan(&self) -> Result<ImagePlan, PlanError> {
         let mut tree = Tree::new();
         let mut names: HashMap<(*const u8, bool), &str> = HashMap::new();
         for (path, node) in &self.source.0 {
@@ -154,7 +154,7 @@ impl Made {
                 }
             };
         }
-        Plan::new(&tree, &self.options)
+        ImagePlan::new(&tree, &self.options)
     }
 
     /// The trees that the image has, with what each must show.
@@ -168,7 +168,7 @@ impl Made {
             };
             Item { mode, ..item }
         };
-        let plain = Image::open_with(bytes, Some(Namespace::Plain), Limits::default()).unwrap();
+        let plain = Image::open_with(bytes, Some(Namespace::Plain), ReadLimits::default()).unwrap();
         let plain = ours::listing(&plain).unwrap();
         // The names of the plain tree are its own: they are compared with what our reader shows, the contents with the
         // source.
@@ -182,7 +182,7 @@ impl Made {
     }
 }
 
-fn stream(plan: &Plan) -> Vec<u8> {
+fn stream(plan: &ImagePlan) -> Vec<u8> {
     let mut bytes = Vec::new();
     plan.write_to(&mut bytes).unwrap();
     bytes
@@ -269,7 +269,7 @@ fn compare_foreign(writer: &Writer, source: &Source, path: &Path, bytes: &[u8]) 
         return Err(format!("our reader finds {:?}, there are {namespaces:?}", image.namespaces()));
     }
     for namespace in namespaces {
-        let image = Image::open_with(bytes, Some(namespace), Limits::default());
+        let image = Image::open_with(bytes, Some(namespace), ReadLimits::default());
         let found = image.map_err(|error| error.to_string()).and_then(|image| ours::listing(&image));
         let told = |said: String| format!("{namespace}: {said}");
         let found = found.map_err(told)?;

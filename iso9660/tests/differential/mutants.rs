@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use iso9660::{Hierarchy, Namespace, Options, Part, Plan, Profile, SegmentData, Tree};
+use iso9660::{Hierarchy, Namespace, ImageOptions, Part, ImagePlan, Profile, SegmentData, Tree};
 
 use crate::generate::{Node, Random, Source};
 use crate::readers::{self, Finding, Subject};
@@ -26,7 +26,7 @@ fn source() -> Source {
 }
 
 /// Where the record of a name begins in the root of a tree.
-fn record(image: &[u8], plan: &Plan, hierarchy: Hierarchy, name: &[u8]) -> usize {
+fn record(image: &[u8], plan: &ImagePlan, hierarchy: Hierarchy, name: &[u8]) -> usize {
     let root = plan.segments().find(|segment| segment.part == Part::Directory(hierarchy, 1)).unwrap();
     assert!(matches!(root.data, SegmentData::Bytes(_)));
     let start = usize::try_from(root.offset).unwrap();
@@ -39,13 +39,13 @@ fn joliet(name: &str) -> Vec<u8> {
 }
 
 /// What every program finds in an image of ours after something was changed in it.
-fn findings(change: impl Fn(&mut [u8], &Plan)) -> Vec<Finding> {
+fn findings(change: impl Fn(&mut [u8], &ImagePlan)) -> Vec<Finding> {
     let source = source();
     let mut tree = Tree::new();
     for (path, bytes) in source.files() {
         tree.add_file(path, bytes.clone()).unwrap();
     }
-    let plan = Plan::new(&tree, &Options::new(Profile::Task, "MUTANT", EPOCH)).unwrap();
+    let plan = ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "MUTANT", EPOCH)).unwrap();
     let good = stream(&plan);
     let image =
         iso9660::Image::open_with(good.as_slice(), Some(Namespace::Plain), Default::default()).unwrap();

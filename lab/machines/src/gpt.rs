@@ -1,19 +1,19 @@
-//! GUID Partition Tables as pure bytes: what `sgdisk` would write, without a disk.
+//! Encodes and decodes GUID Partition Tables: the bytes that `sgdisk` would write, without a disk.
 //!
 //! ```text
 //! LBA 0          protective MBR: one entry of type 0xEE over the whole disk, 0x55AA at the end
 //! LBA 1          primary header      "EFI PART", revision 1.0, 92 bytes under a CRC-32
-//! LBA 2..=33     primary entries     128 entries of 128 bytes, under a CRC-32 of their own
-//! LBA 34..       what partitions may use
+//! LBA 2..=33     primary entries     128 entries of 128 bytes, with a separate CRC-32
+//! LBA 34..       usable area for partitions
 //! last-32..=last-1   backup entries  the same bytes
 //! last           backup header       MyLBA and AlternateLBA exchanged
 //! ```
 //!
-//! Invariants: every partition lies inside the usable area, none overlaps another, both copies of the table agree.
-//! [`GptTable::new`] refuses anything else and [`GptTable::decode`] proves the same of foreign bytes, so a `GptTable` in hand
-//! is always a valid one. Sectors are 512 bytes. The boot code area of the MBR stays zero: UEFI does not run it.
+//! Invariants: every partition lies inside the usable area, no partitions overlap, both copies of the table agree.
+//! [`GptTable::new`] refuses anything else and [`GptTable::decode`] checks the same rules, so a `GptTable` is always
+//! valid. Sectors are 512 bytes. The boot code area of the MBR stays zero: UEFI does not run it.
 //!
-//! Specification: UEFI 2.10 section 5.2.3 (protective MBR) and section 5.3 (GPT); DESIGN section 2 (`sim`).
+//! Specification: UEFI 2.10 section 5.2.3 (protective MBR) and section 5.3 (GPT).
 
 use thiserror::Error;
 use uuid::Uuid;
@@ -46,20 +46,20 @@ pub struct GptEntry {
     pub first_lba: u64,
     /// EndingLBA, inclusive.
     pub last_lba: u64,
-    /// Attributes, bit 0 = required by the platform.
+    /// Attributes; bit 0 means: required by the platform.
     pub attributes: u64,
     /// PartitionName, at most 36 UTF-16 code units.
     pub name: String,
 }
 
 impl GptEntry {
-    /// Bytes the partition covers.
+    /// Size of the partition in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         (self.last_lba - self.first_lba + 1) * SECTOR
     }
 
-    /// Where the partition begins, in bytes from the start of the disk.
+    /// Start of the partition, in bytes from the start of the disk.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.first_lba * SECTOR
@@ -74,35 +74,35 @@ pub struct GptTable {
     entries: Vec<GptEntry>,
 }
 
-/// The bytes of a table and where they go.
+/// The bytes of a partition table, and where to write them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedGpt {
-    /// Goes to LBA 0: protective MBR, primary header, primary entries.
+    /// To be written at LBA 0: protective MBR, primary header, primary entries.
     pub primary: Vec<u8>,
-    /// Goes to [`EncodedGpt::backup_lba`]: backup entries, backup header.
+    /// To be written at [`EncodedGpt::backup_lba`]: backup entries, backup header.
     pub backup: Vec<u8>,
     /// First sector of the backup copy.
     pub backup_lba: u64,
 }
 
-/// Why there is no valid table.
+/// The partitions or bytes are not a valid partition table.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GptError {
-    /// The disk cannot hold both copies and a partition.
+    /// The disk is too small for both copies of the table and one partition.
     #[error("laying out a GPT: a disk of {sectors} sectors is too small; use at least {needed}")]
     DiskTooSmall {
-        /// Sectors of the disk.
+        /// Number of sectors of the disk.
         sectors: u64,
-        /// Sectors needed.
+        /// Minimum number of sectors.
         needed: u64,
     },
-    /// More partitions than entries.
+    /// There are more partitions than table entries.
     #[error("laying out a GPT: {count} partitions do not fit into {ENTRIES} entries")]
     TooManyPartitions {
-        /// Partitions asked for.
+        /// Number of partitions.
         count: usize,
     },
-    /// A partition reaches outside the usable area or is empty.
+    /// A partition is empty or reaches outside the usable area.
     #[error(
         "laying out a GPT: partition {number} covers {first_lba}..={last_lba}, outside {usable_first}..={usable_last}"
     )]
@@ -121,12 +121,12 @@ pub enum GptError {
     /// Two partitions share a sector.
     #[error("laying out a GPT: partitions {first} and {second} overlap")]
     Overlap {
-        /// Number of one, from 1.
+        /// Number of the first partition, from 1.
         first: usize,
-        /// Number of the other.
+        /// Number of the second partition.
         second: usize,
     },
-    /// A name is longer than the field.
+    /// A partition name is longer than the field.
     #[error("laying out a GPT: the name of partition {number} has more than {NAME_UNITS} UTF-16 units")]
     NameTooLong {
         /// Number of the partition, from 1.
@@ -138,21 +138,21 @@ pub enum GptError {
         /// Number of the partition, from 1.
         number: usize,
     },
-    /// Bytes that are not a valid table.
+    /// The bytes are not a valid table.
     #[error("reading a GPT: {structure}: {rule}")]
     Invalid {
-        /// Which structure: protective MBR, primary header, …
+        /// The structure, such as protective MBR or primary header.
         structure: &'static str,
-        /// Which rule it breaks.
+        /// The rule that the structure breaks.
         rule: &'static str,
     },
 }
 
 impl GptTable {
-    /// A table for a disk of `disk_sectors` sectors, checked.
+    /// Creates a table for a disk of `disk_sectors` sectors.
     ///
     /// # Errors
-    /// When the partitions break an invariant of this module.
+    /// Returns an error if the partitions break an invariant of this module.
     pub fn new(disk_guid: Uuid, disk_sectors: u64, entries: Vec<GptEntry>) -> Result<Self, GptError> {
         let needed = PRIMARY_SECTORS + BACKUP_SECTORS + 1;
         if disk_sectors < needed {
@@ -200,7 +200,7 @@ impl GptTable {
         self.disk_guid
     }
 
-    /// Sectors of the whole disk.
+    /// Number of sectors of the disk.
     #[must_use]
     pub fn disk_sectors(&self) -> u64 {
         self.disk_sectors
@@ -212,7 +212,7 @@ impl GptTable {
         (PRIMARY_SECTORS, self.disk_sectors - BACKUP_SECTORS - 1)
     }
 
-    /// The bytes of both copies.
+    /// Encodes both copies of the table.
     #[must_use]
     pub fn encode(&self) -> EncodedGpt {
         let entries = self.encode_entries();
@@ -228,15 +228,15 @@ impl GptTable {
         EncodedGpt { primary, backup, backup_lba }
     }
 
-    /// Reads and proves both copies: `primary` from LBA 0, `backup` from `disk_sectors - BACKUP_SECTORS`.
+    /// Decodes and checks both copies: `primary` from LBA 0, `backup` from `disk_sectors - BACKUP_SECTORS`.
     ///
     /// # Errors
-    /// Naming the first structure that breaks a rule.
+    /// Returns an error that names the first structure that breaks a rule.
     pub fn decode(primary: &[u8], backup: &[u8], disk_sectors: u64) -> Result<Self, GptError> {
         let invalid = |structure, rule| GptError::Invalid { structure, rule };
         if primary.len() as u64 != PRIMARY_SECTORS * SECTOR || backup.len() as u64 != BACKUP_SECTORS * SECTOR
         {
-            return Err(invalid("table", "both copies must be read whole"));
+            return Err(invalid("table", "both copies must be complete"));
         }
         if disk_sectors < PRIMARY_SECTORS + BACKUP_SECTORS + 1 {
             return Err(invalid("table", "the disk is too small to hold one"));
@@ -318,7 +318,7 @@ impl GptTable {
 
 fn protective_mbr(disk_sectors: u64) -> Vec<u8> {
     let mut bytes = vec![0u8; SECTOR as usize];
-    // Starting CHS 0x000200 (UEFI table 5-4), ending CHS 0xFFFFFF: "beyond what CHS can say".
+    // Starting CHS 0x000200 (UEFI table 5-4), ending CHS 0xFFFFFF: not representable as CHS.
     bytes[446..454].copy_from_slice(&[0x00, 0x00, 0x02, 0x00, PROTECTIVE_TYPE, 0xFF, 0xFF, 0xFF]);
     bytes[454..458].copy_from_slice(&1u32.to_le_bytes());
     let size = u32::try_from(disk_sectors - 1).unwrap_or(u32::MAX);
@@ -344,7 +344,7 @@ fn check_header(
     zeroed.copy_from_slice(&header[..HEADER_BYTES]);
     zeroed[16..20].fill(0);
     rule(u32_at(header, 16) == crc32fast::hash(&zeroed), "HeaderCRC32 does not match")?;
-    rule(u64_at(header, 24) == my_lba, "MyLBA is not where it was read")?;
+    rule(u64_at(header, 24) == my_lba, "MyLBA is not the LBA of the header")?;
     rule(u64_at(header, 32) == alternate_lba, "AlternateLBA does not name the other copy")?;
     rule(u64_at(header, 40) == PRIMARY_SECTORS, "FirstUsableLBA is not 34")?;
     rule(u64_at(header, 48) == disk_sectors - BACKUP_SECTORS - 1, "LastUsableLBA does not fit the disk")?;

@@ -1,17 +1,17 @@
-//! A virtual CD: an image on an HTTP server, read block by block as a BMC does it.
+//! A virtual CD: an image on an HTTP server, read in blocks by range requests, as a BMC reads it.
 //!
 //! ```text
-//! open       HEAD url -> Content-Length, ETag       (no use? GET bytes=0-0 -> Content-Range)
+//! open       HEAD url -> Content-Length, ETag       (without a length: GET bytes=0-0 -> Content-Range)
 //! read 40 KiB at 100,000
 //!            blocks 1 and 2 of 64 KiB:  in the cache? else GET bytes=65536-131071 -> 206, Content-Range checked
 //! ```
 //!
-//! Invariants: an answer is believed only if its status, range, length and ETag fit; memory is `cache_blocks` blocks
-//! whatever is read; every request has a deadline and ends when the power goes off. Transient failures (no connection,
-//! 5xx, a body cut short) are tried again as a drive retries a sector.
+//! Invariants: a response is used only if its status, range, length and ETag match. The cache holds at most
+//! `cache_blocks` blocks. Every request has a deadline and ends when the power goes off. Transient failures (no
+//! connection, 5xx, a truncated body) are retried, as a drive retries a sector.
 //!
-//! The reads are synchronous because the ISO reader is: use a disc on a blocking thread (`spawn_blocking`), never on a
-//! thread that drives async tasks. DESIGN section 7 (Serving).
+//! Reads are synchronous because the ISO reader is synchronous: use a disc on a blocking thread (`spawn_blocking`), never
+//! on a thread that runs async tasks. Serving side: docs/architecture.md.
 
 use std::{
     collections::VecDeque,
@@ -38,17 +38,17 @@ use crate::{
     http::{HttpError, bounded_body},
 };
 
-/// Bytes of a cached block.
+/// Size of a cached block in bytes.
 pub const BLOCK_BYTES: u64 = 64 * 1024;
 
-/// How a disc reads.
+/// Limits for reading a disc.
 #[derive(Clone, Copy, Debug)]
 pub struct DiscOptions {
-    /// Blocks kept; at least one.
+    /// Maximum number of cached blocks; at least one is kept.
     pub cache_blocks: usize,
-    /// How long one request may take.
+    /// Timeout of one request.
     pub request_timeout: Duration,
-    /// How often a block is asked for.
+    /// Attempts and delays for one request.
     pub backoff: Backoff,
 }
 
@@ -66,43 +66,43 @@ impl Default for DiscOptions {
     }
 }
 
-/// What a disc has done so far.
+/// Requests and bytes of a disc.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiscCounters {
-    /// Requests sent.
+    /// Number of requests sent.
     pub requests: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub bytes: u64,
 }
 
-/// Why a disc cannot be read.
+/// A disc cannot be read.
 #[derive(Debug, Error)]
 pub enum DiscError {
     /// The power went off.
     #[error("{operation}: the power went off")]
     PowerLost {
-        /// What was being done.
+        /// The operation that failed.
         operation: String,
     },
-    /// No answer in time.
-    #[error("{operation}: no answer within {} s", timeout.as_secs())]
+    /// No response within the timeout.
+    #[error("{operation}: no response within {} s", timeout.as_secs())]
     Timeout {
-        /// What was being done.
+        /// The operation that failed.
         operation: String,
-        /// How long was waited.
+        /// The timeout.
         timeout: Duration,
     },
-    /// The exchange failed.
+    /// The request failed.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// The server answered something a drive cannot use.
+    /// The server sent a response that a drive cannot use.
     #[error("{operation}: {rule}")]
-    Answer {
-        /// What was being done.
+    Response {
+        /// The operation that failed.
         operation: String,
-        /// What is wrong with the answer.
+        /// The rule that the response breaks.
         rule: String,
-        /// Whether asking again may help.
+        /// Whether a retry may succeed.
         transient: bool,
     },
 }
@@ -118,7 +118,7 @@ impl DiscError {
     }
 }
 
-/// An inserted medium.
+/// An inserted disc.
 #[derive(Debug)]
 pub struct HttpDisc {
     drive: Drive,
@@ -128,10 +128,10 @@ pub struct HttpDisc {
 }
 
 impl HttpDisc {
-    /// Spins the disc up: learns its length.
+    /// Opens the disc and reads its length.
     ///
     /// # Errors
-    /// When the server does not answer as a medium must.
+    /// Returns an error if the server does not serve the image with a length and ranges.
     pub async fn open(
         client: reqwest::Client,
         url: &str,
@@ -148,12 +148,12 @@ impl HttpDisc {
             requests: AtomicU64::new(0),
             received: AtomicU64::new(0),
         };
-        let length = drive.learn_length().await?;
+        let length = drive.read_length().await?;
         let cache = Mutex::new(Cache { blocks: VecDeque::new(), capacity: options.cache_blocks.max(1) });
         Ok(Self { drive, runtime: Handle::current(), length, cache })
     }
 
-    /// What was read over the network so far.
+    /// The requests sent and bytes received up to now.
     #[must_use]
     pub fn counters(&self) -> DiscCounters {
         DiscCounters {
@@ -163,7 +163,7 @@ impl HttpDisc {
     }
 
     fn block(&self, index: u64) -> io::Result<Bytes> {
-        // A poisoned cache is still a cache: its blocks are immutable.
+        // A poisoned lock does no harm: the cached blocks are immutable.
         if let Some(block) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(index) {
             return Ok(block);
         }
@@ -192,10 +192,10 @@ impl ReadAt for HttpDisc {
             let block = self.block(position / BLOCK_BYTES)?;
             let within = (position % BLOCK_BYTES) as usize;
             let take = rest.len().min(block.len() - within);
-            let (now, later) = rest.split_at_mut(take);
-            now.copy_from_slice(&block[within..within + take]);
+            let (filled, unfilled) = rest.split_at_mut(take);
+            filled.copy_from_slice(&block[within..within + take]);
             position += take as u64;
-            rest = later;
+            rest = unfilled;
         }
         Ok(())
     }
@@ -210,8 +210,8 @@ struct Cache {
 
 impl Cache {
     fn get(&mut self, index: u64) -> Option<Bytes> {
-        let place = self.blocks.iter().position(|(cached, _)| *cached == index)?;
-        let block = self.blocks.remove(place)?;
+        let position = self.blocks.iter().position(|(cached, _)| *cached == index)?;
+        let block = self.blocks.remove(position)?;
         let bytes = block.1.clone();
         self.blocks.push_front(block);
         Some(bytes)
@@ -223,12 +223,12 @@ impl Cache {
     }
 }
 
-/// The part that talks HTTP.
+/// The HTTP client of a disc.
 #[derive(Debug)]
 struct Drive {
     client: reqwest::Client,
     url: String,
-    /// The last path segment: a media URL carries a right, only this may be shown.
+    /// The last path segment. The rest of a media URL is a secret and is never shown.
     name: String,
     etag: Option<String>,
     options: DiscOptions,
@@ -238,20 +238,20 @@ struct Drive {
 }
 
 impl Drive {
-    async fn learn_length(&mut self) -> Result<u64, DiscError> {
-        let operation = format!("asking for the length of {}", self.name);
-        let answer = self.try_again(&operation, || self.headers(Method::HEAD, None)).await?;
+    async fn read_length(&mut self) -> Result<u64, DiscError> {
+        let operation = format!("reading the length of {}", self.name);
+        let (status, headers) = self.retry(&operation, || self.headers(Method::HEAD, None)).await?;
         let mut length = None;
-        self.etag = header(&answer.1, &ETAG);
-        if answer.0 == StatusCode::OK {
-            length = header(&answer.1, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
+        self.etag = header(&headers, &ETAG);
+        if status == StatusCode::OK {
+            length = header(&headers, &CONTENT_LENGTH).and_then(|text| text.parse().ok());
         }
         if length.is_none() {
             let (status, headers) =
-                self.try_again(&operation, || self.headers(Method::GET, Some("bytes=0-0"))).await?;
+                self.retry(&operation, || self.headers(Method::GET, Some("bytes=0-0"))).await?;
             self.etag = header(&headers, &ETAG);
             if status != StatusCode::PARTIAL_CONTENT {
-                return Err(refuse(&operation, format!("the server answered {status}"), false));
+                return Err(bad_response(&operation, format!("the server responded with {status}"), false));
             }
             let total =
                 header(&headers, &CONTENT_RANGE).and_then(|text| text.rsplit('/').next()?.parse().ok());
@@ -259,12 +259,12 @@ impl Drive {
         }
         length
             .filter(|length| *length > 0)
-            .ok_or_else(|| refuse(&operation, "the server names no length".to_owned(), false))
+            .ok_or_else(|| bad_response(&operation, "the server sent no length".to_owned(), false))
     }
 
     async fn read(&self, first: u64, last: u64, total: u64) -> Result<Bytes, DiscError> {
         let operation = format!("reading bytes {first}-{last} of {}", self.name);
-        self.try_again(&operation, || self.range(&operation, first, last, total)).await
+        self.retry(&operation, || self.range(&operation, first, last, total)).await
     }
 
     async fn range(&self, operation: &str, first: u64, last: u64, total: u64) -> Result<Bytes, DiscError> {
@@ -272,21 +272,25 @@ impl Drive {
         let status = response.status();
         if status != StatusCode::PARTIAL_CONTENT {
             let transient = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-            return Err(refuse(operation, format!("the server answered {status}"), transient));
+            return Err(bad_response(operation, format!("the server responded with {status}"), transient));
         }
         let covered = header(response.headers(), &CONTENT_RANGE).unwrap_or_default();
         if covered != format!("bytes {first}-{last}/{total}") {
-            return Err(refuse(operation, format!("the server sent {covered:?} instead"), false));
+            return Err(bad_response(
+                operation,
+                format!("the server sent the range {covered:?} instead"),
+                false,
+            ));
         }
         let etag = header(response.headers(), &ETAG);
         if self.etag.is_some() && etag != self.etag {
-            return Err(refuse(operation, "the image changed while it was mounted".to_owned(), false));
+            return Err(bad_response(operation, "the image changed while it was inserted".to_owned(), false));
         }
         let expected = (last - first + 1) as usize;
         let body = bounded_body(response, expected, operation).await?;
         self.received.fetch_add(body.len() as u64, Ordering::Relaxed);
         if body.len() != expected {
-            return Err(refuse(operation, format!("the body ended after {} bytes", body.len()), true));
+            return Err(bad_response(operation, format!("the body ended after {} bytes", body.len()), true));
         }
         Ok(Bytes::from(body))
     }
@@ -296,11 +300,11 @@ impl Drive {
         method: Method,
         range: Option<&str>,
     ) -> Result<(StatusCode, HeaderMap), DiscError> {
-        let operation = format!("asking for the length of {}", self.name);
+        let operation = format!("reading the length of {}", self.name);
         let response = self.send(method, range, &operation).await?;
         let status = response.status();
         if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
-            return Err(refuse(&operation, format!("the server answered {status}"), true));
+            return Err(bad_response(&operation, format!("the server responded with {status}"), true));
         }
         Ok((status, response.headers().clone()))
     }
@@ -317,37 +321,37 @@ impl Drive {
             request = request.header(RANGE, range);
         }
         request.send().await.map_err(|source| {
-            // reqwest puts the URL into its message, and the URL is a right.
+            // The error text of reqwest contains the URL, which is a secret.
             let source = source.without_url();
             DiscError::Http(HttpError::Exchange { operation: operation.to_owned(), source })
         })
     }
 
-    /// Tries until it works, the failure is final, the attempts are used up or the power goes off.
-    async fn try_again<T, F: Future<Output = Result<T, DiscError>>>(
+    /// Retries until the request succeeds, fails permanently, has no attempts left, or the power goes off.
+    async fn retry<T, F: Future<Output = Result<T, DiscError>>>(
         &self,
         operation: &str,
-        once: impl Fn() -> F,
+        request: impl Fn() -> F,
     ) -> Result<T, DiscError> {
         let timeout = self.options.request_timeout;
         let mut attempt = 1;
         loop {
-            let tried = tokio::select! {
+            let result = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => Err(DiscError::PowerLost { operation: operation.to_owned() }),
-                tried = tokio::time::timeout(timeout, once()) => tried
+                result = tokio::time::timeout(timeout, request()) => result
                     .unwrap_or_else(|_| Err(DiscError::Timeout { operation: operation.to_owned(), timeout })),
             };
-            let failure = match tried {
+            let failure = match result {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
             match self.options.backoff.delay_after(attempt) {
-                Some(pause) if failure.is_transient() => {
-                    // A pause that the power interrupts ends in the select above.
+                Some(delay) if failure.is_transient() => {
+                    // If the power goes off during the delay, the select above returns the error.
                     tokio::select! {
                         () = self.cancel.cancelled() => {}
-                        () = tokio::time::sleep(pause) => {}
+                        () = tokio::time::sleep(delay) => {}
                     }
                 }
                 _ => return Err(failure),
@@ -361,7 +365,7 @@ fn header(headers: &HeaderMap, name: &reqwest::header::HeaderName) -> Option<Str
     headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-fn refuse(operation: &str, rule: String, transient: bool) -> DiscError {
+fn bad_response(operation: &str, rule: String, transient: bool) -> DiscError {
     DiscError::Response { operation: operation.to_owned(), rule, transient }
 }
 

@@ -40,8 +40,8 @@ pub use self::{
     farm::{BootRecord, BootResult, Farm, FarmConfig, FarmError, HostKind, ServerSpec, SimulatedServer},
     machine::{DiskSpec, Machine, NoBootableDisk},
     maintenance_os::{
-        AfterReport, ReportDelivery, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium, InstallOutcome,
-        Tools,
+        AfterReport, InstallOutcome, InstallResult, InstallerBehaviour, MaintenanceOs, MediaBoot, Medium,
+        ReportDelivery, Tools,
     },
 };
 

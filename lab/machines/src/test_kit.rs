@@ -1,4 +1,4 @@
-//! A controller's outside as one tiny server: media by range, a registry, a webhook. For tests of this room only.
+//! A fake controller for the tests of this crate: one HTTP server for media ranges, a registry and installation reports.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -13,7 +13,7 @@ use axum::{
     response::Response,
 };
 use bytes::Bytes;
-use iso9660::{Options, Plan, Profile, Tree};
+use iso9660::{ImageOptions, ImagePlan, Profile, Tree};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
@@ -27,7 +27,7 @@ pub(crate) const TOKEN: &str = "webhook-token-of-this-job";
 pub(crate) const SCHEMA: &str = include_str!("../../../schemas/recipe.schema.json");
 pub(crate) const REPOSITORY: &str = "os-images/ubuntu-rootfs";
 
-/// One webhook call.
+/// A received installation report.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedReport {
     pub(crate) secret: String,
@@ -40,13 +40,13 @@ pub(crate) struct Shared {
     pub(crate) blobs: Mutex<BTreeMap<String, Bytes>>,
     pub(crate) manifests: Mutex<BTreeMap<String, (String, Bytes)>>,
     pub(crate) uploads: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// Answers of the webhook, then 200 for ever.
+    /// Statuses for the next reports; after them 200.
     pub(crate) report_statuses: Mutex<VecDeque<u16>>,
-    /// Statuses for the next range reads, then honest ones.
+    /// Statuses for the next range requests; after them the requests succeed.
     pub(crate) media_faults: Mutex<VecDeque<u16>>,
     /// `head-405`, `no-range`, `etag-changes`.
     pub(crate) media_mode: Mutex<String>,
-    /// Paths with this prefix never answer.
+    /// Requests with this path prefix never get a response.
     pub(crate) stall: Mutex<Option<String>>,
     pub(crate) requests: Mutex<Vec<String>>,
 }
@@ -79,13 +79,14 @@ impl FakeController {
         let shared = Arc::new(Shared::default());
         let (reports_sender, reports) = watch::channel(Vec::new());
         let (stalled_sender, stalled) = watch::channel(0);
-        let inner = ServerState { shared: Arc::clone(&shared), reports: reports_sender, stalled: stalled_sender };
-        let router = Router::new().fallback(answer).with_state(inner);
+        let inner =
+            ServerState { shared: Arc::clone(&shared), reports: reports_sender, stalled: stalled_sender };
+        let router = Router::new().fallback(handle).with_state(inner);
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { base, shared, reports, stalled, task }
     }
 
-    /// Offers bytes as an image; returns its URL.
+    /// Serves bytes as an image and returns its URL.
     pub(crate) fn put_media(&self, name: &str, bytes: Vec<u8>) -> String {
         self.shared.media.lock().unwrap().insert(format!("/t1/{name}"), bytes);
         format!("{}/t1/{name}", self.base)
@@ -95,7 +96,7 @@ impl FakeController {
         self.put_media("boot.iso", bytes_of(&images::maintenance_iso().unwrap()))
     }
 
-    /// A task image as the controller makes it.
+    /// Serves a task image and returns its URL.
     pub(crate) fn task(&self, name: &str, job: &Value, recipe: &Value, more: &[(&str, &str)]) -> String {
         self.put_media(name, task_iso("", job, recipe, more))
     }
@@ -131,7 +132,7 @@ impl FakeController {
     }
 }
 
-/// The Linux recipe of seed 000's appendix.
+/// The Linux recipe of docs/seeds.md S000-120.
 pub(crate) fn recipe() -> Value {
     json!({
         "task_target": "install-linux.target",
@@ -145,13 +146,13 @@ pub(crate) fn recipe() -> Value {
     })
 }
 
-pub(crate) fn bytes_of(plan: &Plan) -> Vec<u8> {
+pub(crate) fn bytes_of(plan: &ImagePlan) -> Vec<u8> {
     let mut bytes = Vec::new();
     plan.write_to(&mut bytes).unwrap();
     bytes
 }
 
-/// A volume with the task files under `directory`.
+/// A volume with the task files in `directory`.
 pub(crate) fn task_iso(directory: &str, job: &Value, recipe: &Value, more: &[(&str, &str)]) -> Vec<u8> {
     let mut tree = Tree::new();
     let mut add = |name: &str, text: String| {
@@ -163,10 +164,12 @@ pub(crate) fn task_iso(directory: &str, job: &Value, recipe: &Value, more: &[(&s
     for (name, text) in more {
         add(name, (*text).to_owned());
     }
-    bytes_of(&Plan::new(&tree, &Options::new(Profile::Task, "TASK_0123456789A", 1_700_000_000)).unwrap())
+    bytes_of(
+        &ImagePlan::new(&tree, &ImageOptions::new(Profile::Task, "TASK_0123456789A", 1_700_000_000)).unwrap(),
+    )
 }
 
-async fn answer(State(fake): State<ServerState>, request: Request) -> Response {
+async fn handle(State(fake): State<ServerState>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
     fake.shared.requests.lock().unwrap().push(format!("{} {path}", parts.method));
@@ -187,7 +190,7 @@ async fn answer(State(fake): State<ServerState>, request: Request) -> Response {
             return reply(
                 401,
                 &[],
-                Body::from(r#"{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}"#),
+                Body::from(r#"{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}"#),
             );
         }
         let query = parts.uri.query().unwrap_or_default();

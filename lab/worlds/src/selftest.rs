@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::bench;
-use crate::simulation::{self, Level, Plan, Report};
+use crate::simulation::{self, FaultLevel, WorldPlan, WorldReport};
 
 /// Worlds without `--seeds`.
 const SEEDS: u64 = 100;
@@ -82,20 +82,20 @@ impl SelftestArgs {
         })
     }
 
-    fn plan(&self, seed: u64) -> Plan {
+    fn plan(&self, seed: u64) -> WorldPlan {
         let level = match self.faults {
-            Some(Faults::None) => Level::None,
-            Some(Faults::Some) => Level::Some,
-            Some(Faults::Many) => Level::Many,
-            Some(Faults::Storm) => Level::Storm,
-            None => Level::Seeded,
+            Some(Faults::None) => FaultLevel::None,
+            Some(Faults::Some) => FaultLevel::Some,
+            Some(Faults::Many) => FaultLevel::Many,
+            Some(Faults::Storm) => FaultLevel::Storm,
+            None => FaultLevel::Seeded,
         };
-        let mut plan = Plan::of(seed, level);
+        let mut plan = WorldPlan::of(seed, level);
         if let Some(servers) = self.servers {
             plan = plan.with_servers(servers as usize);
         }
         if let Some(days) = self.days {
-            plan.chaos = Duration::from_secs(86_400) * days;
+            plan.fault_time = Duration::from_secs(86_400) * days;
         }
         plan
     }
@@ -123,18 +123,18 @@ struct Sum {
     twice: u64,
     jobs: usize,
     succeeded: usize,
-    crossings: u64,
+    calls: u64,
     lasted: Duration,
     conditions: BTreeSet<String>,
     failed: Vec<u64>,
 }
 
 impl Sum {
-    fn add(&mut self, report: &Report) {
+    fn add(&mut self, report: &WorldReport) {
         self.worlds += 1;
         self.jobs += report.jobs;
         self.succeeded += report.succeeded;
-        self.crossings += report.crossings;
+        self.calls += report.calls;
         self.lasted += report.lasted;
         self.conditions.extend(report.conditions.iter().cloned());
         if !report.violations.is_empty() {
@@ -191,7 +191,7 @@ fn play(
     first: u64,
     count: u64,
     next: &AtomicU64,
-    reports: &mpsc::Sender<anyhow::Result<Report>>,
+    reports: &mpsc::Sender<anyhow::Result<WorldReport>>,
 ) {
     let folder = match tempfile::tempdir().context("make a folder for a world") {
         Ok(folder) => folder,
@@ -221,7 +221,7 @@ fn play(
 }
 
 /// Tells of one world, if there is anything to tell.
-fn tell(args: &SelftestArgs, report: &Report, json: bool) -> anyhow::Result<()> {
+fn tell(args: &SelftestArgs, report: &WorldReport, json: bool) -> anyhow::Result<()> {
     let mut out = io::stdout();
     if json {
         if !report.violations.is_empty() {
@@ -248,7 +248,7 @@ fn finish(sum: &Sum, took: Duration, json: bool) -> anyhow::Result<()> {
     if json {
         let line = json!({
             "worlds": sum.worlds, "failed": sum.failed, "jobs": sum.jobs, "succeeded": sum.succeeded,
-            "crossings": sum.crossings, "virtual_seconds": sum.lasted.as_secs(), "seconds": took.as_secs_f64(),
+            "calls": sum.calls, "virtual_seconds": sum.lasted.as_secs(), "seconds": took.as_secs_f64(),
             "conditions": sum.conditions,
         });
         writeln!(out, "{line}")?;
@@ -261,7 +261,7 @@ fn finish(sum: &Sum, took: Duration, json: bool) -> anyhow::Result<()> {
         sum.twice,
         sum.jobs,
         sum.succeeded,
-        sum.crossings,
+        sum.calls,
         sum.lasted.as_secs() / 3600,
         took.as_secs_f64()
     )?;

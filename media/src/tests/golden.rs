@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 
-use iso9660::{Image, Limits, Namespace};
+use iso9660::{Image, ReadLimits, Namespace};
 use proptest::prelude::*;
 
 use super::*;
@@ -13,7 +13,7 @@ fn describe(bytes: &[u8]) -> String {
     writeln!(text, "digest {}", ImageDigest::of(&bytes.to_vec()).unwrap()).unwrap();
     writeln!(text, "length {}", bytes.len()).unwrap();
     for namespace in [Namespace::RockRidge, Namespace::Joliet, Namespace::Plain] {
-        let image = Image::open_with(bytes, Some(namespace), Limits::default()).unwrap();
+        let image = Image::open_with(bytes, Some(namespace), ReadLimits::default()).unwrap();
         let volume = image.volume();
         writeln!(text, "\n{namespace}: {} / {:?}", volume.volume_id, volume.joliet_volume_id).unwrap();
         image

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use axum::extract::Request;
 use bytes::Bytes;
-use iso9660::{BiosBoot, Boot, Options, Plan, Profile, ReadAt, Tree};
+use iso9660::{BiosBoot, Boot, ImageOptions, ImagePlan, Profile, ReadAt, Tree};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -246,12 +246,12 @@ pub(super) fn boot_image() -> Vec<u8> {
     let payload: Vec<u8> =
         (0..3 << 18).flat_map(|at: u32| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     tree.add_file("payload.bin", payload).unwrap();
-    let mut options = Options::new(Profile::Boot, "MAINTENANCE", 1_700_000_000);
+    let mut options = ImageOptions::new(Profile::Boot, "MAINTENANCE", 1_700_000_000);
     options.boot = Some(Boot {
         bios: Some(BiosBoot { path: "boot/bios.img".into(), load_units: 4, boot_info_table: false }),
         uefi: None,
     });
-    bytes_of(&Plan::new(&tree, &options).unwrap())
+    bytes_of(&ImagePlan::new(&tree, &options).unwrap())
 }
 
 pub(super) fn bytes_of(source: &dyn ReadAt) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use iso9660::{
-    BiosBoot, Boot, Hybrid, JolietNames, Level, Options, Plan, Profile, Tree, UefiBoot, check_names,
+    BiosBoot, Boot, Hybrid, JolietNames, InterchangeLevel, ImageOptions, ImagePlan, Profile, Tree, UefiBoot, check_names,
 };
 use serde_json::json;
 
@@ -69,7 +69,7 @@ pub(in crate::cli) struct BuildArgs {
     #[arg(long)]
     enhanced: bool,
     /// Pad with zeros to at least this many bytes
-    #[arg(long, value_name = "BYTES", default_value_t = Options::MIN_SIZE)]
+    #[arg(long, value_name = "BYTES", default_value_t = ImageOptions::MIN_SIZE)]
     min_size: u64,
     /// The publisher identifier of the volume
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -99,7 +99,7 @@ impl BuildArgs {
         for finding in check_names(&tree) {
             output.note(plain(&finding.to_string()));
         }
-        let plan = Plan::new(&tree, &options).map_err(|error| failed(&error))?;
+        let plan = ImagePlan::new(&tree, &options).map_err(|error| failed(&error))?;
         let written = write::image(&plan, &self.output, self.digest, output)?;
         if self.output.as_os_str() == "-" {
             return Ok(());
@@ -113,21 +113,21 @@ impl BuildArgs {
         output.line(format!("{}: {} bytes{digest}", self.output.display(), written.bytes))
     }
 
-    fn options(&self) -> Result<Options, CliError> {
+    fn options(&self) -> Result<ImageOptions, CliError> {
         let profile = match self.profile {
             ProfileArg::Task => Profile::Task,
             ProfileArg::Boot => Profile::Boot,
             ProfileArg::Tree => Profile::Tree,
         };
-        let mut options = Options::new(profile, &*self.label, self.epoch);
+        let mut options = ImageOptions::new(profile, &*self.label, self.epoch);
         options.joliet = !self.no_joliet;
         options.joliet_names = if self.strict_joliet { JolietNames::Strict } else { JolietNames::Long };
         options.rock_ridge = !self.no_rock_ridge;
         options.enhanced = self.enhanced;
         options.level = match self.level {
-            1 => Level::One,
-            2 => Level::Two,
-            _ => Level::Three,
+            1 => InterchangeLevel::One,
+            2 => InterchangeLevel::Two,
+            _ => InterchangeLevel::Three,
         };
         options.min_size = self.min_size;
         options.publisher.clone_from(&self.publisher);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use iso9660::{Content, Existing, FileSource, SpliceOptions};
+use iso9660::{Content, ExistingDirectory, FileSource, SpliceOptions};
 use serde_json::{Value, json};
 
 use super::super::error::CliError;
@@ -44,7 +44,7 @@ impl SpliceArgs {
         let image = super::open(&self.image)?;
         let mut options = SpliceOptions::new(self.epoch.or(image.volume().created).unwrap_or(0));
         options.directory.clone_from(&self.directory);
-        options.existing = if self.replace_directory { Existing::Replace } else { Existing::Refuse };
+        options.existing = if self.replace_directory { ExistingDirectory::Replace } else { ExistingDirectory::Refuse };
         for replacement in &self.replace {
             let Some((path, file)) = replacement.split_once('=') else {
                 return Err(CliError::Usage(format!("--replace {replacement}: give PATH=FILE")));

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use iso9660::Plan;
+use iso9660::ImagePlan;
 use sha2::{Digest, Sha256};
 
 use super::super::error::CliError;
@@ -25,7 +25,7 @@ pub(super) struct Written {
 
 /// Writes a planned image to a path; `-` is standard output.
 pub(super) fn image(
-    plan: &Plan,
+    plan: &ImagePlan,
     path: &Path,
     digest: bool,
     output: &mut Output<'_>,
@@ -110,7 +110,7 @@ impl Drop for TempFile {
 
 /// Writes to a file on a second thread, while this thread reports progress.
 fn write_with_progress(
-    plan: &Plan,
+    plan: &ImagePlan,
     file: &File,
     mut progress: Progress,
     err: &mut dyn Write,

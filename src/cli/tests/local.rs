@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use iso9660::{Boot, Options, Plan, Profile, Tree, UefiBoot};
+use iso9660::{Boot, ImageOptions, ImagePlan, Profile, Tree, UefiBoot};
 use serde_json::json;
 
 use super::shoal;
@@ -47,11 +47,11 @@ fn image(dir: &Path) -> String {
     let mut tree = Tree::new();
     tree.add_file("job.json", "{}\n").unwrap();
     tree.add_file("EFI/boot/bootx64.efi", vec![7; 100_000]).unwrap();
-    let mut options = Options::new(Profile::Boot, "TASK_1", 1_767_225_600);
+    let mut options = ImageOptions::new(Profile::Boot, "TASK_1", 1_767_225_600);
     options.boot =
         Some(Boot { bios: None, uefi: Some(UefiBoot { path: "EFI/boot/bootx64.efi".to_owned() }) });
     let mut bytes = Vec::new();
-    Plan::new(&tree, &options).unwrap().write_to(&mut bytes).unwrap();
+    ImagePlan::new(&tree, &options).unwrap().write_to(&mut bytes).unwrap();
     write(dir, "task.iso", bytes)
 }
 

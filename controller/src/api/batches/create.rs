@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
 use super::super::jobs::{
     JobRequest, created_job, find_replay, idempotency_key, refused, with_server_resources,
@@ -92,13 +93,13 @@ pub(in crate::api) async fn create(
 fn check(request: &Request, now: Time, replayed: bool) -> Result<(), ApiError> {
     let mut wrong = Vec::new();
     if request.rows.is_empty() || request.rows.len() > MAX_ROWS {
-        wrong.push(Detail::new("/rows", "length", format!("a batch has 1 to {MAX_ROWS} rows")));
+        wrong.push(Detail::new("/rows", Rule::Length, format!("a batch has 1 to {MAX_ROWS} rows")));
     }
     if request.max_parallel == Some(0) {
-        wrong.push(Detail::new("/max_parallel", "range", "max_parallel is at least 1"));
+        wrong.push(Detail::new("/max_parallel", Rule::Range, "max_parallel is at least 1"));
     }
     if !replayed && request.deadline.is_some_and(|deadline| deadline <= now) {
-        wrong.push(Detail::new("/deadline", "range", "the deadline has passed"));
+        wrong.push(Detail::new("/deadline", Rule::Range, "the deadline has passed"));
     }
     if wrong.is_empty() { Ok(()) } else { Err(ApiError::invalid(wrong)) }
 }
@@ -124,8 +125,7 @@ async fn register(
         CreatedBatch::New => Ok((batch, true)),
         CreatedBatch::Replay(earlier) => Ok((earlier, false)),
         CreatedBatch::KeyReused(id) => Err(ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "idempotency_key_reused",
+            ErrorCode::IdempotencyKeyReused,
             format!("this idempotency key belongs to another request, batch {id}; take a new key"),
         )),
     }
@@ -178,14 +178,14 @@ async fn create_chunk(
         (rows, runs)
     })
     .await
-    .map_err(|_panic| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log"))?;
+    .map_err(|_panic| ApiError::new(ErrorCode::Internal, "see the log"))?;
     let mut outcomes = api.engine.create_many(runs).await?.into_iter();
     let mut results = Vec::with_capacity(prepared.len());
     for (index, shown_serial, replay, row) in prepared {
         let created = match (row, replay) {
             (Ok((id, serial)), _) => match outcomes.next() {
                 Some(created) => created_job(id, &serial, &created),
-                None => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "see the log")),
+                None => Err(ApiError::new(ErrorCode::Internal, "see the log")),
             },
             // Refused now, but perhaps accepted by the first request.
             (Err(why), Some(order)) => match find_replay(api, &order).await? {

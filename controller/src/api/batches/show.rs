@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::CanRead;
 use super::view;
 use engine::model::Batch;
@@ -27,6 +28,6 @@ pub(super) async fn find(api: &Api, id: &str) -> Result<Batch, ApiError> {
         Err(_) => None,
     };
     found.ok_or_else(|| {
-        ApiError::not_found("unknown_batch", "no batch has this id; `shoal batch list` shows the batches")
+        ApiError::new(ErrorCode::UnknownBatch, "no batch has this id; `shoal batch list` shows the batches")
     })
 }

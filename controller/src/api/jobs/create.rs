@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, unknown_server};
 use crate::auth::Principal;
 use engine::model::{JobStatus, RunId, Serial, Time};
@@ -71,7 +72,7 @@ fn dry_run(query: Option<&str>) -> Result<bool, ApiError> {
             _ => {
                 let name = parameter.split('=').next().unwrap_or_default();
                 let message = "the only parameter of this route is dry_run, true or false";
-                return Err(ApiError::invalid(vec![Detail::new(name, "unknown", message)]));
+                return Err(ApiError::invalid(vec![Detail::new(name, Rule::Unknown, message)]));
             }
         }
     }
@@ -142,15 +143,14 @@ pub(in crate::api) fn created_job(
         Created::New(_) => Ok((new_id, true)),
         Created::Replay(id) => Ok((*id, false)),
         Created::KeyReused(id) => Err(ApiError::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "idempotency_key_reused",
+            ErrorCode::IdempotencyKeyReused,
             format!("this idempotency key belongs to another request, job {id}; use a new key for a new job"),
         )),
-        Created::Conflict { holder } => Err(ApiError::conflict(
-            "conflict.active_job",
+        Created::Conflict { holder } => Err(ApiError::new(
+            ErrorCode::ConflictActiveJob,
             format!("job {holder} is active on server {serial}; wait for its end or cancel it"),
         )
-        .detail(Detail::new("/server_serial", "active_job", holder.to_string()))),
+        .detail(Detail::new("/server_serial", Rule::ActiveJob, holder.to_string()))),
         Created::UnknownServer => Err(unknown_server(serial.as_str())),
     }
 }
@@ -164,7 +164,7 @@ pub(in crate::api) fn idempotency_key(headers: &HeaderMap) -> Result<Option<Stri
         Ok(key) if (1..=MAX_KEY).contains(&key.len()) => Ok(Some(key.to_owned())),
         _ => Err(ApiError::invalid(vec![Detail::new(
             "Idempotency-Key",
-            "length",
+            Rule::Length,
             format!("an idempotency key has 1 to {MAX_KEY} printable ASCII characters"),
         )])),
     }
@@ -198,20 +198,20 @@ impl JobRequest {
         let serial = match request.server_serial.as_deref().map(str::parse::<Serial>) {
             Some(Ok(serial)) => Some(serial),
             Some(Err(why)) => {
-                problems.push(Detail::new("/server_serial", "pattern", why.to_string()));
+                problems.push(Detail::new("/server_serial", Rule::Pattern, why.to_string()));
                 None
             }
             None => {
-                problems.push(Detail::new("/server_serial", "required", "server_serial is required"));
+                problems.push(Detail::new("/server_serial", Rule::Required, "server_serial is required"));
                 None
             }
         };
         if request.recipe.is_none() {
-            problems.push(Detail::new("/recipe", "required", "recipe is required"));
+            problems.push(Detail::new("/recipe", Rule::Required, "recipe is required"));
         }
         let priority = request.priority.unwrap_or(0);
         if !PRIORITIES.contains(&priority) {
-            problems.push(Detail::new("/priority", "range", "priority is a number from -100 to 100"));
+            problems.push(Detail::new("/priority", Rule::Range, "priority is a number from -100 to 100"));
         }
         let labels = request.labels.unwrap_or_default();
         let labels_valid = labels.len() <= MAX_LABELS
@@ -222,7 +222,7 @@ impl JobRequest {
             let message = format!(
                 "at most {MAX_LABELS} labels; keys and values are texts of at most {MAX_LABEL} bytes"
             );
-            problems.push(Detail::new("/labels", "labels", message));
+            problems.push(Detail::new("/labels", Rule::Labels, message));
         }
         let timeouts = request.timeouts.unwrap_or_default();
         for (step, seconds) in &timeouts {
@@ -231,12 +231,12 @@ impl JobRequest {
                 let known = step_names().collect::<Vec<_>>().join(", ");
                 problems.push(Detail::new(
                     &path,
-                    "unknown",
+                    Rule::Unknown,
                     format!("this step does not exist; the steps are {known}"),
                 ));
             } else if !TIMEOUTS.contains(seconds) {
                 let message = format!("a timeout is {} to {} seconds", TIMEOUTS.start(), TIMEOUTS.end());
-                problems.push(Detail::new(&path, "range", message));
+                problems.push(Detail::new(&path, Rule::Range, message));
             }
         }
         match (serial, request.recipe) {
@@ -313,13 +313,13 @@ pub(in crate::api) fn refused(error: OrderError) -> ApiError {
                 .collect(),
         ),
         OrderError::MaintenanceIso(why) => {
-            ApiError::invalid(vec![Detail::new("/maintenance_iso_url", "format", why)])
+            ApiError::invalid(vec![Detail::new("/maintenance_iso_url", Rule::Format, why)])
         }
         OrderError::DeadlinePassed => {
-            ApiError::invalid(vec![Detail::new("/deadline", "range", error.to_string())])
+            ApiError::invalid(vec![Detail::new("/deadline", Rule::Range, error.to_string())])
         }
         OrderError::NoMaintenanceIso | OrderError::NoInstaller => {
-            ApiError::new(StatusCode::BAD_REQUEST, "config.no_maintenance_iso", error.to_string())
+            ApiError::new(ErrorCode::NoMaintenanceIso, error.to_string())
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::unknown_server;
 use super::create::{created_job, find_replay, refused, with_server_resources};
 use crate::auth::Principal;
@@ -36,7 +37,7 @@ pub(super) async fn respond(api: &Api, principal: &Principal, order: JobOrder) -
     let order = with_server_resources(order, resources.get(&serial));
     let workflow = api.engine.workflows().get(provision::WORKFLOW).cloned();
     let workflow = workflow.ok_or_else(|| {
-        ApiError::not_found("unknown_workflow", "this controller has no provisioning workflow")
+        ApiError::new(ErrorCode::UnknownWorkflow, "this controller has no provisioning workflow")
     })?;
     let preview =
         api.services.dry_run(&*workflow, order, &server, &principal.name, now).await.map_err(refused)?;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::Rule;
 use super::super::extract::{CanRead, page_size};
 use super::view::JobView;
 use engine::model::{JobStatus, Outcome, RunId, Time};
@@ -32,7 +33,7 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
     };
     let mut wrong = Vec::new();
     for (name, value) in query {
-        let problem = |why: &str| Detail::new(name, "value", why);
+        let problem = |why: &str| Detail::new(name, Rule::Value, why);
         match name.as_str() {
             "status" => match JobStatus::parse(value) {
                 Some(status) => filter.status = Some(status),
@@ -60,7 +61,7 @@ fn filter(query: &HashMap<String, String>) -> Result<JobFilter, ApiError> {
             "limit" => {}
             _ => wrong.push(Detail::new(
                 name,
-                "unknown",
+                Rule::Unknown,
                 "the parameters are status, outcome, server_serial, failure_class, batch, limit, cursor",
             )),
         }

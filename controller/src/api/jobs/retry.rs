@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
 use super::{create, verbs};
 use engine::model::{NewEvent, Phase};
@@ -25,15 +26,15 @@ pub(in crate::api) async fn retry(
     let job = api.store().job(id).await?.ok_or_else(unknown_job)?;
     verbs::expect_unchanged(&job, &headers)?;
     if job.run.phase != Phase::Ended {
-        return Err(ApiError::conflict(
-            "conflict.phase",
+        return Err(ApiError::new(
+            ErrorCode::ConflictPhase,
             format!("cannot retry a job that is {}; wait for its end or cancel it", job.run.phase.as_str()),
         ));
     }
     let snapshot = api.store().snapshot(id).await?.ok_or_else(unknown_job)?;
     let key = create::idempotency_key(&headers)?;
     let order = JobOrder::retry_of(&job, &snapshot.input, key)
-        .map_err(|why| ApiError::conflict("conflict.input", why.to_string()))?;
+        .map_err(|why| ApiError::new(ErrorCode::ConflictInput, why.to_string()))?;
     let (new, response) = create::submit(&api, &principal, order).await?;
     if let Some(new) = new {
         let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, JobPath, JsonBody, unknown_job};
 use super::view::{self, JobView};
 use crate::auth::Principal;
@@ -93,8 +94,7 @@ pub(super) fn expect_unchanged(job: &Job, headers: &HeaderMap) -> Result<(), Api
         return Ok(());
     }
     Err(ApiError::new(
-        StatusCode::PRECONDITION_FAILED,
-        "precondition_failed",
+        ErrorCode::PreconditionFailed,
         format!(
             "the job has changed since it was read; its ETag is now {current}: read it again, then decide"
         ),

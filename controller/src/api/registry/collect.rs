@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::Rule;
 use super::super::extract::CanWrite;
 use super::{GcRequest, check_parameters, registry_admin, respond, switch};
 
@@ -30,7 +31,7 @@ pub(in crate::api) async fn collect(
 
 fn grace(text: &str) -> Result<Duration, ApiError> {
     let seconds: u32 = text.parse().map_err(|_| {
-        ApiError::invalid(vec![Detail::new("grace", "type", "grace is a whole number of seconds")])
+        ApiError::invalid(vec![Detail::new("grace", Rule::Type, "grace is a whole number of seconds")])
     })?;
     Ok(Duration::from_secs(seconds.into()))
 }

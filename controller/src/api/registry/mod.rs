@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::Api;
 use super::error::{ApiError, Detail};
+use super::error_code::{ErrorCode, Rule};
 
 pub(super) use collect::collect;
 pub(super) use read_only::{begin as begin_read_only, end as end_read_only};
@@ -134,10 +135,10 @@ impl From<RegistryAdminError> for ApiError {
     fn from(error: RegistryAdminError) -> Self {
         let message = error.to_string();
         match error {
-            RegistryAdminError::ReadOnly(_) => Self::conflict("registry.read_only", message),
-            RegistryAdminError::Fixed(_) => Self::conflict("registry.fixed", message),
+            RegistryAdminError::ReadOnly(_) => Self::new(ErrorCode::RegistryReadOnly, message),
+            RegistryAdminError::Fixed(_) => Self::new(ErrorCode::RegistryFixed, message),
             RegistryAdminError::Failed(_) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "registry.failed", message)
+                Self::new(ErrorCode::RegistryFailed, message)
             }
         }
     }
@@ -145,7 +146,7 @@ impl From<RegistryAdminError> for ApiError {
 
 fn registry_admin(api: &Api) -> Result<&Arc<dyn RegistryAdmin>, ApiError> {
     api.registry.as_ref().ok_or_else(|| {
-        ApiError::not_found("no_registry", "this controller has no registry; ENABLE_REGISTRY=true enables it")
+        ApiError::new(ErrorCode::NoRegistry, "this controller has no registry; ENABLE_REGISTRY=true enables it")
     })
 }
 
@@ -156,7 +157,7 @@ fn check_parameters(query: &HashMap<String, String>, known: &[&str]) -> Result<(
         .map(|name| {
             Detail::new(
                 name,
-                "unknown",
+                Rule::Unknown,
                 format!("unknown parameter; the parameters are {}", known.join(", ")),
             )
         })
@@ -169,7 +170,7 @@ fn switch(query: &HashMap<String, String>, name: &str) -> Result<Option<bool>, A
         None => Ok(None),
         Some("true" | "1" | "") => Ok(Some(true)),
         Some("false" | "0") => Ok(Some(false)),
-        Some(_) => Err(ApiError::invalid(vec![Detail::new(name, "type", "give true or false")])),
+        Some(_) => Err(ApiError::invalid(vec![Detail::new(name, Rule::Type, "give true or false")])),
     }
 }
 

@@ -5,6 +5,7 @@ use axum::extract::State;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::Rule;
 use super::super::extract::{CanWrite, JsonBody};
 use super::super::jobs::reason;
 use super::{RegistryStatus, registry_admin};
@@ -19,7 +20,7 @@ pub(in crate::api) async fn begin(
     let reason = reason(&body)?;
     if reason.trim().is_empty() {
         let message = "give a reason: a client receives it with a refused push";
-        return Err(ApiError::invalid(vec![Detail::new("/reason", "required", message)]));
+        return Err(ApiError::invalid(vec![Detail::new("/reason", Rule::Required, message)]));
     }
     admin.set_read_only(Some(reason), &principal.name).await?;
     Ok(Json(admin.status().await?))

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::Rule;
 use engine::model::{Server, TlsMode};
 use provision::{
     checked_base_url, checked_bmc_address, checked_fingerprint, checked_profile, checked_quirks,
@@ -57,7 +58,7 @@ impl ServerFields {
     /// The required fields of a new server that are absent.
     pub(super) fn missing(&self) -> Vec<Detail> {
         let required = |there: bool, name: &str| {
-            (!there).then(|| Detail::new(&format!("/{name}"), "required", format!("{name} is required")))
+            (!there).then(|| Detail::new(&format!("/{name}"), Rule::Required, format!("{name} is required")))
         };
         [
             required(self.serial.is_some(), "serial"),
@@ -74,30 +75,30 @@ impl ServerFields {
     pub(super) fn apply(self, server: &mut Server, resolver: &Resolver) -> Result<(), ApiError> {
         let mut problems = Vec::new();
         let mut refuse =
-            |path: &str, code: &str, message: String| problems.push(Detail::new(path, code, message));
+            |path: &str, rule: Rule, message: String| problems.push(Detail::new(path, rule, message));
         if let Some(address) = self.bmc_address {
             match checked_bmc_address(&address) {
                 Ok(address) => server.bmc_address = address,
-                Err(why) => refuse("/bmc_address", "format", why),
+                Err(why) => refuse("/bmc_address", Rule::Format, why),
             }
         }
         if let Some(username) = self.bmc_username {
             if (1..=MAX_TEXT).contains(&username.len()) && !username.contains(':') {
                 server.bmc_username = username;
             } else {
-                refuse("/bmc_username", "length", format!("1 to {MAX_TEXT} characters without a colon"));
+                refuse("/bmc_username", Rule::Length, format!("1 to {MAX_TEXT} characters without a colon"));
             }
         }
         if let Some(password) = &self.bmc_password {
             match resolver.seal(server.serial.as_str(), password) {
                 Ok(sealed) => server.bmc_password = sealed.to_string(),
-                Err(why) => refuse("/bmc_password", "length", why.to_string()),
+                Err(why) => refuse("/bmc_password", Rule::Length, why.to_string()),
             }
         }
         if let Some(vendor) = self.vendor {
             match vendor {
                 Some(vendor) if vendor.len() > MAX_TEXT => {
-                    refuse("/vendor", "length", format!("at most {MAX_TEXT} characters"));
+                    refuse("/vendor", Rule::Length, format!("at most {MAX_TEXT} characters"));
                 }
                 vendor => server.vendor = vendor,
             }
@@ -105,13 +106,13 @@ impl ServerFields {
         if let Some(profile) = self.bmc_profile {
             match profile.as_deref().map_or(Ok(()), checked_profile) {
                 Ok(()) => server.bmc_profile = profile,
-                Err(why) => refuse("/bmc_profile", "enum", why),
+                Err(why) => refuse("/bmc_profile", Rule::Enum, why),
             }
         }
         if let Some(quirks) = self.quirks {
             let merged = merge_quirks(server.quirks.take(), quirks);
             if let Err((flag, why)) = merged.as_ref().map_or(Ok(()), checked_quirks) {
-                refuse(&format!("/quirks/{flag}"), "flag", why);
+                refuse(&format!("/quirks/{flag}"), Rule::Flag, why);
             }
             server.quirks = merged;
         }
@@ -125,7 +126,7 @@ impl ServerFields {
             if !valid {
                 refuse(
                     "/labels",
-                    "labels",
+                    Rule::Labels,
                     format!("at most {MAX_LABELS} labels of at most {MAX_LABEL} bytes"),
                 );
             }
@@ -133,13 +134,13 @@ impl ServerFields {
         if let Some(tls) = self.tls {
             match TlsMode::parse(&tls) {
                 Some(mode) => server.tls = mode,
-                None => refuse("/tls", "enum", "tls is one of verify, pinned, insecure".to_owned()),
+                None => refuse("/tls", Rule::Enum, "tls is one of verify, pinned, insecure".to_owned()),
             }
         }
         if let Some(fingerprint) = self.tls_fingerprint {
             match fingerprint.map(|text| checked_fingerprint(&text)).transpose() {
                 Ok(fingerprint) => server.tls_fingerprint = fingerprint,
-                Err(why) => refuse("/tls_fingerprint", "format", why),
+                Err(why) => refuse("/tls_fingerprint", Rule::Format, why),
             }
         }
         server.allow_unverified_serial =
@@ -147,7 +148,7 @@ impl ServerFields {
         if let Some(base) = self.media_base_url {
             match base.map(|base| checked_base_url(&base)).transpose() {
                 Ok(base) => server.media_base_url = base,
-                Err(why) => refuse("/media_base_url", "format", why),
+                Err(why) => refuse("/media_base_url", Rule::Format, why),
             }
         }
         if problems.is_empty() { Ok(()) } else { Err(ApiError::invalid(problems)) }

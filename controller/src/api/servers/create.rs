@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
 use super::change::ServerFields;
 use super::view;
@@ -25,7 +26,7 @@ pub(in crate::api) async fn create(
     let serial = match fields.serial.as_deref().map(str::parse::<Serial>) {
         Some(Ok(serial)) => Some(serial),
         Some(Err(why)) => {
-            wrong.push(Detail::new("/serial", "pattern", why.to_string()));
+            wrong.push(Detail::new("/serial", Rule::Pattern, why.to_string()));
             None
         }
         None => None,
@@ -43,8 +44,8 @@ pub(in crate::api) async fn create(
         ServerChange::Exists(existing) if same(&api, &existing, &server, password.as_ref()) => {
             Ok((StatusCode::OK, view::etag(&existing), axum::Json(view::server(&existing))).into_response())
         }
-        ServerChange::Exists(existing) => Err(ApiError::conflict(
-            "conflict.server",
+        ServerChange::Exists(existing) => Err(ApiError::new(
+            ErrorCode::ConflictServer,
             format!(
                 "server {} is registered with other values; change them with PATCH /api/v1/servers/{}",
                 existing.serial, existing.serial

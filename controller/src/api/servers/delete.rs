@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, SerialPath, unknown_server};
 use engine::model::NewEvent;
 use engine::store::DeletedServer;
@@ -19,8 +20,8 @@ pub(in crate::api) async fn delete(
     match api.store().delete_server(&serial, event, api.now()).await? {
         DeletedServer::Deleted => Ok(StatusCode::NO_CONTENT),
         DeletedServer::Unknown => Err(unknown_server(serial.as_str())),
-        DeletedServer::HasJobs(jobs) => Err(ApiError::conflict(
-            "conflict.jobs",
+        DeletedServer::HasJobs(jobs) => Err(ApiError::new(
+            ErrorCode::ConflictJobs,
             format!(
                 "server {serial} has {jobs} stored job(s) and is not deleted; try again after JOB_RETENTION_DAYS"
             ),

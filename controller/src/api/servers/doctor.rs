@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::{CanWrite, SerialPath, unknown_server};
 use engine::model::RunId;
 use engine::{Created, Creation};
@@ -43,7 +44,7 @@ pub(in crate::api) async fn doctor(
         Created::Conflict { holder } => {
             let message =
                 format!("run {holder} is active on server {serial}; wait for its end, then run diagnostics");
-            return Err(ApiError::conflict("conflict.active_job", message));
+            return Err(ApiError::new(ErrorCode::ConflictActiveJob, message));
         }
         Created::UnknownServer => return Err(unknown_server(serial.as_str())),
         // Diagnostics have no idempotency key.

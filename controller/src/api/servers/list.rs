@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::Rule;
 use super::super::extract::{CanRead, page_size};
 use super::view;
 
@@ -19,7 +20,7 @@ pub(in crate::api) async fn list(
 ) -> Result<Json<Value>, ApiError> {
     let limit = page_size(query.get("limit").map(String::as_str), 100, 1000)?;
     let after = query.get("cursor").map(|cursor| cursor.parse()).transpose().map_err(|_| {
-        ApiError::invalid(vec![Detail::new("cursor", "value", "not a cursor of a list of servers")])
+        ApiError::invalid(vec![Detail::new("cursor", Rule::Value, "not a cursor of a list of servers")])
     })?;
     let mut servers = api.store().servers(after, limit + 1).await?;
     let more = servers.len() > limit as usize;

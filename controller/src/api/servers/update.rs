@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use serde_json::Value;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody, SerialPath, unknown_server};
 use super::change::ServerFields;
 use super::view;
@@ -25,7 +26,7 @@ pub(in crate::api) async fn update(
     if fields.serial.as_deref().is_some_and(|given| given != serial.as_str()) {
         return Err(ApiError::invalid(vec![Detail::new(
             "/serial",
-            "const",
+            Rule::Const,
             "the serial number of a server cannot be changed",
         )]));
     }
@@ -46,8 +47,8 @@ pub(in crate::api) async fn update(
         && let Some(job) = api.store().newest_job(&serial).await?
         && job.status != JobStatus::Complete
     {
-        return Err(ApiError::conflict(
-            "conflict.active_job",
+        return Err(ApiError::new(
+            ErrorCode::ConflictActiveJob,
             format!(
                 "job {} is active on server {serial}; change address or fingerprint of its BMC after the job has ended",
                 job.run.id
@@ -68,8 +69,7 @@ pub(in crate::api) async fn update(
 
 fn changed_since(server: &Server) -> ApiError {
     ApiError::new(
-        StatusCode::PRECONDITION_FAILED,
-        "precondition_failed",
+        ErrorCode::PreconditionFailed,
         format!(
             "server {} has changed since it was read; read it again and repeat the change",
             server.serial

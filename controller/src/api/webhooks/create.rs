@@ -12,6 +12,7 @@ use url::Url;
 
 use super::super::Api;
 use super::super::error::{ApiError, Detail};
+use super::super::error_code::{ErrorCode, Rule};
 use super::super::extract::{CanWrite, JsonBody};
 use super::view;
 use engine::model::{NewEvent, Webhook, WebhookFilter, WebhookId};
@@ -50,7 +51,7 @@ pub(in crate::api) async fn create(
     let sealed = api
         .resolver
         .seal(&id.secret_context(), &request.secret)
-        .map_err(|why| ApiError::invalid(vec![Detail::new("/secret", "length", why.to_string())]))?;
+        .map_err(|why| ApiError::invalid(vec![Detail::new("/secret", Rule::Length, why.to_string())]))?;
     let webhook = Webhook {
         id,
         url,
@@ -69,8 +70,8 @@ pub(in crate::api) async fn create(
             .by(&principal.name)
             .with(json!({ "webhook_id": id }));
     if !api.store().create_webhook(webhook.clone(), MAX_WEBHOOKS, event).await? {
-        return Err(ApiError::conflict(
-            "conflict.webhooks",
+        return Err(ApiError::new(
+            ErrorCode::ConflictWebhooks,
             format!("the maximum of {MAX_WEBHOOKS} webhooks exists; remove one with `shoal webhook remove`"),
         ));
     }
@@ -82,11 +83,11 @@ fn check(request: &Request) -> Result<String, ApiError> {
     let mut problems = Vec::new();
     let url = checked_url(request.url.expose_secret());
     if let Err(why) = &url {
-        problems.push(Detail::new("/url", "format", *why));
+        problems.push(Detail::new("/url", Rule::Format, *why));
     }
     if !SECRET.contains(&request.secret.expose_secret().len()) {
         let (least, most) = SECRET.into_inner();
-        problems.push(Detail::new("/secret", "length", format!("a secret has {least} to {most} bytes")));
+        problems.push(Detail::new("/secret", Rule::Length, format!("a secret has {least} to {most} bytes")));
     }
     let text = |text: &str| (1..=MAX_TEXT).contains(&text.len());
     let known = |kind: &String| {
@@ -94,13 +95,13 @@ fn check(request: &Request) -> Result<String, ApiError> {
     };
     if request.types.len() > MAX_TYPES || !request.types.iter().all(known) {
         let what = format!("at most {MAX_TYPES} event types, such as \"job.created\" or \"report.*\"");
-        problems.push(Detail::new("/types", "format", what));
+        problems.push(Detail::new("/types", Rule::Format, what));
     }
     if request.labels.len() > MAX_LABELS
         || !request.labels.iter().all(|(key, value)| text(key) && text(value))
     {
         let what = format!("at most {MAX_LABELS} labels of at most {MAX_TEXT} bytes");
-        problems.push(Detail::new("/labels", "labels", what));
+        problems.push(Detail::new("/labels", Rule::Labels, what));
     }
     match url {
         Ok(url) if problems.is_empty() => Ok(url),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::Api;
 use super::super::error::ApiError;
+use super::super::error_code::ErrorCode;
 use super::super::extract::{CanRead, CanWrite, JsonBody, page_size};
 use super::{WebhookPath, find, view};
 use engine::model::NewEvent;
@@ -56,7 +57,7 @@ pub(in crate::api) async fn redeliver(
         let message = format!(
             "event {seq} is not a dead letter of this webhook; `shoal webhook dead-letters` lists them"
         );
-        return Err(ApiError::not_found("unknown_dead_letter", message));
+        return Err(ApiError::new(ErrorCode::UnknownDeadLetter, message));
     }
     Ok((StatusCode::ACCEPTED, Json(json!({ "requested": requested }))))
 }

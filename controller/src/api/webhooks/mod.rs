@@ -18,6 +18,7 @@ pub(super) use switch::{disable, enable};
 
 use super::Api;
 use super::error::ApiError;
+use super::error_code::ErrorCode;
 use engine::model::{Webhook, WebhookId};
 
 /// The webhook id in the path; a malformed id is an unknown webhook.
@@ -33,7 +34,7 @@ impl FromRequestParts<Api> for WebhookPath {
 }
 
 fn unknown() -> ApiError {
-    ApiError::not_found("unknown_webhook", "no webhook has this id; `shoal webhook list` shows the webhooks")
+    ApiError::new(ErrorCode::UnknownWebhook, "no webhook has this id; `shoal webhook list` shows the webhooks")
 }
 
 async fn find(api: &Api, id: WebhookId) -> Result<Webhook, ApiError> {

@@ -21,7 +21,7 @@ mod xorriso;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use iso9660::{Image, Limits, Namespace};
+use iso9660::{Image, ReadLimits, Namespace};
 
 use crate::generate::Random;
 use crate::listing::{Item, Kind, Listing};
@@ -116,7 +116,7 @@ pub(crate) fn disagreements(subject: &Subject<'_>, worker: &mut Worker, random: 
 }
 
 fn ours_shows(subject: &Subject<'_>, namespace: Namespace) -> Result<Listing, String> {
-    let image = Image::open_with(subject.bytes, Some(namespace), Limits::default());
+    let image = Image::open_with(subject.bytes, Some(namespace), ReadLimits::default());
     ours::listing(&image.map_err(|error| error.to_string())?)
 }
 
@@ -156,7 +156,7 @@ fn without_continuations(subject: &Subject<'_>, render: impl Fn(&str) -> String)
     const FIXED: usize = 33 + 44 + 12 + 5;
     const RECORD: usize = 254;
     let paths = |namespace| {
-        let image = Image::open_with(subject.bytes, Some(namespace), Limits::default());
+        let image = Image::open_with(subject.bytes, Some(namespace), ReadLimits::default());
         ours::listing(&image.unwrap()).unwrap().0
     };
     if subject.relocated() {

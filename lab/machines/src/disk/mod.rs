@@ -7,16 +7,16 @@
 //! +-----------+------------------------------+---------------------------------------------+------------+
 //! ```
 //!
-//! There is no mkfs here: what a partition holds is one **record** (module `record`), a 4 KiB header and a payload right
-//! behind it at the start of the partition. In the root partition the payload is the tar stream of the unpacked
-//! image, in the EFI system partition a short text naming the root partition, in a `cidata` partition a tar stream
-//! of the NoCloud files. The header is written last, so a machine that loses power half way holds no record.
+//! A partition holds no file system but one **record** (module `record`): a 4 KiB header, followed by a payload, at the
+//! start of the partition. The payload of the root partition is the tar stream of the unpacked image. The payload of the
+//! EFI system partition is a short text that names the root partition. The payload of a `cidata` partition is a tar stream
+//! of the NoCloud files. The header is written last, so a disk holds no record if the power is cut during the write.
 //!
-//! [`verify`] reads all of it back, hashes included; a simulated machine boots from a disk only if it holds.
-//! Virtual size is what a server would have, real size is what was written. Nothing here is flushed to stable
-//! storage: the simulated machine loses power, the machine under it does not.
+//! [`verify`] reads the whole disk back and checks all hashes. A simulated machine boots only from a disk that verifies.
+//! The virtual size is the size of a real disk; the file uses only the space that was written. Nothing is flushed to
+//! stable storage: only the simulated machine loses power.
 //!
-//! DESIGN section 2 (`sim`); notes/contracts.md 029.
+//! See docs/maintenance-os.md.
 
 mod record;
 mod verify;
@@ -38,7 +38,7 @@ pub use self::{
     record::{HEADER_BYTES, RecordKind, RecordWriter},
     verify::{Installed, verify},
 };
-use crate::gpt::{BACKUP_SECTORS, GptEntry, GptError, PRIMARY_SECTORS, SECTOR, GptTable};
+use crate::gpt::{BACKUP_SECTORS, GptEntry, GptError, GptTable, PRIMARY_SECTORS, SECTOR};
 
 /// Type GUID of an EFI system partition (alias ef00).
 pub const EFI_SYSTEM: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
@@ -46,20 +46,20 @@ pub const EFI_SYSTEM: Uuid = uuid!("C12A7328-F81F-11D2-BA4B-00A0C93EC93B");
 pub const LINUX_FILESYSTEM: Uuid = uuid!("0FC63DAF-8483-4772-8E79-3D69D8477DE4");
 /// Type GUID of an x86-64 root partition of the Discoverable Partitions Specification.
 pub const LINUX_ROOT_X86_64: Uuid = uuid!("4F68BCE3-E8CD-4DB1-96E7-FBCAF984B709");
-/// Name of the partition that takes the NoCloud files.
+/// Name of the partition that receives the NoCloud files.
 pub const CONFIG_DRIVE_NAME: &str = "cidata";
 
-/// Why a disk could not be written or does not hold what it should.
+/// A disk could not be written, or its content is not valid.
 #[derive(Debug, Error)]
 pub enum DiskError {
     /// A file operation failed.
     #[error("{operation} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         operation: &'static str,
         /// The disk file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -72,23 +72,23 @@ pub enum DiskError {
         /// The disk file.
         path: PathBuf,
     },
-    /// A partition that is needed is not there.
+    /// A required partition is missing.
     #[error("the disk has no {what} partition")]
     NoPartition {
-        /// Which.
+        /// The kind of partition.
         what: &'static str,
     },
-    /// A record is missing or wrong.
+    /// A record is missing or invalid.
     #[error("the {what} partition: {rule}")]
     Record {
-        /// Which partition.
+        /// The kind of partition.
         what: &'static str,
-        /// Which rule its record breaks.
+        /// The rule that the record breaks.
         rule: String,
     },
 }
 
-/// A disk being installed.
+/// A disk during an installation.
 #[derive(Debug)]
 pub struct DiskImage {
     file: File,
@@ -98,14 +98,14 @@ pub struct DiskImage {
 }
 
 impl DiskImage {
-    /// Opens the disk and wipes it: a sparse file of `bytes` zeros, whatever was there before.
+    /// Creates or overwrites the disk file: a sparse file of `bytes` zeros.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// Returns an error if the file cannot be created.
     pub fn create(path: &Path, bytes: u64) -> Result<Self, DiskError> {
         let io = |operation| move |source| DiskError::Io { operation, path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(io("making the directory of disk"))?;
+            std::fs::create_dir_all(parent).map_err(io("creating the directory of disk"))?;
         }
         let file = OpenOptions::new()
             .read(true)
@@ -118,7 +118,7 @@ impl DiskImage {
         Ok(Self { file, path: path.to_owned(), bytes, table: None })
     }
 
-    /// Sectors of the disk.
+    /// Number of sectors of the disk.
     #[must_use]
     pub fn sectors(&self) -> u64 {
         self.bytes / SECTOR
@@ -127,7 +127,7 @@ impl DiskImage {
     /// Writes both copies of the partition table.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write_table(&mut self, table: GptTable) -> Result<(), DiskError> {
         let encoded = table.encode();
         self.write_at(0, &encoded.primary, "writing the partition table of")?;
@@ -136,10 +136,10 @@ impl DiskImage {
         Ok(())
     }
 
-    /// The partition the image goes to.
+    /// The partition for the root file system.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if there is none.
     pub fn root(&self) -> Result<GptEntry, DiskError> {
         self.find(is_root, "Linux root")
     }
@@ -147,7 +147,7 @@ impl DiskImage {
     /// The EFI system partition.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if there is none.
     pub fn efi_system(&self) -> Result<GptEntry, DiskError> {
         self.find(|entry| entry.type_guid == EFI_SYSTEM, "EFI system")
     }
@@ -158,10 +158,10 @@ impl DiskImage {
         self.find(|entry| entry.name == CONFIG_DRIVE_NAME, CONFIG_DRIVE_NAME).ok()
     }
 
-    /// Begins the record of a partition; nothing counts until [`RecordWriter::finish`].
+    /// Starts the record of a partition. The record is valid after [`RecordWriter::finish`].
     ///
     /// # Errors
-    /// When the file cannot be opened a second time.
+    /// Returns an error if the file cannot be opened a second time.
     pub fn begin_record(&self, entry: &GptEntry, kind: RecordKind) -> Result<RecordWriter, DiskError> {
         let file = self.file.try_clone().map_err(|source| DiskError::Io {
             operation: "opening disk",
@@ -171,10 +171,10 @@ impl DiskImage {
         Ok(RecordWriter::new(file, entry, kind))
     }
 
-    /// Writes a whole record at once.
+    /// Writes a whole record.
     ///
     /// # Errors
-    /// When the payload does not fit or the file cannot be written.
+    /// Returns an error if the payload does not fit or the file cannot be written.
     pub fn write_record(
         &self,
         entry: &GptEntry,
@@ -189,10 +189,10 @@ impl DiskImage {
         writer.finish(subject, 1).map_err(io)
     }
 
-    /// Writes the loader: from now on the firmware would find the root partition.
+    /// Writes the boot loader record. The firmware then finds the root partition.
     ///
     /// # Errors
-    /// When a partition is missing or the file cannot be written.
+    /// Returns an error if a partition is missing or the file cannot be written.
     pub fn write_loader(&self, image_digest: &str) -> Result<(), DiskError> {
         let text = verify::loader_text(self.root()?.unique_guid, image_digest);
         self.write_record(&self.efi_system()?, RecordKind::Loader, image_digest, text.as_bytes())
@@ -212,7 +212,7 @@ impl DiskImage {
     }
 }
 
-/// Whether a partition takes the root file system: the first of a Linux type that is not the config drive.
+/// Whether a partition can hold the root file system: it has a Linux type and is not the config drive.
 fn is_root(entry: &GptEntry) -> bool {
     [LINUX_FILESYSTEM, LINUX_ROOT_X86_64].contains(&entry.type_guid) && entry.name != CONFIG_DRIVE_NAME
 }

@@ -1,4 +1,4 @@
-//! What a partition holds in place of a file system: a header and a payload.
+//! The record that a partition holds in place of a file system: a header and a payload.
 //!
 //! ```text
 //! offset  size  field
@@ -10,7 +10,7 @@
 //!     32    32  SHA-256 of the payload
 //!     64    16  unique GUID of the partition, as in its GPT entry
 //!     80     2  length of the subject
-//!     82  <=510 subject: what was installed (an image digest), UTF-8
+//!     82  <=510 subject: the installed content (an image digest), UTF-8
 //!   4096     …  payload
 //! ```
 //!
@@ -83,7 +83,7 @@ impl RecordWriter {
         }
     }
 
-    /// Bytes the payload may have.
+    /// Maximum length of the payload in bytes.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.capacity
@@ -92,7 +92,7 @@ impl RecordWriter {
     /// Writes the header. The partition then holds `subject`.
     ///
     /// # Errors
-    /// When the file cannot be written or the subject is too long.
+    /// Returns an error if the file cannot be written or the subject is too long.
     pub fn finish(mut self, subject: &str, entries: u64) -> io::Result<()> {
         self.flush()?;
         let subject = subject.as_bytes();
@@ -150,7 +150,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Reads the header of a partition; the error is the rule it breaks.
+    /// Reads the header of a partition. The error text is the rule that the header breaks.
     pub(super) fn read(file: &File, entry: &GptEntry, kind: RecordKind) -> Result<Self, String> {
         let mut header = vec![0u8; HEADER_BYTES];
         file.read_exact_at(&mut header, entry.offset()).map_err(|source| source.to_string())?;

@@ -61,7 +61,7 @@ fn an_installed_disk_verifies_and_is_sparse() {
 }
 
 #[test]
-fn a_disk_that_was_never_or_only_partly_written_does_not_boot() {
+fn a_blank_or_partly_written_disk_does_not_boot() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sda.disk");
     assert!(matches!(verify(&path), Err(DiskError::Blank { .. })));
@@ -69,7 +69,7 @@ fn a_disk_that_was_never_or_only_partly_written_does_not_boot() {
     assert!(matches!(verify(&path), Err(DiskError::Blank { .. })));
     let disk = disk(&path, usual());
     assert!(refusal(&path).contains("it holds no record"));
-    // The power goes off in the middle: the payload is there, its header is not.
+    // The power was cut: the payload is written, the header is not.
     let mut writer = disk.begin_record(&disk.root().unwrap(), RecordKind::Content).unwrap();
     writer.write_all(&content()).unwrap();
     writer.flush().unwrap();
@@ -80,7 +80,7 @@ fn a_disk_that_was_never_or_only_partly_written_does_not_boot() {
 }
 
 #[test]
-fn a_changed_byte_anywhere_that_matters_is_noticed() {
+fn a_changed_byte_in_table_header_or_payload_is_detected() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sda.disk");
     let disk = installed(&path);
@@ -101,7 +101,7 @@ fn a_changed_byte_anywhere_that_matters_is_noticed() {
         disk.file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
         assert!(verify(&path).is_err(), "byte {offset}");
         disk.file.write_all_at(&byte, offset).unwrap();
-        assert!(verify(&path).is_ok(), "byte {offset} put back");
+        assert!(verify(&path).is_ok(), "byte {offset} restored");
     }
 }
 
@@ -120,7 +120,7 @@ fn a_loader_of_another_image_and_a_record_of_another_partition_are_refused() {
 }
 
 #[test]
-fn what_does_not_fit_into_the_partition_is_refused_and_nothing_beyond_is_touched() {
+fn a_record_larger_than_the_partition_is_refused_and_changes_no_other_partition() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sda.disk");
     let small = vec![entry(EFI_SYSTEM, 1, 1, "ESP"), entry(LINUX_FILESYSTEM, 2, 1, "root")];
@@ -134,7 +134,7 @@ fn what_does_not_fit_into_the_partition_is_refused_and_nothing_beyond_is_touched
 }
 
 #[test]
-fn a_layout_without_root_or_efi_system_partition_says_which_is_missing() {
+fn a_missing_root_or_efi_system_partition_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sda.disk");
     let only_esp = disk(&path, vec![entry(EFI_SYSTEM, 1, 64, "ESP")]);

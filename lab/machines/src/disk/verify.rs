@@ -1,4 +1,4 @@
-//! Proves that a disk would boot: table, root content, loader.
+//! Verifies that a disk boots: partition table, root content, boot loader.
 
 use std::{
     fs::File,
@@ -14,32 +14,32 @@ use super::{
 };
 use crate::gpt::{GptEntry, GptTable};
 
-/// The file without which a root file system is not one.
+/// A root file system must contain this file.
 const OS_RELEASE: &str = "etc/os-release";
 const MAX_OS_RELEASE: u64 = 64 * 1024;
 const MAX_LOADER: u64 = 4096;
 
-/// What a verified disk holds.
+/// The content of a verified disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installed {
-    /// Its partition table.
+    /// The partition table.
     pub table: GptTable,
     /// Unique GUID of the root partition.
     pub root: Uuid,
     /// Digest of the image manifest that was installed.
     pub image_digest: String,
-    /// Entries of the root file system.
+    /// Number of entries of the root file system.
     pub entries: u64,
-    /// Bytes of the tar stream.
+    /// Length of the tar stream in bytes.
     pub content_bytes: u64,
-    /// `PRETTY_NAME` of its os-release, or `NAME`, or an empty string.
+    /// `PRETTY_NAME` of the os-release file, or `NAME`, or an empty string.
     pub os_name: String,
 }
 
-/// Reads a disk back: both partition tables, every byte of the root content, the loader that names it.
+/// Reads a disk and checks both partition tables, every byte of the root content, and the boot loader that names it.
 ///
 /// # Errors
-/// With the first rule that does not hold.
+/// Returns the first rule that the disk breaks.
 pub fn verify(path: &Path) -> Result<Installed, DiskError> {
     let file = match File::open(path) {
         Ok(file) => file,
@@ -65,12 +65,16 @@ pub fn verify(path: &Path) -> Result<Installed, DiskError> {
     })
 }
 
-/// The text the loader's record holds.
+/// The payload of the boot loader record.
 pub(super) fn loader_text(root: Uuid, image_digest: &str) -> String {
     format!("root=PARTUUID={root}\nimage={image_digest}\n")
 }
 
-fn find(table: &GptTable, wanted: impl Fn(&GptEntry) -> bool, what: &'static str) -> Result<GptEntry, DiskError> {
+fn find(
+    table: &GptTable,
+    wanted: impl Fn(&GptEntry) -> bool,
+    what: &'static str,
+) -> Result<GptEntry, DiskError> {
     table.entries().iter().find(|entry| wanted(entry)).cloned().ok_or(DiskError::NoPartition { what })
 }
 
@@ -107,7 +111,12 @@ fn walk(payload: &mut PayloadReader<'_>) -> std::io::Result<(u64, Option<String>
     Ok((entries, os_release))
 }
 
-fn check_loader(file: &File, loader: &GptEntry, root: &GptEntry, image_digest: &str) -> Result<(), DiskError> {
+fn check_loader(
+    file: &File,
+    loader: &GptEntry,
+    root: &GptEntry,
+    image_digest: &str,
+) -> Result<(), DiskError> {
     let wrong = |rule: String| DiskError::Record { what: "EFI system", rule };
     let record = Record::read(file, loader, RecordKind::Loader).map_err(wrong)?;
     let mut payload = PayloadReader::new(file, loader, &record);

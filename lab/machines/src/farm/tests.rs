@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     http::api_client,
-    maintenance_os::{ReportDelivery, InstallOutcome},
+    maintenance_os::{InstallOutcome, ReportDelivery},
     test_kit::{FakeController, recipe},
 };
 

@@ -31,13 +31,13 @@ fn two_partitions() -> GptTable {
 #[test]
 fn guids_are_stored_mixed_endian_as_the_specification_prints_them() {
     let encoded = two_partitions().encode();
-    // The EFI system partition type as it stands on every UEFI disk.
+    // The bytes of the EFI system partition type on every UEFI disk.
     assert_eq!(hex::encode(&encoded.primary[1024..1040]), "28732ac11ff8d211ba4b00a0c93ec93b");
     assert_eq!(hex::encode(&encoded.primary[512 + 56..512 + 72]), "11111111222233334444555555555555");
 }
 
 #[test]
-fn header_fields_stand_where_table_5_5_puts_them() {
+fn header_fields_are_at_the_offsets_of_table_5_5() {
     let encoded = two_partitions().encode();
     let header = &encoded.primary[512..1024];
     assert_eq!(&header[0..8], b"EFI PART");
@@ -52,7 +52,7 @@ fn header_fields_stand_where_table_5_5_puts_them() {
 }
 
 #[test]
-fn crc32_is_the_one_of_the_specification() {
+fn crc32_is_the_algorithm_of_the_specification() {
     // The check value of CRC-32/ISO-HDLC, which UEFI names for both fields.
     assert_eq!(crc32fast::hash(b"123456789"), 0xCBF4_3926);
     let encoded = two_partitions().encode();
@@ -61,7 +61,7 @@ fn crc32_is_the_one_of_the_specification() {
 }
 
 #[test]
-fn protective_mbr_covers_the_disk_and_is_clipped_at_two_tebibytes() {
+fn protective_mbr_covers_the_disk_up_to_two_tebibytes() {
     let small = protective_mbr(131_072);
     assert_eq!(hex::encode(&small[446..462]), "00000200eeffffff01000000ffff0100");
     assert_eq!(&small[510..], [0x55, 0xAA]);
@@ -70,14 +70,14 @@ fn protective_mbr_covers_the_disk_and_is_clipped_at_two_tebibytes() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn a_decoded_table_equals_the_encoded_table() {
     let table = two_partitions();
     let encoded = table.encode();
     assert_eq!(GptTable::decode(&encoded.primary, &encoded.backup, 131_072).unwrap(), table);
 }
 
 #[test]
-fn any_flipped_byte_of_either_copy_is_noticed() {
+fn any_flipped_byte_of_either_copy_is_detected() {
     let encoded = two_partitions().encode();
     for position in (0..encoded.primary.len()).step_by(7) {
         let mut primary = encoded.primary.clone();
@@ -92,7 +92,7 @@ fn any_flipped_byte_of_either_copy_is_noticed() {
 }
 
 #[test]
-fn layouts_that_break_an_invariant_are_refused_by_name() {
+fn layouts_that_break_an_invariant_are_refused_with_the_broken_rule() {
     let guid = Uuid::nil();
     let refuse = |entries| GptTable::new(guid, 131_072, entries).unwrap_err();
     assert!(matches!(refuse(vec![entry(ESP, 33, 40, "a")]), GptError::OutOfBounds { number: 1, .. }));
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn every_layout_without_overlap_survives_a_round_trip(
+    fn every_layout_without_overlap_is_unchanged_after_a_round_trip(
         sizes in proptest::collection::vec(1u64..5_000, 0..40),
         names in proptest::collection::vec("[ -~äöü€]{0,36}", 40),
     ) {
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn foreign_bytes_never_panic(primary in proptest::collection::vec(any::<u8>(), 34 * 512), sectors in 0u64..100_000) {
+    fn decoding_arbitrary_bytes_never_panics(primary in proptest::collection::vec(any::<u8>(), 34 * 512), sectors in 0u64..100_000) {
         let backup = vec![0u8; 33 * 512];
         prop_assert!(GptTable::decode(&primary, &backup, sectors).is_err());
     }
@@ -138,7 +138,7 @@ proptest! {
 
 #[test]
 #[ignore = "needs sgdisk (gdisk) and sfdisk (fdisk), run by .ci/run"]
-fn sgdisk_and_sfdisk_find_no_fault() {
+fn sgdisk_and_sfdisk_report_no_problem() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let encoded = two_partitions().encode();
     file.write_all(&encoded.primary).unwrap();

@@ -41,7 +41,7 @@ async fn reads_at_any_offset_deliver_the_bytes_of_the_image() {
 }
 
 #[tokio::test]
-async fn the_cache_answers_what_was_read_lately_and_forgets_the_oldest_block() {
+async fn the_cache_returns_recent_blocks_and_drops_the_least_recently_used() {
     let fake = FakeController::start().await;
     let disc = open(&fake.put_media("a.iso", pattern(400_000)), &CancellationToken::new()).await.unwrap();
     assert_eq!(disc.counters(), DiscCounters { requests: 1, bytes: 0 });
@@ -49,7 +49,7 @@ async fn the_cache_answers_what_was_read_lately_and_forgets_the_oldest_block() {
         read(&disc, offset, 100).await.unwrap();
     }
     assert_eq!(disc.counters(), DiscCounters { requests: 3, bytes: 2 * BLOCK_BYTES });
-    read(&disc, 140_000, 100).await.unwrap(); // drops block 1, the least lately used of two
+    read(&disc, 140_000, 100).await.unwrap(); // drops block 1, the least recently used of two
     read(&disc, 40, 100).await.unwrap();
     assert_eq!(disc.counters().requests, 4);
     read(&disc, 70_000, 100).await.unwrap();
@@ -57,7 +57,7 @@ async fn the_cache_answers_what_was_read_lately_and_forgets_the_oldest_block() {
 }
 
 #[tokio::test]
-async fn a_server_without_head_is_asked_by_range() {
+async fn the_length_comes_from_a_range_request_if_the_server_refuses_head() {
     let fake = FakeController::start().await;
     *fake.shared.media_mode.lock().unwrap() = "head-405".into();
     let disc = open(&fake.put_media("a.iso", pattern(70_000)), &CancellationToken::new()).await.unwrap();
@@ -72,7 +72,9 @@ async fn a_missing_image_a_server_without_ranges_and_a_changed_image_are_refused
     let missing = open(&format!("{}/t1/none.iso", fake.base), &cancel).await.unwrap_err();
     assert!(missing.to_string().contains("404"), "{missing}");
     let disc = open(&fake.put_media("a.iso", pattern(70_000)), &cancel).await.unwrap();
-    for (mode, rule) in [("no-range", "answered 200"), ("etag-changes", "changed while it was mounted")] {
+    for (mode, rule) in
+        [("no-range", "responded with 200"), ("etag-changes", "changed while it was inserted")]
+    {
         *fake.shared.media_mode.lock().unwrap() = mode.into();
         let refused = read(&disc, 0, 10).await.unwrap_err().to_string();
         assert!(refused.contains(rule), "{refused}");
@@ -80,7 +82,7 @@ async fn a_missing_image_a_server_without_ranges_and_a_changed_image_are_refused
 }
 
 #[tokio::test]
-async fn a_block_is_asked_for_again_after_503_but_not_for_ever() {
+async fn a_block_is_requested_again_after_503_a_limited_number_of_times() {
     let fake = FakeController::start().await;
     let disc = open(&fake.put_media("a.iso", pattern(200_000)), &CancellationToken::new()).await.unwrap();
     fake.shared.media_faults.lock().unwrap().extend([503, 500]);
@@ -91,7 +93,7 @@ async fn a_block_is_asked_for_again_after_503_but_not_for_ever() {
 }
 
 #[tokio::test]
-async fn power_off_ends_a_read_that_nobody_answers() {
+async fn power_off_ends_a_read_without_a_response() {
     let fake = FakeController::start().await;
     let cancel = CancellationToken::new();
     let disc = open(&fake.put_media("a.iso", pattern(200_000)), &cancel).await.unwrap();

@@ -1,42 +1,42 @@
-//! A maintenance ISO for simulated machines: bootable by the rules of El Torito, marked, and otherwise empty.
+//! A maintenance ISO for simulated machines: an El Torito boot entry and a marker file, and nothing else.
 //!
 //! ```text
-//! /maintenance-os.json     the marker: name and version of what would run
-//! /EFI/BOOT/efiboot.img    the UEFI boot image: a stub of one 512-byte sector of text and zeros, padded to 64 KiB
+//! /maintenance-os.json     the marker: name and version of the maintenance OS
+//! /EFI/BOOT/efiboot.img    the El Torito image: a stub of text and zeros, 64 KiB long
 //! ```
 //!
-//! The stub is no FAT file system: real firmware finds the boot entry and then nothing to start. A simulated machine
-//! looks at the boot entry and the marker only, which is what this image is for.
+//! The stub is not a FAT file system: real firmware finds the boot entry but no program. A simulated machine checks only
+//! the boot entry and the marker.
 
-use iso9660::{Boot, Options, Plan, Profile, Tree, UefiBoot};
+use iso9660::{Boot, ImageOptions, ImagePlan, Profile, Tree, UefiBoot};
 use serde::{Deserialize, Serialize};
 
 use super::ImageError;
 
-/// The file that says "this is a maintenance medium".
+/// Path of the file that marks an image as a maintenance image.
 pub const MARKER_PATH: &str = "maintenance-os.json";
-/// The UEFI boot image.
+/// Path of the El Torito image for UEFI.
 pub const BOOT_IMAGE_PATH: &str = "EFI/BOOT/efiboot.img";
 
 const VOLUME_ID: &str = "SHOAL_MAINT";
 const BOOT_IMAGE_BYTES: usize = 64 * 1024;
-/// 2025-01-01 00:00 UTC: the one date of everything in the image.
+/// 2025-01-01 00:00 UTC: the date of every file in the image.
 const EPOCH: i64 = 1_735_689_600;
 
-/// What the marker file holds.
+/// The content of the marker file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaintenanceMarker {
     /// Name of the maintenance OS.
     pub name: String,
-    /// Its version.
+    /// Version of the maintenance OS.
     pub version: String,
 }
 
 /// Plans the maintenance ISO.
 ///
 /// # Errors
-/// When the plan cannot be made.
-pub fn maintenance_iso() -> Result<Plan, ImageError> {
+/// Returns an error if the image cannot be planned.
+pub fn maintenance_iso() -> Result<ImagePlan, ImageError> {
     let marker = MaintenanceMarker {
         name: "shoal-simulated-maintenance-os".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -45,9 +45,9 @@ pub fn maintenance_iso() -> Result<Plan, ImageError> {
     let mut tree = Tree::new();
     tree.add_file(MARKER_PATH, marker)?;
     tree.add_file(BOOT_IMAGE_PATH, boot_image())?;
-    let mut options = Options::new(Profile::Boot, VOLUME_ID, EPOCH);
+    let mut options = ImageOptions::new(Profile::Boot, VOLUME_ID, EPOCH);
     options.boot = Some(Boot { bios: None, uefi: Some(UefiBoot { path: BOOT_IMAGE_PATH.to_owned() }) });
-    Ok(Plan::new(&tree, &options)?)
+    Ok(ImagePlan::new(&tree, &options)?)
 }
 
 fn boot_image() -> Vec<u8> {

@@ -1,7 +1,7 @@
-//! Material for the demo: a root file system to install and a maintenance ISO to boot, both made here and now.
+//! The images of the demo: a root file system to install and a maintenance ISO to boot, generated at run time.
 //!
-//! Everything is deterministic (L14): the same version of this program makes the same bytes on every machine, so the
-//! demo's digests can be compared between two runs.
+//! The images are deterministic (decision D14): one version of this program generates identical bytes on every machine,
+//! so the digests of two runs can be compared.
 
 mod maintenance;
 mod rootfs;
@@ -17,7 +17,7 @@ pub use self::{
 };
 use crate::oci::{Authorization, PushReceipt, RegistryClient, RegistryError};
 
-/// Why the material could not be made.
+/// An image could not be generated.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// The layer could not be packed.
@@ -26,14 +26,14 @@ pub enum ImageError {
     /// A document of the image could not be written.
     #[error("writing the image {document}")]
     Document {
-        /// Which one.
+        /// Name of the document.
         document: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: oci_spec::OciSpecError,
     },
-    /// A document of the image could not be put together.
-    #[error("putting the image together")]
+    /// A document of the image could not be built.
+    #[error("building the image")]
     Build(#[source] oci_spec::OciSpecError),
     /// The marker file could not be written.
     #[error("writing the marker of the maintenance ISO")]
@@ -43,10 +43,10 @@ pub enum ImageError {
     Iso(#[from] iso9660::PlanError),
 }
 
-/// Pushes an image to `registry_url` under `repository:tag`, over HTTP as any client would.
+/// Pushes an image over HTTP to `registry_url`, as `repository:tag`.
 ///
 /// # Errors
-/// When the address is not usable or the registry refuses.
+/// Returns an error if the URL is not valid or the registry refuses the push.
 pub async fn push(
     http: reqwest::Client,
     registry_url: &str,

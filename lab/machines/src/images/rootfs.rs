@@ -19,14 +19,14 @@ use serde_json::json;
 use super::ImageError;
 use crate::oci::{Blob, digest_of};
 
-/// What the root file system contains.
+/// The content of the root file system.
 #[derive(Clone, Debug)]
 pub struct RootfsSpec {
-    /// `PRETTY_NAME` of its os-release.
+    /// `PRETTY_NAME` in the os-release file.
     pub pretty_name: String,
-    /// `VERSION_ID` of its os-release.
+    /// `VERSION_ID` in the os-release file.
     pub version_id: String,
-    /// Bytes of a payload file that does not compress, to give the image a size.
+    /// Size in bytes of an incompressible file, which determines the size of the image.
     pub payload_bytes: u64,
 }
 
@@ -40,25 +40,25 @@ impl Default for RootfsSpec {
     }
 }
 
-/// An image ready to be pushed.
+/// An OS image that is ready to be pushed.
 #[derive(Clone, Debug)]
 pub struct RootfsImage {
-    /// Layer and configuration.
+    /// The layer and the configuration.
     pub blobs: Vec<Blob>,
-    /// The manifest's exact bytes.
+    /// The bytes of the manifest.
     pub manifest: Bytes,
-    /// Its media type.
+    /// Media type of the manifest.
     pub media_type: String,
-    /// Its digest.
+    /// Digest of the manifest.
     pub digest: String,
 }
 
 impl RootfsImage {
-    /// Writes the image into `folder` as an OCI image layout (image-spec, image-layout.md) under a tag. `index.json` comes
-    /// last, so that whoever waits for it finds everything else.
+    /// Writes the image into `folder` as an OCI image layout (image-spec, image-layout.md) with a tag. `index.json` is
+    /// written last: a program that waits for it finds all other files.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn write_layout(&self, folder: &Path, tag: &str) -> io::Result<()> {
         let blobs = folder.join("blobs").join("sha256");
         fs::create_dir_all(&blobs)?;
@@ -82,10 +82,10 @@ impl RootfsImage {
     }
 }
 
-/// Packs the root file system.
+/// Builds the OS image.
 ///
 /// # Errors
-/// When a document cannot be put together.
+/// Returns an error if a document cannot be built.
 pub fn rootfs_image(spec: &RootfsSpec) -> Result<RootfsImage, ImageError> {
     let tar = layer_tar(spec).map_err(ImageError::Layer)?;
     let diff_id = digest_of(&tar);
@@ -121,7 +121,7 @@ pub fn rootfs_image(spec: &RootfsSpec) -> Result<RootfsImage, ImageError> {
     })
 }
 
-/// The layer before compression: every header field is fixed, the date is the epoch.
+/// The layer before compression. Every header field is fixed; the date is the Unix epoch.
 fn layer_tar(spec: &RootfsSpec) -> io::Result<Vec<u8>> {
     let os_release = format!(
         "NAME=\"Shoal Demo Linux\"\nID=shoal-demo\nVERSION_ID=\"{}\"\nPRETTY_NAME=\"{}\"\n",
@@ -164,7 +164,7 @@ fn gzip(tar: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Bytes that look random and are the same every time (xorshift64, Marsaglia 2003).
+/// Reproducible pseudo-random bytes (xorshift64, Marsaglia 2003).
 fn noise(length: u64, seed: u64) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15 ^ seed;
     let mut bytes = Vec::new();

@@ -4,7 +4,7 @@ use super::*;
 use crate::test_kit::bytes_of;
 
 #[test]
-fn the_same_version_makes_the_same_image_every_time() {
+fn the_os_image_is_reproducible() {
     let spec = RootfsSpec::default();
     let (one, two) = (rootfs_image(&spec).unwrap(), rootfs_image(&spec).unwrap());
     assert_eq!((&one.digest, &one.manifest), (&two.digest, &two.manifest));
@@ -15,7 +15,7 @@ fn the_same_version_makes_the_same_image_every_time() {
 }
 
 #[test]
-fn the_maintenance_iso_is_bootable_marked_and_the_same_every_time() {
+fn the_maintenance_iso_is_bootable_marked_and_reproducible() {
     let bytes = bytes_of(&maintenance_iso().unwrap());
     assert_eq!(bytes, bytes_of(&maintenance_iso().unwrap()));
     let image = Image::open(bytes).unwrap();

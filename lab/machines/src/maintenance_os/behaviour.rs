@@ -1,10 +1,10 @@
-//! How an installer behaves, as data: honest unless told otherwise.
+//! The behaviour of an installer as data. The default is an installer without faults.
 
 use std::time::Duration;
 
 use crate::backoff::Backoff;
 
-/// The unit names an installer reports as `failed_step` (notes/contracts.md 025 and 026).
+/// The unit names that an installer reports as `failed_step` (docs/maintenance-os.md).
 pub mod unit {
     /// Reads the task volume and checks the recipe.
     pub const DISPATCHER: &str = "provision-dispatcher.service";
@@ -12,46 +12,46 @@ pub mod unit {
     pub const PARTITION: &str = "partition.service";
     /// Pulls and unpacks the image.
     pub const IMAGE_LINUX: &str = "image-linux.service";
-    /// Makes the disk bootable.
+    /// Writes the boot loader.
     pub const BOOTLOADER_LINUX: &str = "bootloader-linux.service";
-    /// Leaves user data where cloud-init finds it.
+    /// Writes the user data where cloud-init finds it.
     pub const CONFIG_DRIVE: &str = "config-drive.service";
     /// Sends the report.
     pub const REPORT: &str = "provision-report.service";
-    /// What speaks before there are units.
+    /// The sender of console lines before units start.
     pub const KERNEL: &str = "kernel";
 }
 
-/// What the machine does after it has reported.
+/// What the machine does after the report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterReport {
-    /// Stays up until the controller switches it off.
+    /// Stays on until the controller powers it off.
     #[default]
     StayOn,
-    /// Switches itself off.
+    /// Powers itself off.
     PowerOff,
     /// Restarts itself.
     Reboot,
 }
 
-/// One installer's behaviour.
+/// The behaviour of one installer.
 #[derive(Clone, Debug)]
 pub struct InstallerBehaviour {
-    /// The unit that fails on purpose; one that does not run for the recipe's target never fails.
+    /// The unit that fails on purpose. A unit that the target does not run never fails.
     pub fail_at: Option<String>,
-    /// Installs but keeps silent.
+    /// Installs, but sends no report.
     pub never_report: bool,
-    /// Sends the same report a second time, with the same delivery id.
+    /// Sends the report twice, with one delivery id.
     pub report_twice: bool,
-    /// Reports the beginning of every unit, best effort.
+    /// Reports the start of every unit, without retries.
     pub report_progress: bool,
-    /// Time every unit takes at least.
+    /// Minimum duration of every unit.
     pub pace: Duration,
-    /// How often the final report is tried.
+    /// Attempts and delays for the final report.
     pub report_backoff: Backoff,
-    /// How often a pull from the registry is tried.
+    /// Attempts and delays for a pull from the registry.
     pub pull_backoff: Backoff,
-    /// What happens after the report.
+    /// What the machine does after the report.
     pub after_report: AfterReport,
 }
 
@@ -76,7 +76,7 @@ impl Default for InstallerBehaviour {
 }
 
 impl InstallerBehaviour {
-    /// An honest installer whose `unit` fails.
+    /// An installer whose `unit` fails and that has no other fault.
     #[must_use]
     pub fn failing_at(unit: impl Into<String>) -> Self {
         Self { fail_at: Some(unit.into()), ..Self::default() }

@@ -1,4 +1,4 @@
-//! The dispatcher: is the recipe what its schema allows, and what is to be done?
+//! The dispatcher: validates the recipe against its schema and reads the task from it.
 
 use serde_json::Value;
 
@@ -6,11 +6,11 @@ use super::documents::{RecipeDocument, TaskFiles};
 use crate::oci::{ExtraFile, ImageReference};
 use recipe::Partition;
 
-/// The only target that exists on this maintenance OS.
+/// The only target of this maintenance OS.
 const INSTALL_LINUX: &str = "install-linux.target";
 const MAX_REASONS: usize = 5;
 
-/// A recipe understood.
+/// A parsed recipe.
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) target: String,
@@ -20,7 +20,7 @@ pub(super) struct Task {
     pub(super) cloud_init: Vec<ExtraFile>,
 }
 
-/// Validates `recipe.json` against the schema that came with it and reads what to do.
+/// Validates `recipe.json` against the schema in the task image and parses it.
 pub(super) fn dispatch(files: &TaskFiles) -> Result<Task, String> {
     let schema: Value =
         serde_json::from_slice(&files.schema).map_err(|source| format!("recipe.schema.json: {source}"))?;
@@ -35,7 +35,7 @@ pub(super) fn dispatch(files: &TaskFiles) -> Result<Task, String> {
     let reasons: Vec<String> = validator
         .iter_errors(&recipe)
         .take(MAX_REASONS)
-        // Masked: a recipe carries user data, and this text goes to logs.
+        // Masked: a recipe contains user data, and this text is logged.
         .map(|error| format!("{}: {}", error.instance_path(), error.masked()))
         .collect();
     if !reasons.is_empty() {

@@ -1,12 +1,12 @@
-//! The documents of a task image as an installer reads them. Own types on purpose: what the controller writes and what
-//! the machine reads must not be the same struct, or both would agree on a misspelt key.
+//! The documents of a task image as an installer reads them. The types are separate from those of the controller on
+//! purpose: with a shared struct, a misspelt key would go unnoticed.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use recipe::{FsFormat, Partition, PartitionSize, PartitionType};
 
-/// `job.json`. It holds secrets, so it has no `Debug`.
+/// The content of `job.json`. It holds secrets, so it has no `Debug`.
 #[derive(Clone, Deserialize)]
 pub(super) struct JobDocument {
     pub(super) job_id: String,
@@ -21,7 +21,7 @@ pub(super) struct JobDocument {
     pub(super) created_at: Timestamp,
 }
 
-/// Where and how to pull.
+/// URL and credentials for pulling the OS image.
 #[derive(Clone, Deserialize)]
 pub(super) struct PullAccess {
     pub(super) url: String,
@@ -37,11 +37,11 @@ pub(super) struct TaskFiles {
     pub(super) job: JobDocument,
     pub(super) recipe: Vec<u8>,
     pub(super) schema: Vec<u8>,
-    /// What cloud-init reads: `user-data`, `meta-data`, `network-config`, `vendor-data`, as far as they are there.
+    /// The files for cloud-init that exist: `user-data`, `meta-data`, `network-config`, `vendor-data`.
     pub(super) cloud_init: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// The fields of a recipe that an installer acts on, after the schema has accepted it.
+/// The fields of a validated recipe that an installer uses.
 #[derive(Debug, Deserialize)]
 pub(super) struct RecipeDocument {
     pub(super) task_target: String,
@@ -61,7 +61,7 @@ pub(super) struct PartitionDocument {
 }
 
 impl PartitionDocument {
-    /// The item with its texts understood.
+    /// Parses the fields of the item.
     pub(super) fn parse(&self) -> Result<Partition, String> {
         let format = match self.format.as_deref() {
             None => FsFormat::Raw,

@@ -1,11 +1,11 @@
-//! The units of `install-linux.target`, one after the other.
+//! The units of `install-linux.target`, in order.
 //!
 //! ```text
 //! partition.service -> image-linux.service -> bootloader-linux.service -> (config-drive.service)
 //! ```
 //!
-//! The first that fails ends the run; its name is what gets reported. Blocking work runs on the blocking pool under a
-//! permit, so that a thousand machines do not want a thousand threads.
+//! The first unit that fails ends the run, and the report names it. Blocking work runs on the blocking pool under a
+//! permit, so that a thousand machines do not need a thousand threads.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     console::MachineConsole,
     disk::{self, DiskImage, Installed, RecordKind},
-    gpt::{GptEntry, SECTOR, GptTable},
+    gpt::{GptEntry, GptTable, SECTOR},
     machine::Machine,
     oci::{
         Authorization, ExtraFile, Layer, PulledImage, RegistryClient, RegistryError, UnpackLimits, unpack,
@@ -30,11 +30,11 @@ use crate::{
 };
 use recipe::partition;
 
-/// Where cloud-init looks for a seed inside the root file system.
+/// Directory in the root file system where cloud-init looks for a seed.
 const SEED_DIRECTORY: &str = "var/lib/cloud/seed/nocloud";
 const MAX_PATHS: usize = 500_000;
 
-/// A unit that failed, and why.
+/// A failed unit and the reason.
 #[derive(Debug)]
 pub(super) struct UnitFailure {
     pub(super) unit: &'static str,
@@ -54,7 +54,7 @@ pub(super) struct Installer<'run> {
 }
 
 impl Installer<'_> {
-    /// Carries out the task; what it left on the disk was read back and verified.
+    /// Carries out the task, then reads the disk back and verifies it.
     pub(super) async fn install(
         &self,
         task: &Task,
@@ -69,7 +69,7 @@ impl Installer<'_> {
         Ok(installed)
     }
 
-    /// Runs one unit the way systemd would: told, timed, failing on purpose when so asked.
+    /// Runs one unit: prints and reports its start, waits the configured time, and fails if configured so.
     async fn unit<T>(
         &self,
         unit: &'static str,
@@ -81,12 +81,12 @@ impl Installer<'_> {
             self.reporter.progress(unit, percent).await;
         }
         tokio::time::sleep(self.behaviour.pace).await;
-        let done = if self.behaviour.fail_at.as_deref() == Some(unit) {
-            Err("failed on purpose: the simulation asked for it".to_owned())
+        let result = if self.behaviour.fail_at.as_deref() == Some(unit) {
+            Err("failed on purpose, as the simulation is configured".to_owned())
         } else {
             Box::pin(work).await
         };
-        done.map_err(|reason| UnitFailure { unit, reason })
+        result.map_err(|reason| UnitFailure { unit, reason })
     }
 
     async fn partition(&self, task: &Task) -> Result<(Arc<DiskImage>, PathBuf), String> {
@@ -130,26 +130,26 @@ impl Installer<'_> {
     ) -> Result<PulledImage, String> {
         let root = disk.root().map_err(|source| source.to_string())?;
         let client = self.registry(task, registry).map_err(|source| chain(&source))?;
-        let image = self.try_pull(|| client.resolve(&task.image)).await?;
+        let image = self.retry_pull(|| client.resolve(&task.image)).await?;
         self.console.print(unit::IMAGE_LINUX, format!("{} is {}", image.repository, image.digest));
         let room = root.bytes().saturating_sub(disk::HEADER_BYTES as u64);
         let size = image.layers.iter().fold(0u64, |sum, layer| sum.saturating_add(layer.size));
         if size > room {
             return Err(format!(
-                "the image has {size} bytes, the root partition room for {room}; make it larger"
+                "the image has {size} bytes, the root partition has room for {room}; make the partition larger"
             ));
         }
         let scratch = tempfile::Builder::new().prefix("pull-").tempdir_in(&self.machine.directory);
-        let scratch = scratch.map_err(|source| format!("making a directory for layers: {source}"))?;
+        let scratch = scratch.map_err(|source| format!("creating a directory for layers: {source}"))?;
         let mut layers: Vec<(Layer, PathBuf)> = Vec::with_capacity(image.layers.len());
         for (index, layer) in image.layers.iter().enumerate() {
             let file = scratch.path().join(index.to_string());
-            self.try_pull(|| client.fetch_layer(&image, layer, &file)).await?;
+            self.retry_pull(|| client.fetch_layer(&image, layer, &file)).await?;
             self.console
                 .print(unit::IMAGE_LINUX, format!("layer {} verified, {} bytes", layer.digest, layer.size));
             layers.push((layer.clone(), file));
         }
-        // Without a config drive the seed goes where cloud-init looks for it in the root file system.
+        // Without a config drive the seed is written into the root file system.
         let seed = match disk.config_drive() {
             Some(_) => Vec::new(),
             None => self.seed(task, SEED_DIRECTORY),
@@ -206,25 +206,25 @@ impl Installer<'_> {
         .await
     }
 
-    /// The NoCloud files under `directory`; `meta-data` is made when the image brought none, cloud-init insists on it.
+    /// The NoCloud files under `directory`. cloud-init requires `meta-data`: it is generated if the task has none.
     fn seed(&self, task: &Task, directory: &str) -> Vec<ExtraFile> {
         if task.cloud_init.is_empty() {
             return Vec::new();
         }
-        let place =
+        let path =
             |name: &str| if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") };
-        let given = task.cloud_init.iter();
+        let sources = task.cloud_init.iter();
         let mut files: Vec<ExtraFile> =
-            given.map(|file| ExtraFile { path: place(&file.path), bytes: file.bytes.clone() }).collect();
+            sources.map(|file| ExtraFile { path: path(&file.path), bytes: file.bytes.clone() }).collect();
         if !task.cloud_init.iter().any(|file| file.path == "meta-data") {
             let serial = &self.machine.serial;
             let text = format!("instance-id: {serial}\nlocal-hostname: {serial}\n");
-            files.push(ExtraFile { path: place("meta-data"), bytes: text.into_bytes() });
+            files.push(ExtraFile { path: path("meta-data"), bytes: text.into_bytes() });
         }
         files
     }
 
-    /// The registry `job.json` names; without one, the host of `oci_url`, anonymously.
+    /// The registry in `job.json`; without one, the host of `oci_url`, without credentials.
     fn registry(&self, task: &Task, access: Option<&PullAccess>) -> Result<RegistryClient, RegistryError> {
         let Some(access) = access else {
             let host = task.image.host.as_deref().unwrap_or_default();
@@ -243,7 +243,7 @@ impl Installer<'_> {
         RegistryClient::new(self.http.clone(), &access.url, authorization)
     }
 
-    async fn try_pull<T, F: Future<Output = Result<T, RegistryError>>>(
+    async fn retry_pull<T, F: Future<Output = Result<T, RegistryError>>>(
         &self,
         once: impl Fn() -> F,
     ) -> Result<T, String> {
@@ -253,10 +253,10 @@ impl Installer<'_> {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            let pause = self.behaviour.pull_backoff.delay_after(attempt).filter(|_| failure.is_transient());
-            let Some(pause) = pause else { return Err(chain(&failure)) };
-            self.console.print(unit::IMAGE_LINUX, format!("{}; trying again", chain(&failure)));
-            tokio::time::sleep(pause).await;
+            let delay = self.behaviour.pull_backoff.delay_after(attempt).filter(|_| failure.is_transient());
+            let Some(delay) = delay else { return Err(chain(&failure)) };
+            self.console.print(unit::IMAGE_LINUX, format!("{}; retrying", chain(&failure)));
+            tokio::time::sleep(delay).await;
             attempt += 1;
         }
     }

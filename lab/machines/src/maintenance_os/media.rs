@@ -1,17 +1,17 @@
-//! Finding the task: the one search order that all slot plans share.
+//! Finding the task: one search order for all slot plans.
 //!
 //! ```text
-//! boot medium   El Torito entry?  marker file?      no -> this is not the maintenance OS, the machine hangs
+//! boot medium   El Torito entry?  marker file?      no -> not the maintenance OS, the machine hangs
 //!      |
-//! every medium  /job.json, server_serial = ours      newest created_at wins, whatever the volume label
+//! every medium  /job.json, server_serial matches     newest created_at wins; volume labels are ignored
 //!      | none
-//! boot medium   /task/job.json, server_serial = ours
+//! boot medium   /task/job.json, server_serial matches
 //!      | none
-//! refused       nothing was touched, nobody is told: without a job there is no address and no token
+//! refused       no disk is written, no report is sent: without a job there is no URL and no token
 //! ```
 //!
-//! A medium that cannot be read is skipped with a line on the console: a broken stick beside a good CD must not stop an
-//! installation. DESIGN sections 8 and 13, L3a.
+//! A medium that cannot be read is skipped with a line on the console: a broken USB stick beside a good CD must not stop
+//! an installation. Decision D3a; docs/maintenance-os.md.
 
 use iso9660::{Image, ReadAt};
 
@@ -37,13 +37,13 @@ pub(super) struct Drive<D> {
     pub(super) disc: D,
 }
 
-/// What the media hold for this machine.
+/// The result of the search for the task of this machine.
 pub(super) enum FoundMedia {
-    /// A task, whole.
+    /// A complete task.
     Task(Box<TaskFiles>),
-    /// A task of ours whose other files cannot be read: it can be reported.
+    /// A task of this machine with unreadable files. The failure can be reported.
     Damaged { job: Box<JobDocument>, reason: String },
-    /// Nothing for us.
+    /// No task of this machine.
     Refused { reason: String },
     /// The boot medium is not the maintenance OS.
     NotBootable { reason: String },
@@ -65,7 +65,9 @@ pub(super) fn find_task<D: ReadAt>(
                     reason: format!("{} cannot be read: {}", drive.slot, chain(&source)),
                 };
             }
-            Err(source) => console.print(unit::KERNEL, format!("{}: skipped: {}", drive.slot, chain(&source))),
+            Err(source) => {
+                console.print(unit::KERNEL, format!("{}: skipped: {}", drive.slot, chain(&source)))
+            }
         }
     }
     let Some((_, slot, boot)) = images.iter().find(|(index, ..)| *index == booted) else {
@@ -82,8 +84,10 @@ pub(super) fn find_task<D: ReadAt>(
     let mut newest: Option<(JobDocument, &Image<D>)> = None;
     for (_, slot, image) in &images {
         let Some(job) = read_job(image, "job.json", slot, console) else { continue };
-        console
-            .print(unit::DISPATCHER, format!("{slot}: volume {} holds job {}", image.volume_id(), job.job_id));
+        console.print(
+            unit::DISPATCHER,
+            format!("{slot}: volume {} holds job {}", image.volume_id(), job.job_id),
+        );
         if job.server_serial != serial {
             others.push(job.server_serial);
         } else if newest.as_ref().is_none_or(|(best, _)| job.created_at > best.created_at) {
@@ -119,7 +123,7 @@ fn check_boot_medium<D: ReadAt>(image: &Image<D>) -> Result<MaintenanceMarker, S
     }
     let bytes = image
         .read(MARKER_PATH, MAX_MARKER_BYTES)
-        .map_err(|source| format!("it is not a maintenance medium: {}", chain(&source)))?;
+        .map_err(|source| format!("it is not a maintenance image: {}", chain(&source)))?;
     serde_json::from_slice(&bytes).map_err(|source| format!("{MARKER_PATH} is not readable: {source}"))
 }
 
@@ -129,7 +133,7 @@ fn read_job<D: ReadAt>(
     slot: &str,
     console: &MachineConsole,
 ) -> Option<JobDocument> {
-    // Not found is the normal case for a boot medium; a job that is there but broken is worth a line.
+    // A boot medium usually has no job. A job that cannot be parsed is logged on the console.
     image.lookup(path).ok()?;
     let read = image.read(path, MAX_JOB_BYTES).map_err(|source| chain(&source));
     match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|source| source.to_string())) {
@@ -165,7 +169,7 @@ fn read_task<D: ReadAt>(image: &Image<D>, directory: &str, job: JobDocument) -> 
     }
 }
 
-/// An error with its causes in one line.
+/// Formats an error and its causes in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! The simulated maintenance OS: what an honest installer does between power-on and its report.
+//! The simulated maintenance OS: what an installer does between power-on and its report.
 //!
 //! ```text
 //! power on ──► boot medium ──► task volume ──► recipe ──► partition ──► image ──► bootloader ──► report
@@ -6,20 +6,21 @@
 //!             NotBootable       Refused        failed: provision-dispatcher      failed: the unit   ▼
 //!            (hangs, silent)   (silent)                                                       InstallResult
 //!
-//! power off, at any time: everything stops, nothing more is written or sent (PowerLost)
+//! power off, at any time: all work stops, nothing more is written or sent (PowerLost)
 //! ```
 //!
 //! Invariants
-//! - It knows only what a machine knows: its DMI serial, its disks, its drives. The task comes out of real ISO 9660
-//!   bytes read by HTTP ranges, the image out of a real registry, the verdict on the recipe out of the schema in the image.
-//! - A disk is touched only after serial and recipe were accepted.
-//! - Nothing of one boot outlives it: [`MaintenanceOs::run`] returns only when its last blocking task has ended.
-//! - It shares no document types with the controller (module `documents` holds its own).
+//! - The maintenance OS knows only what a machine knows: DMI serial number, disks, drives. It reads the task from an ISO
+//!   9660 image by HTTP ranges, pulls the OS image from a real registry, and validates the recipe against the schema in
+//!   the task image.
+//! - A disk is written only after the serial number was compared and the recipe was accepted.
+//! - No task outlives its boot: [`MaintenanceOs::run`] returns after its last blocking task has ended.
+//! - No document type is shared with the controller: module `documents` has separate types.
 //!
-//! What an installer may do wrong is data: [`InstallerBehaviour`]. Only `install-linux.target` exists here; another
-//! target is refused by the dispatcher, as on an image that lacks its units.
+//! What an installer may do wrong is data: [`InstallerBehaviour`]. Only `install-linux.target` exists. The dispatcher
+//! refuses any other target, as on a maintenance OS that lacks its units.
 //!
-//! DESIGN sections 8 and 13; notes/contracts.md 024-026, 029, 032.
+//! See docs/maintenance-os.md.
 
 mod behaviour;
 mod dispatcher;
@@ -55,26 +56,26 @@ use crate::{
     machine::Machine,
 };
 
-/// Blocking tasks of all machines together.
+/// Limit of concurrent blocking tasks of all machines.
 const BLOCKING_PERMITS: usize = 64;
-/// Characters of a reason that are kept and sent.
+/// Maximum length of a reason in characters.
 const MAX_REASON_CHARS: usize = 1000;
 
-/// What all machines of a farm share: HTTP clients and a bound on blocking work.
+/// What all machines of a farm share: HTTP clients and a limit of blocking tasks.
 #[derive(Clone, Debug)]
 pub struct Tools {
     media: reqwest::Client,
     api: reqwest::Client,
     permits: Arc<Semaphore>,
-    /// How virtual CDs read.
+    /// Limits for reading virtual CDs.
     pub disc: DiscOptions,
 }
 
 impl Tools {
-    /// Tools with the usual limits.
+    /// Creates the clients and default limits.
     ///
     /// # Errors
-    /// When TLS cannot be set up.
+    /// Returns an error if TLS cannot be configured.
     pub fn new() -> Result<Self, HttpError> {
         Ok(Self {
             media: http::media_client()?,
@@ -84,7 +85,7 @@ impl Tools {
         })
     }
 
-    /// Runs blocking work under a permit; the error says that it could not run to its end.
+    /// Runs blocking work when a permit is free. Returns an error if the work did not run to its end.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         tracker: &TaskTracker,
@@ -100,12 +101,12 @@ impl Tools {
     }
 }
 
-/// A medium in a drive at boot.
+/// A medium that is in a drive at boot.
 #[derive(Clone)]
 pub struct Medium {
-    /// The drive.
+    /// Name of the drive.
     pub slot: String,
-    /// Where its bytes are; the URL is a right and stays out of every output.
+    /// URL of the image. The URL is a secret and never appears in output.
     pub url: String,
 }
 
@@ -115,57 +116,57 @@ impl std::fmt::Debug for Medium {
     }
 }
 
-/// A boot from a medium.
+/// A boot from media.
 #[derive(Clone, Debug)]
 pub struct MediaBoot {
-    /// Counts the boots of this machine.
+    /// Number of the machine's boot, counted from 1.
     pub generation: u64,
-    /// The drive that was booted.
+    /// Name of the drive that was booted.
     pub booted: String,
-    /// All media in drives, the booted one included.
+    /// All media in drives, including the boot medium.
     pub media: Vec<Medium>,
-    /// Fires when the power goes off.
+    /// Cancelled when the power goes off.
     pub cancel: CancellationToken,
 }
 
-/// How a run ended.
+/// How a run of the maintenance OS ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InstallOutcome {
-    /// The disk holds the image and would boot.
+    /// The disk holds the OS image and boots.
     Succeeded(Box<Installed>),
     /// A unit failed.
     Failed {
-        /// Its name.
+        /// Name of the unit.
         failed_step: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// There is no task for this machine; nothing was touched.
+    /// There is no task for this machine. No disk was written.
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The boot medium is not a maintenance medium; the machine hangs.
+    /// The boot medium is not a maintenance image. The machine hangs.
     NotBootable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The power went off before the end.
+    /// The power went off before the run ended.
     PowerLost,
 }
 
-/// What a run has to tell.
+/// The result of one run of the maintenance OS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallResult {
-    /// The job, when one was found.
+    /// The job, if its task was found.
     pub job_id: Option<String>,
-    /// How it ended.
+    /// How the run ended.
     pub outcome: InstallOutcome,
-    /// What became of the report to the controller.
+    /// Whether the controller acknowledged the report.
     pub delivery: ReportDelivery,
 }
 
-/// One machine's maintenance OS.
+/// The maintenance OS of one machine.
 #[derive(Clone, Debug)]
 pub struct MaintenanceOs {
     machine: Arc<Machine>,
@@ -174,7 +175,7 @@ pub struct MaintenanceOs {
     console: Console,
 }
 
-/// What is known after the installation and before the report.
+/// The state after the installation and before the report.
 struct Attempt {
     outcome: InstallOutcome,
     reporter: Option<Reporter>,
@@ -188,7 +189,7 @@ impl Attempt {
 }
 
 impl MaintenanceOs {
-    /// The maintenance OS of `machine`.
+    /// Creates the maintenance OS of `machine`.
     #[must_use]
     pub fn new(machine: Arc<Machine>, behaviour: InstallerBehaviour, tools: Tools, console: Console) -> Self {
         Self { machine, behaviour, tools, console }
@@ -205,13 +206,13 @@ impl MaintenanceOs {
             () = boot.cancel.cancelled() => Attempt::silent(InstallOutcome::PowerLost),
         };
         if boot.cancel.is_cancelled() && !matches!(attempt.outcome, InstallOutcome::Succeeded(_)) {
-            // A read that failed because the power went is no failure of the medium or of a unit.
+            // A read that failed because the power went off is not a failure of the medium or of a unit.
             attempt = Attempt::silent(InstallOutcome::PowerLost);
         }
         let (unit, text) = summary(&attempt.outcome);
         console.print(unit, text);
         let delivery = self.report(&attempt, &console).await;
-        // What still runs on the blocking pool notices the cancelled token; nothing may outlive this boot.
+        // Blocking tasks that still run end when they see the cancelled token; no task may outlive this boot.
         tracker.close();
         tracker.wait().await;
         InstallResult { job_id, outcome: attempt.outcome, delivery }
@@ -233,14 +234,16 @@ impl MaintenanceOs {
             FoundMedia::Task(files) => (files.job.clone(), Ok(files)),
             FoundMedia::Damaged { job, reason } => (*job, Err(reason)),
             FoundMedia::Refused { reason } => return Attempt::silent(InstallOutcome::Refused { reason }),
-            FoundMedia::NotBootable { reason } => return Attempt::silent(InstallOutcome::NotBootable { reason }),
+            FoundMedia::NotBootable { reason } => {
+                return Attempt::silent(InstallOutcome::NotBootable { reason });
+            }
         };
         *job_id = Some(job.job_id.clone());
         let http = match &job.controller_ca {
             None => self.tools.api.clone(),
             Some(ca) => match http::api_client(Some(ca)) {
                 Ok(client) => client,
-                // Whoever cannot be believed cannot be told.
+                // Without a trusted CA no report can be sent.
                 Err(source) => return Attempt::silent(failed(unit::DISPATCHER, chain(&source))),
             },
         };
@@ -279,7 +282,7 @@ impl MaintenanceOs {
                 }
             }
         }
-        let booted = booted.ok_or_else(|| format!("{} is not among the media", boot.booted))?;
+        let booted = booted.ok_or_else(|| format!("{} is not one of the media", boot.booted))?;
         let discs: Vec<_> =
             drives.iter().map(|drive| (drive.slot.clone(), Arc::clone(&drive.disc))).collect();
         let (serial, machine_console) = (self.machine.serial.clone(), console.clone());
@@ -305,7 +308,7 @@ impl MaintenanceOs {
         files: TaskFiles,
     ) -> (InstallOutcome, Option<String>) {
         if self.behaviour.fail_at.as_deref() == Some(unit::DISPATCHER) {
-            let reason = "failed on purpose: the simulation asked for it".to_owned();
+            let reason = "failed on purpose, as the simulation is configured".to_owned();
             return (failed(unit::DISPATCHER, reason), None);
         }
         let JobDocument { registry, .. } = files.job.clone();
@@ -341,20 +344,24 @@ impl MaintenanceOs {
             InstallOutcome::Failed { failed_step, reason } => {
                 reporter.failed(attempt.target.as_deref(), failed_step, reason)
             }
-            InstallOutcome::Refused { .. } | InstallOutcome::NotBootable { .. } | InstallOutcome::PowerLost => {
+            InstallOutcome::Refused { .. }
+            | InstallOutcome::NotBootable { .. }
+            | InstallOutcome::PowerLost => {
                 return ReportDelivery::NotSent;
             }
         };
         let delivery = reporter.deliver(&report, self.behaviour.report_backoff).await;
         if self.behaviour.report_twice {
-            // The second one changes nothing, not even what is known of the first.
+            // The result of the second delivery is ignored: it does not change the result of the first.
             let _ = reporter.deliver(&report, self.behaviour.report_backoff).await;
         }
         console.print(
             unit::REPORT,
             match &delivery {
                 ReportDelivery::NotSent => "not sent".to_owned(),
-                ReportDelivery::Acknowledged { attempts } => format!("acknowledged after {attempts} attempts"),
+                ReportDelivery::Acknowledged { attempts } => {
+                    format!("acknowledged after {attempts} attempts")
+                }
                 ReportDelivery::Refused { status } => format!("refused with {status}"),
                 ReportDelivery::GaveUp { attempts, reason } => {
                     format!("gave up after {attempts} attempts: {reason}")
@@ -373,7 +380,9 @@ fn failed(unit: &str, reason: String) -> InstallOutcome {
 fn summary(outcome: &InstallOutcome) -> (&'static str, String) {
     match outcome {
         InstallOutcome::Succeeded(installed) => (unit::REPORT, format!("{} installed", installed.os_name)),
-        InstallOutcome::Failed { failed_step, reason } => (unit::REPORT, format!("{failed_step} failed: {reason}")),
+        InstallOutcome::Failed { failed_step, reason } => {
+            (unit::REPORT, format!("{failed_step} failed: {reason}"))
+        }
         InstallOutcome::Refused { reason } => (unit::DISPATCHER, format!("refused: {reason}")),
         InstallOutcome::NotBootable { reason } => (unit::KERNEL, format!("not bootable: {reason}")),
         InstallOutcome::PowerLost => (unit::KERNEL, "power lost".to_owned()),

@@ -1,6 +1,7 @@
-//! The report: `POST webhook_url` with the job's own token, until it is acknowledged, refused or out of attempts.
+//! The installation report: `POST webhook_url` with the token of the job, until the controller acknowledges or refuses it,
+//! or no attempts are left.
 //!
-//! DESIGN section 13; notes/contracts.md 032 (sender).
+//! See docs/maintenance-os.md.
 
 use std::time::Duration;
 
@@ -14,29 +15,29 @@ use crate::backoff::Backoff;
 
 const SECRET_HEADER: &str = "X-Webhook-Secret";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What `dispatcher_version` says.
+/// The value of `dispatcher_version`.
 const DISPATCHER_VERSION: &str = concat!("shoal-sim/", env!("CARGO_PKG_VERSION"));
 
-/// What became of a report.
+/// How the delivery of a report ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportDelivery {
-    /// The installer was told to keep silent, or had nobody to tell.
+    /// No report was sent: the installer is configured so, or there is no task.
     NotSent,
-    /// Acknowledged with 2xx.
+    /// The controller acknowledged the report with 2xx.
     Acknowledged {
-        /// How many attempts it took.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// Refused with a status that trying again does not change.
+    /// The controller refused the report with a permanent status.
     Refused {
         /// The status code.
         status: u16,
     },
-    /// Never acknowledged.
+    /// The controller did not acknowledge the report.
     GaveUp {
-        /// How many attempts were made.
+        /// Number of attempts.
         attempts: u32,
-        /// The last failure.
+        /// The failure of the last attempt.
         reason: String,
     },
 }
@@ -64,7 +65,7 @@ pub(super) struct ReportBody<'job> {
     dispatcher_version: &'static str,
 }
 
-/// Reports of one run of the installer.
+/// Sends the reports of one run of the installer.
 pub(super) struct Reporter {
     client: reqwest::Client,
     job: JobDocument,
@@ -84,12 +85,12 @@ impl Reporter {
         Self { client, job, generation, started_at, cancel }
     }
 
-    /// The report of a success.
+    /// Builds the report of a success.
     pub(super) fn success<'job>(&'job self, task_target: &'job str) -> ReportBody<'job> {
         ReportBody { task_target: Some(task_target), ..self.report("success", "success") }
     }
 
-    /// The report of a failure.
+    /// Builds the report of a failure.
     pub(super) fn failed<'job>(
         &'job self,
         task_target: Option<&'job str>,
@@ -100,7 +101,7 @@ impl Reporter {
         ReportBody { failed_step, message, task_target, ..self.report("failed", "failed") }
     }
 
-    /// Tells which unit begins; nobody waits for the answer to be good.
+    /// Reports that a unit starts. A failed request is ignored.
     pub(super) async fn progress(&self, step: &str, percent: u8) {
         let report = ReportBody {
             step: Some(step),
@@ -111,7 +112,7 @@ impl Reporter {
         let _ = self.post(&report).await;
     }
 
-    /// Sends until it is acknowledged, refused, out of attempts or out of power.
+    /// Sends a report until it is acknowledged or refused, no attempts are left, or the power goes off.
     pub(super) async fn deliver(&self, report: &ReportBody<'_>, backoff: Backoff) -> ReportDelivery {
         let mut attempts = 0;
         loop {
@@ -122,19 +123,21 @@ impl Reporter {
                 () = self.cancel.cancelled() => return power_lost(attempts),
             };
             let reason = match posted {
-                Ok(status) if (200..300).contains(&status) => return ReportDelivery::Acknowledged { attempts },
+                Ok(status) if (200..300).contains(&status) => {
+                    return ReportDelivery::Acknowledged { attempts };
+                }
                 Ok(status) if !(status >= 500 || matches!(status, 408 | 425 | 429)) => {
                     return ReportDelivery::Refused { status };
                 }
-                Ok(status) => format!("the controller answered {status}"),
+                Ok(status) => format!("the controller responded with {status}"),
                 Err(source) => super::media::chain(&source),
             };
-            let Some(pause) = backoff.delay_after(attempts) else {
+            let Some(delay) = backoff.delay_after(attempts) else {
                 return ReportDelivery::GaveUp { attempts, reason };
             };
             tokio::select! {
                 () = self.cancel.cancelled() => return power_lost(attempts),
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(delay) => {}
             }
         }
     }
@@ -152,7 +155,7 @@ impl Reporter {
     }
 
     fn report(&self, status: &'static str, what: &str) -> ReportBody<'_> {
-        // Derived, not random: a repeated report keeps its delivery id, and a run can be repeated exactly.
+        // The delivery id is derived, not random: a repeated report keeps it, and a run is reproducible.
         let name = format!("{}/{}/{what}", self.job.job_id, self.generation);
         ReportBody {
             status,

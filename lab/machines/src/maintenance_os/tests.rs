@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     backoff::Backoff,
     disk,
-    test_kit::{ReceivedReport, FakeController, TOKEN, recipe, task_iso},
+    test_kit::{FakeController, ReceivedReport, TOKEN, recipe, task_iso},
 };
 
 const SERIAL: &str = "XF-12345ABC";
@@ -58,7 +58,7 @@ impl Bench {
         os.run(MediaBoot { generation: 1, booted: "CD1".into(), media, cancel: self.cancel.clone() }).await
     }
 
-    /// The usual boot: own task in the second drive.
+    /// Boots with the task of this machine in the second drive.
     async fn boot_task(&self, recipe: &Value, more: &[(&str, &str)]) -> InstallResult {
         let task = self.fake.task("task.iso", &self.fake.job(SERIAL), recipe, more);
         self.boot(&[task]).await
@@ -116,7 +116,7 @@ async fn a_recipe_becomes_an_installed_disk_and_a_report() {
 }
 
 #[tokio::test]
-async fn user_data_lands_where_cloud_init_looks_for_it() {
+async fn user_data_is_written_where_cloud_init_looks_for_it() {
     let bench = Bench::new().await;
     bench.fake.push_rootfs().await;
     let report = bench.boot_task(&recipe(), &[("user-data", "marker-of-user-data")]).await;
@@ -126,7 +126,7 @@ async fn user_data_lands_where_cloud_init_looks_for_it() {
     with_drive["partition_layout"].as_array_mut().unwrap().insert(1, small);
     let report = bench.boot_task(&with_drive, &[("user-data", "marker-of-user-data")]).await;
     let InstallOutcome::Succeeded(drive) = report.outcome else { panic!("{report:?}") };
-    // The seed is two entries of the root file system, or a record of its own in the config drive.
+    // The seed is two entries of the root file system, or a record in the config drive.
     assert_eq!(plain.entries, drive.entries + 2);
     let machine = bench.machine();
     let bytes = {
@@ -143,7 +143,7 @@ async fn user_data_lands_where_cloud_init_looks_for_it() {
 }
 
 #[tokio::test]
-async fn a_unit_told_to_fail_is_the_failed_step() {
+async fn a_unit_configured_to_fail_is_the_failed_step() {
     for unit in [unit::DISPATCHER, unit::PARTITION, unit::IMAGE_LINUX, unit::BOOTLOADER_LINUX] {
         let mut bench = Bench::new().await;
         bench.fake.push_rootfs().await;
@@ -171,7 +171,7 @@ async fn a_task_for_another_machine_is_refused_without_touching_disk_or_network(
 }
 
 #[tokio::test]
-async fn of_several_tasks_the_newest_of_this_machine_wins() {
+async fn the_newest_of_several_tasks_of_this_machine_is_used() {
     let mut bench = Bench::new().await;
     bench.behaviour.fail_at = Some(unit::PARTITION.to_owned());
     let mut media = Vec::new();
@@ -191,7 +191,7 @@ async fn of_several_tasks_the_newest_of_this_machine_wins() {
 }
 
 #[tokio::test]
-async fn a_single_drive_finds_its_task_beside_the_maintenance_os() {
+async fn a_task_inside_the_maintenance_image_is_found_with_a_single_drive() {
     let bench = Bench::new().await;
     bench.fake.push_rootfs().await;
     let mut tree = iso9660::Tree::new();
@@ -204,17 +204,17 @@ async fn a_single_drive_finds_its_task_beside_the_maintenance_os() {
     ] {
         tree.add_file(name, text).unwrap();
     }
-    let mut options = iso9660::Options::new(iso9660::Profile::Boot, "SPLICED", 0);
+    let mut options = iso9660::ImageOptions::new(iso9660::Profile::Boot, "SPLICED", 0);
     options.boot =
         Some(iso9660::Boot { bios: None, uefi: Some(iso9660::UefiBoot { path: "efi.img".into() }) });
-    let plan = iso9660::Plan::new(&tree, &options).unwrap();
+    let plan = iso9660::ImagePlan::new(&tree, &options).unwrap();
     let url = bench.fake.put_media("boot.iso", crate::test_kit::bytes_of(&plan));
     let report = bench.boot_from(url, &[]).await;
     assert!(matches!(report.outcome, InstallOutcome::Succeeded(_)), "{report:?}");
 }
 
 #[tokio::test]
-async fn a_boot_medium_that_cannot_boot_or_is_something_else_hangs_in_silence() {
+async fn a_boot_medium_that_is_no_maintenance_image_hangs_without_a_report() {
     let bench = Bench::new().await;
     let task = bench.fake.task("task.iso", &bench.fake.job(SERIAL), &recipe(), &[]);
     for (boot, wanted) in [
@@ -234,12 +234,12 @@ async fn damaged_task_images_never_reach_the_disk() {
     let bench = Bench::new().await;
     let job = bench.fake.job(SERIAL);
     let honest = task_iso("", &job, &recipe(), &[]);
-    // No descriptors: nobody can be told.
+    // Without volume descriptors there is no job and no URL for a report.
     let mut headless = honest.clone();
     headless[16 * 2048..20 * 2048].fill(0);
     let report = bench.boot(&[bench.fake.put_media("a.iso", headless)]).await;
     assert!(matches!(report.outcome, InstallOutcome::Refused { .. }), "{report:?}");
-    // A recipe that is no JSON any more: the job is known, so the controller is told.
+    // The recipe is no longer JSON. The job is known, so the failure is reported.
     let mut scribbled = honest.clone();
     let at = scribbled.windows(11).position(|window| window == b"task_target").unwrap();
     scribbled[at - 2] = b'!';
@@ -250,7 +250,7 @@ async fn damaged_task_images_never_reach_the_disk() {
 }
 
 #[tokio::test]
-async fn the_schema_in_the_image_decides_about_the_recipe() {
+async fn the_recipe_is_validated_against_the_schema_in_the_task_image() {
     let bench = Bench::new().await;
     let mut bad = recipe();
     bad["partition_layout"][0]["size"] = json!("-1G");
@@ -274,7 +274,7 @@ async fn the_schema_in_the_image_decides_about_the_recipe() {
 }
 
 #[tokio::test]
-async fn a_controller_ca_that_is_none_leaves_nobody_to_tell() {
+async fn an_invalid_controller_ca_fails_without_a_report() {
     let bench = Bench::new().await;
     let mut job = bench.fake.job(SERIAL);
     job["controller_ca"] = json!("not a certificate");
@@ -285,7 +285,7 @@ async fn a_controller_ca_that_is_none_leaves_nobody_to_tell() {
 }
 
 #[tokio::test]
-async fn each_unit_fails_for_its_own_reason() {
+async fn each_unit_fails_with_its_reason() {
     let bench = Bench::new().await;
     let image = bench.fake.push_rootfs().await;
     let mut no_disk = recipe();
@@ -307,7 +307,7 @@ async fn each_unit_fails_for_its_own_reason() {
     let repository = crate::test_kit::REPOSITORY;
     crate::images::push(client, &bench.fake.base, repository, "big", authorization, &grown).await.unwrap();
     tight["oci_url"] = json!(format!("h.x/{repository}:big"));
-    failed_with(&bench.boot_task(&tight, &[]).await, unit::IMAGE_LINUX, "make it larger");
+    failed_with(&bench.boot_task(&tight, &[]).await, unit::IMAGE_LINUX, "make the partition larger");
     let mut no_esp = recipe();
     no_esp["partition_layout"].as_array_mut().unwrap().remove(0);
     failed_with(&bench.boot_task(&no_esp, &[]).await, unit::BOOTLOADER_LINUX, "no EFI system partition");
@@ -322,7 +322,7 @@ async fn each_unit_fails_for_its_own_reason() {
 }
 
 #[tokio::test]
-async fn the_report_is_sent_again_after_503_and_429_but_not_after_401() {
+async fn the_report_is_retried_after_503_and_429_but_not_after_401() {
     let mut bench = Bench::new().await;
     bench.behaviour.fail_at = Some(unit::PARTITION.to_owned());
     bench.fake.shared.report_statuses.lock().unwrap().extend([503, 429]);
@@ -338,7 +338,7 @@ async fn the_report_is_sent_again_after_503_and_429_but_not_after_401() {
 }
 
 #[tokio::test]
-async fn an_installer_can_keep_silent_or_repeat_itself_or_tell_more() {
+async fn an_installer_can_skip_repeat_or_extend_its_reports() {
     let mut bench = Bench::new().await;
     bench.fake.push_rootfs().await;
     bench.behaviour.never_report = true;
@@ -357,7 +357,7 @@ async fn an_installer_can_keep_silent_or_repeat_itself_or_tell_more() {
 }
 
 #[tokio::test]
-async fn power_off_ends_the_installation_wherever_it_is() {
+async fn power_off_ends_the_installation_in_every_unit() {
     for prefix in
         ["/t1/boot.iso", "/t1/task.iso", "/v2/os-images/ubuntu-rootfs/blobs/", "/api/v1/status-webhook/"]
     {

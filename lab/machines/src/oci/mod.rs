@@ -1,11 +1,11 @@
-//! OCI images as the simulated machine and the demo handle them: references, pull, unpack, push.
+//! OCI client of the simulated machine and the demo: references, pull, unpack, push.
 //!
 //! ```text
 //! oci_url  HOST:PORT/os-images/ubuntu-rootfs:22.04
 //!   |  ImageReference::parse
 //!   v
 //! HEAD manifests/22.04 -> digest -> GET manifests/sha256:… -> (index -> GET its amd64 manifest)
-//!   |                                                            every byte hashed, compared with what was asked for
+//!   |                                                            every byte hashed and compared with the digest
 //!   v
 //! GET blobs/sha256:… for the config and each layer -> files     hashed while streaming, bounded by the descriptor
 //!   |
@@ -13,8 +13,8 @@
 //! unpack: gunzip, diff_id, whiteouts -> one tar stream
 //! ```
 //!
-//! This is a client of its own: it shares nothing with the `registry` crate, so that the two cannot agree on the same
-//! mistake. OCI distribution specification 1.1, image specification 1.1; notes/contracts.md 027 and 029.
+//! The client shares no code with the `registry` crate, so that both cannot contain one mistake.
+//! OCI distribution specification 1.1, image specification 1.1; docs/maintenance-os.md.
 
 mod pull;
 mod push;
@@ -35,18 +35,18 @@ pub use self::{
 };
 use crate::http::HttpError;
 
-/// Bytes a manifest or index may have.
+/// Maximum length of a manifest or index in bytes.
 pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
-/// Layers an image may have.
+/// Maximum number of layers of an image.
 pub const MAX_LAYERS: usize = 128;
 
 /// How requests to a registry are authorized.
 #[derive(Clone, Default)]
 pub enum Authorization {
-    /// Not at all.
+    /// No credentials.
     #[default]
     Anonymous,
-    /// User name and password, sent with the first request.
+    /// User name and password, sent with every request.
     Basic {
         /// User name.
         username: String,
@@ -80,7 +80,7 @@ impl Authorization {
     }
 }
 
-/// A registry as a client sees it.
+/// A client of one registry.
 #[derive(Clone, Debug)]
 pub struct RegistryClient {
     http: reqwest::Client,
@@ -88,26 +88,26 @@ pub struct RegistryClient {
     authorization: Authorization,
 }
 
-/// Why talking to a registry failed.
+/// A request to a registry failed.
 #[derive(Debug, Error)]
 pub enum RegistryError {
-    /// The address is not one.
+    /// The address is not an http or https URL.
     #[error("the registry address {url:?} is not an http or https URL")]
     Address {
-        /// What was given.
+        /// The address.
         url: String,
     },
-    /// The exchange failed.
+    /// Sending the request or reading the response failed.
     #[error(transparent)]
     Http(#[from] HttpError),
-    /// The registry answered with a status that does not fit.
-    #[error("{operation}: the registry answered {status}{}", detail(reason))]
+    /// The registry responded with an unexpected status.
+    #[error("{operation}: the registry responded with {status}{}", detail(reason))]
     Status {
-        /// What was asked.
+        /// The operation that failed.
         operation: String,
         /// The status code.
         status: u16,
-        /// The registry's own code and message, shortened.
+        /// Code and message of the registry, truncated.
         reason: String,
     },
     /// Content does not match its digest.
@@ -115,44 +115,44 @@ pub enum RegistryError {
         "{operation}: expected {expected}, received {actual}; the content is damaged, push the image again"
     )]
     Digest {
-        /// What was read.
+        /// The operation that failed.
         operation: String,
-        /// The digest that was promised.
+        /// The expected digest.
         expected: String,
-        /// The digest of what came.
+        /// The digest of the received bytes.
         actual: String,
     },
-    /// Content is longer or shorter than its descriptor says.
+    /// The length of the content differs from its descriptor.
     #[error("{operation}: expected {expected} bytes, received {actual}")]
     Size {
-        /// What was read.
+        /// The operation that failed.
         operation: String,
-        /// The size that was promised.
+        /// The size in the descriptor.
         expected: u64,
-        /// How many bytes came before giving up.
+        /// Number of bytes received.
         actual: u64,
     },
-    /// A document is not what it claims to be.
+    /// A document is not valid.
     #[error("{operation}: {reason}")]
     Document {
-        /// What was read.
+        /// The operation that failed.
         operation: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A local file could not be written.
     #[error("{operation}")]
     File {
-        /// What was done.
+        /// The operation that failed.
         operation: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl RegistryError {
-    /// Whether the same request may succeed a moment later.
+    /// Whether a retry of the request may succeed.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
@@ -164,10 +164,10 @@ impl RegistryError {
 }
 
 impl RegistryClient {
-    /// A client for the registry at `base`, such as `http://127.0.0.1:8080`.
+    /// Creates a client for the registry at `base`, such as `http://127.0.0.1:8080`.
     ///
     /// # Errors
-    /// When `base` is not an http or https URL.
+    /// Returns an error if `base` is not an http or https URL.
     pub fn new(
         http: reqwest::Client,
         base: &str,
@@ -200,7 +200,7 @@ impl RegistryClient {
     }
 }
 
-/// The error for an answer that does not fit, with what the registry said.
+/// Builds the error for an unexpected response, with the error text of the registry.
 async fn refused(operation: &str, response: reqwest::Response) -> RegistryError {
     let status = response.status().as_u16();
     let body = crate::http::bounded_body(response, 16 * 1024, operation).await.unwrap_or_default();
@@ -215,7 +215,7 @@ fn detail(reason: &str) -> String {
     if reason.is_empty() { String::new() } else { format!(": {reason}") }
 }
 
-/// `sha256:` and the hex digest of `bytes`.
+/// Returns the digest of `bytes` as `sha256:` and hex digits.
 #[must_use]
 pub fn digest_of(bytes: &[u8]) -> String {
     use sha2::Digest as _;

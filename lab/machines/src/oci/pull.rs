@@ -1,4 +1,4 @@
-//! Pulling: every document and every blob is asked for by digest and proved before it is used.
+//! Pull: every document and every blob is requested by digest, and its digest is checked before use.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncWriteExt, BufWriter};
 
 use super::{
-    MAX_LAYERS, MAX_MANIFEST_BYTES, ImageReference, RegistryClient, RegistryError, Selector, digest_of,
+    ImageReference, MAX_LAYERS, MAX_MANIFEST_BYTES, RegistryClient, RegistryError, Selector, digest_of,
     reference::is_sha256, refused,
 };
 use crate::http::{HttpError, bounded_body};
@@ -20,14 +20,14 @@ const DIGEST_HEADER: &str = "docker-content-digest";
 const MAX_CONFIG_BYTES: u64 = 4 * 1024 * 1024;
 const WRITE_BUFFER: usize = 128 * 1024;
 
-/// An image whose manifest and configuration were read and proved; its layers are still at the registry.
+/// An image whose manifest and configuration were read and checked. Its layers are not pulled yet.
 #[derive(Clone, Debug)]
 pub struct PulledImage {
-    /// Repository it came from.
+    /// Repository of the image.
     pub repository: String,
     /// Digest of the image manifest (never of an index).
     pub digest: String,
-    /// Layers, lowest first.
+    /// The layers, lowest first.
     pub layers: Vec<Layer>,
 }
 
@@ -36,19 +36,20 @@ pub struct PulledImage {
 pub struct Layer {
     /// Digest of the blob.
     pub digest: String,
-    /// Bytes of the blob.
+    /// Size of the blob in bytes.
     pub size: u64,
-    /// Whether the blob is gzip.
+    /// Whether the blob is compressed with gzip.
     pub gzip: bool,
-    /// Digest of the unpacked tar stream, when the configuration names it.
+    /// Digest of the uncompressed tar stream, if the configuration contains it.
     pub diff_id: Option<String>,
 }
 
 impl RegistryClient {
-    /// Resolves a reference down to one image manifest and its configuration.
+    /// Resolves a reference to one image manifest and its configuration.
     ///
     /// # Errors
-    /// When the registry refuses, content does not match its digest, or the image is of a kind nobody can install.
+    /// Returns an error if the registry refuses a request, content does not match its digest, or the image cannot be
+    /// installed.
     pub async fn resolve(&self, reference: &ImageReference) -> Result<PulledImage, RegistryError> {
         let repository = &reference.repository;
         let digest = match &reference.selector {
@@ -61,12 +62,12 @@ impl RegistryClient {
             reason: source.to_string(),
         };
         let bytes = self.manifest(repository, &digest, &operation).await?;
-        let probe: serde_json::Value = serde_json::from_slice(&bytes).map_err(document)?;
-        let (digest, bytes) = if probe.get("manifests").is_some() {
+        let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(document)?;
+        let (digest, bytes) = if value.get("manifests").is_some() {
             let index: ImageIndex = serde_json::from_slice(&bytes).map_err(document)?;
             let digest = choose(&index).ok_or_else(|| RegistryError::Document {
                 operation: operation.clone(),
-                reason: "the index names no linux/amd64 image".to_owned(),
+                reason: "the index has no linux/amd64 image".to_owned(),
             })?;
             let bytes = self.manifest(repository, &digest, &operation).await?;
             (digest, bytes)
@@ -75,7 +76,7 @@ impl RegistryClient {
         };
         let manifest: ImageManifest = serde_json::from_slice(&bytes).map_err(document)?;
         if manifest.layers().is_empty() || manifest.layers().len() > MAX_LAYERS {
-            let reason = format!("it has {} layers, 1 to {MAX_LAYERS} are possible", manifest.layers().len());
+            let reason = format!("it has {} layers; 1 to {MAX_LAYERS} are allowed", manifest.layers().len());
             return Err(RegistryError::Document { operation, reason });
         }
         let diff_ids = self.diff_ids(repository, &manifest).await?;
@@ -88,10 +89,11 @@ impl RegistryClient {
         Ok(PulledImage { repository: repository.clone(), digest, layers })
     }
 
-    /// Streams one layer into a file, hashing on the way; the file counts only when this succeeds.
+    /// Streams one layer into a file and checks size and digest. The file is valid only if this returns `Ok`.
     ///
     /// # Errors
-    /// When the registry refuses, the bytes do not match the descriptor, or the file cannot be written.
+    /// Returns an error if the registry refuses the request, the bytes do not match the descriptor, or the file cannot be
+    /// written.
     pub async fn fetch_layer(
         &self,
         image: &PulledImage,
@@ -135,12 +137,12 @@ impl RegistryClient {
         if response.status() != StatusCode::OK {
             return Err(refused(&operation, response).await);
         }
-        let named = response.headers().get(DIGEST_HEADER).and_then(|value| value.to_str().ok());
-        match named {
+        let digest = response.headers().get(DIGEST_HEADER).and_then(|value| value.to_str().ok());
+        match digest {
             Some(digest) if is_sha256(digest) => Ok(digest.to_owned()),
             _ => Err(RegistryError::Document {
                 operation,
-                reason: "the answer has no usable Docker-Content-Digest".to_owned(),
+                reason: "the response has no valid Docker-Content-Digest".to_owned(),
             }),
         }
     }
@@ -157,7 +159,7 @@ impl RegistryClient {
             return Err(refused(operation, response).await);
         }
         let bytes = bounded_body(response, MAX_MANIFEST_BYTES, operation).await?;
-        prove(operation, digest, &bytes)?;
+        check_digest(operation, digest, &bytes)?;
         Ok(bytes)
     }
 
@@ -175,7 +177,7 @@ impl RegistryClient {
         }
     }
 
-    /// The digests of the unpacked layers; empty for artifacts, whose configuration is not an image's.
+    /// The digests of the uncompressed layers; empty for an artifact, which has no image configuration.
     async fn diff_ids(
         &self,
         repository: &str,
@@ -196,7 +198,7 @@ impl RegistryClient {
         }
         let response = self.blob(repository, &digest, &operation).await?;
         let bytes = bounded_body(response, MAX_CONFIG_BYTES as usize, &operation).await?;
-        prove(&operation, &digest, &bytes)?;
+        check_digest(&operation, &digest, &bytes)?;
         let docker = MediaType::Other("application/vnd.docker.container.image.v1+json".to_owned());
         if *descriptor.media_type() != MediaType::ImageConfig && *descriptor.media_type() != docker {
             return Ok(Vec::new());
@@ -207,14 +209,14 @@ impl RegistryClient {
         let diff_ids = config.rootfs().diff_ids().clone();
         if diff_ids.len() != manifest.layers().len() {
             let reason =
-                format!("it names {} layers, the manifest {}", diff_ids.len(), manifest.layers().len());
+                format!("it has {} layers, the manifest {}", diff_ids.len(), manifest.layers().len());
             return Err(document(reason));
         }
         Ok(diff_ids)
     }
 }
 
-fn prove(operation: &str, expected: &str, bytes: &[u8]) -> Result<(), RegistryError> {
+fn check_digest(operation: &str, expected: &str, bytes: &[u8]) -> Result<(), RegistryError> {
     let actual = digest_of(bytes);
     if actual == expected {
         return Ok(());
@@ -222,7 +224,7 @@ fn prove(operation: &str, expected: &str, bytes: &[u8]) -> Result<(), RegistryEr
     Err(RegistryError::Digest { operation: operation.to_owned(), expected: expected.to_owned(), actual })
 }
 
-/// The linux/amd64 entry, or the only one that names no platform.
+/// The digest of the linux/amd64 entry, or of the first entry without a platform.
 fn choose(index: &ImageIndex) -> Option<String> {
     let fits = |descriptor: &&Descriptor| {
         descriptor
@@ -231,9 +233,9 @@ fn choose(index: &ImageIndex) -> Option<String> {
             .is_some_and(|platform| *platform.os() == Os::Linux && *platform.architecture() == Arch::Amd64)
     };
     let chosen = index.manifests().iter().find(fits);
-    let anywhere = || index.manifests().iter().find(|descriptor| descriptor.platform().is_none());
+    let without_platform = || index.manifests().iter().find(|descriptor| descriptor.platform().is_none());
     chosen
-        .or_else(anywhere)
+        .or_else(without_platform)
         .map(|descriptor| descriptor.digest().to_string())
         .filter(|digest| is_sha256(digest))
 }

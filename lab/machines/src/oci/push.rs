@@ -1,4 +1,4 @@
-//! Pushing as any client does it: blobs first (HEAD, POST, PATCH, PUT), then the manifest under its tag.
+//! Push: first the blobs (HEAD, POST, PATCH, PUT), then the manifest with its tag.
 
 use bytes::Bytes;
 use reqwest::{
@@ -9,17 +9,17 @@ use url::Url;
 
 use super::{RegistryClient, RegistryError, digest_of, refused};
 
-/// Something to push, with the digest it will have.
+/// Content to push, with its digest.
 #[derive(Clone, Debug)]
 pub struct Blob {
-    /// `sha256:…` of the bytes.
+    /// Digest of the content.
     pub digest: String,
     /// The content.
     pub bytes: Bytes,
 }
 
 impl Blob {
-    /// A blob of these bytes.
+    /// Creates a blob and computes its digest.
     #[must_use]
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
@@ -27,22 +27,22 @@ impl Blob {
     }
 }
 
-/// What the registry holds now.
+/// The result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushReceipt {
     /// Digest of the manifest.
     pub digest: String,
-    /// Blobs that were sent.
+    /// Number of blobs that were uploaded.
     pub uploaded: usize,
-    /// Blobs the registry had already.
+    /// Number of blobs that the registry already had.
     pub present: usize,
 }
 
 impl RegistryClient {
-    /// Pushes `blobs`, then `manifest` under `tag`.
+    /// Pushes `blobs`, then `manifest` with `tag`.
     ///
     /// # Errors
-    /// When the registry refuses any part or answers against the specification.
+    /// Returns an error if the registry refuses a request or violates the specification.
     pub async fn push(
         &self,
         repository: &str,
@@ -75,7 +75,7 @@ impl RegistryClient {
     }
 
     async fn has_blob(&self, repository: &str, blob: &Blob) -> Result<bool, RegistryError> {
-        let operation = format!("asking for blob {} of {repository}", blob.digest);
+        let operation = format!("checking for blob {} in {repository}", blob.digest);
         let url = self.url(repository, &format!("blobs/{}", blob.digest));
         let response = self.send(&operation, self.http.head(url)).await?;
         match response.status() {
@@ -103,7 +103,7 @@ impl RegistryClient {
         }
     }
 
-    /// The upload session a 202 names; it may be relative, and it must stay at this registry.
+    /// The URL of the upload session in a 202 response. It may be relative, and it must belong to this registry.
     async fn session(&self, operation: &str, response: reqwest::Response) -> Result<Url, RegistryError> {
         if response.status() != StatusCode::ACCEPTED {
             return Err(refused(operation, response).await);
@@ -116,10 +116,10 @@ impl RegistryClient {
             .headers()
             .get(LOCATION)
             .and_then(|value| value.to_str().ok())
-            .ok_or_else(|| document("the answer has no Location"))?;
+            .ok_or_else(|| document("the response has no Location"))?;
         let session = self.base.join(location).map_err(|_| document("the Location is not a URL"))?;
         if session.origin() != self.base.origin() {
-            return Err(document("the Location leads to another host"));
+            return Err(document("the Location names another host"));
         }
         Ok(session)
     }

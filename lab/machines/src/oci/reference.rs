@@ -1,33 +1,33 @@
 //! `oci_url` of a recipe: `[HOST[:PORT]/]NAME[:TAG][@sha256:HEX]`, without a scheme.
 //!
 //! The grammar is that of the distribution specification (name components of lower-case letters and digits with
-//! single separators, tags of at most 128 characters). The first component is a host when it has a dot, a colon or
-//! is `localhost`, as every client decides it.
+//! single separators, tags of at most 128 characters). The first component is a host if it contains a dot or a colon, or
+//! is `localhost`, as in other OCI clients.
 
 use thiserror::Error;
 
-/// What to pull.
+/// A parsed image reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageReference {
-    /// The host as written, if there is one.
+    /// The host, if the reference has one.
     pub host: Option<String>,
-    /// Repository name, possibly nested.
+    /// Repository name, which may contain slashes.
     pub repository: String,
-    /// Which manifest of it.
+    /// Tag or digest of the manifest.
     pub selector: Selector,
 }
 
-/// A manifest by name or by content.
+/// A manifest, selected by tag or by digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
-    /// A tag; `latest` when none is written.
+    /// A tag; `latest` if the reference has none.
     Tag(String),
     /// `sha256:` and 64 hex digits.
     Digest(String),
 }
 
 impl Selector {
-    /// The text that stands in the URL.
+    /// The tag or digest as it is used in URLs.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -36,7 +36,7 @@ impl Selector {
     }
 }
 
-/// Why a text is not a reference.
+/// The text is not an image reference.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("oci_url {text:?}: {rule}; write HOST:PORT/name:tag or HOST:PORT/name@sha256:…")]
 pub struct ImageReferenceError {
@@ -45,14 +45,14 @@ pub struct ImageReferenceError {
 }
 
 impl ImageReference {
-    /// Reads a reference.
+    /// Parses a reference.
     ///
     /// # Errors
-    /// Naming the rule that is broken.
+    /// Returns an error that names the rule that the text breaks.
     pub fn parse(text: &str) -> Result<Self, ImageReferenceError> {
         let refuse = |rule| ImageReferenceError { text: text.chars().take(256).collect(), rule };
         if text.contains("://") {
-            return Err(refuse("a scheme does not belong there"));
+            return Err(refuse("it must not have a scheme"));
         }
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -64,7 +64,7 @@ impl ImageReference {
             }
             _ => (None, rest),
         };
-        // What follows the last slash may hold a colon; a host's port is already gone.
+        // A colon here separates the tag: the port of the host is already removed.
         let (repository, tag) = match rest.rsplit_once(':') {
             Some((repository, tag)) if !tag.contains('/') => (repository, Some(tag)),
             _ => (rest, None),
@@ -84,7 +84,7 @@ impl ImageReference {
     }
 }
 
-/// Whether a text is `sha256:` and 64 lower-case hex digits.
+/// Whether a text consists of `sha256:` and 64 lower-case hex digits.
 pub(super) fn is_sha256(digest: &str) -> bool {
     digest.strip_prefix("sha256:").is_some_and(|hex| {
         hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

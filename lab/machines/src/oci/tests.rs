@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::{
     http::api_client,
-    test_kit::{REPOSITORY, FakeController},
+    test_kit::{FakeController, REPOSITORY},
 };
 
 /// One entry of a layer under test.
@@ -36,7 +36,7 @@ fn layer_tar(items: &[Item]) -> Vec<u8> {
         match item {
             File(path, text) => {
                 header.set_size(text.len() as u64);
-                // Raw, because the builder itself refuses paths an attacker would use.
+                // Written into the raw header, because the builder refuses hostile paths.
                 header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
                 header.set_cksum();
                 tar.append(&header, text.as_bytes()).unwrap();
@@ -127,7 +127,7 @@ fn refusal(result: Result<Vec<String>, UnpackError>) -> String {
 }
 
 #[test]
-fn references_are_read_as_every_client_reads_them() {
+fn references_are_parsed_as_other_oci_clients_do() {
     let parse = |text| {
         let reference = ImageReference::parse(text).unwrap();
         (reference.host.unwrap_or_default(), reference.repository, reference.selector.as_str().to_owned())
@@ -166,7 +166,7 @@ fn references_are_read_as_every_client_reads_them() {
 
 proptest! {
     #[test]
-    fn no_text_makes_the_reference_parser_panic_or_lets_a_path_escape(text in "[a-z0-9:/@._%?#A-Z-]{0,60}") {
+    fn no_text_makes_the_reference_parser_panic_or_return_a_path_with_dots(text in "[a-z0-9:/@._%?#A-Z-]{0,60}") {
         if let Ok(reference) = ImageReference::parse(&text) {
             prop_assert!(!reference.repository.split('/').any(|part| part.is_empty() || part == ".."));
             prop_assert!(!reference.selector.as_str().contains(['/', '?', '#', '%']));
@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-fn higher_layers_win_whiteouts_remove_and_opaque_directories_forget() {
+fn higher_layers_replace_whiteouts_remove_and_opaque_directories_empty() {
     let layers = Layers::new(&[
         &[
             Directory("./etc"),
@@ -197,7 +197,7 @@ fn higher_layers_win_whiteouts_remove_and_opaque_directories_forget() {
 }
 
 #[test]
-fn a_whiteout_hides_lower_layers_only_and_a_file_replaces_a_directory() {
+fn a_whiteout_removes_from_lower_layers_only_and_a_file_replaces_a_directory() {
     let layers = Layers::new(&[
         &[Directory("d"), File("d/old", "1"), File("e/old", "1")],
         &[File("d/new", "2"), File(".wh.d", ""), File("e", "2")],
@@ -206,7 +206,7 @@ fn a_whiteout_hides_lower_layers_only_and_a_file_replaces_a_directory() {
 }
 
 #[test]
-fn files_of_the_installer_replace_those_of_the_image() {
+fn files_of_the_installer_replace_files_of_the_image() {
     let layers = Layers::new(&[&[File("seed/user-data", "image"), File("x", "1")]]);
     let extra = [ExtraFile { path: "seed/user-data".into(), bytes: b"job".to_vec() }];
     assert_eq!(layers.unpack(&extra).unwrap(), ["seed/user-data=job", "x=1"]);
@@ -232,7 +232,7 @@ fn hostile_layers_are_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn a_name_that_would_fill_the_memory_is_refused_before_it_is_read() {
+fn an_oversized_name_is_refused_before_it_is_read() {
     let mut layers = Layers::new(&[]);
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -245,7 +245,7 @@ fn a_name_that_would_fill_the_memory_is_refused_before_it_is_read() {
 }
 
 #[test]
-fn a_gzip_bomb_ends_at_the_limit_and_a_power_cut_at_once() {
+fn a_gzip_bomb_ends_at_the_limit_and_a_power_cut_ends_unpacking() {
     let mut bomb = Layers::new(&[]);
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -270,7 +270,7 @@ fn client(fake: &FakeController) -> RegistryClient {
 }
 
 #[tokio::test]
-async fn what_is_pushed_is_pulled_by_digest_and_a_second_push_sends_nothing() {
+async fn a_pushed_image_is_pulled_by_digest_and_a_second_push_uploads_nothing() {
     let fake = FakeController::start().await;
     let image = fake.push_rootfs().await;
     let client = client(&fake);
@@ -319,7 +319,7 @@ async fn damaged_manifests_configurations_and_layers_are_refused() {
     }
     damage(&image.blobs[1].digest, Bytes::from_static(b"{}"));
     assert!(matches!(client.resolve(&reference).await, Err(RegistryError::Digest { .. })));
-    // The registry still names the old digest, for the tag and for itself.
+    // The registry still sends the old digest, for the tag and for the manifest.
     let scribble = |manifests: &mut std::collections::BTreeMap<String, (String, Bytes)>| {
         manifests.get_mut(&image.digest).unwrap().1 = Bytes::from_static(b"{\"schemaVersion\":2}");
     };
@@ -329,7 +329,7 @@ async fn damaged_manifests_configurations_and_layers_are_refused() {
 }
 
 #[tokio::test]
-async fn an_index_is_followed_to_its_amd64_image() {
+async fn an_index_is_resolved_to_its_amd64_image() {
     let fake = FakeController::start().await;
     let image = fake.push_rootfs().await;
     let entry = |architecture: &str, digest: &str| {
@@ -346,14 +346,16 @@ async fn an_index_is_followed_to_its_amd64_image() {
 }
 
 #[tokio::test]
-async fn a_registry_that_refuses_is_quoted_and_credentials_are_not() {
+async fn the_error_of_a_refusal_quotes_the_registry_and_no_credentials() {
     let fake = FakeController::start().await;
     let authorization = Authorization::Basic { username: "pull".into(), password: "canary-password".into() };
     let client = RegistryClient::new(api_client(None).unwrap(), &fake.base, authorization).unwrap();
     let reference = ImageReference::parse(&format!("{REPOSITORY}@sha256:{}", "a".repeat(64))).unwrap();
     let refused = client.resolve(&reference).await.unwrap_err();
     assert!(
-        refused.to_string().ends_with("the registry answered 401: UNAUTHORIZED who are you"),
+        refused
+            .to_string()
+            .ends_with("the registry responded with 401: UNAUTHORIZED authentication required"),
         "{refused}"
     );
     assert!(!format!("{refused:?} {client:?}").contains("canary"));

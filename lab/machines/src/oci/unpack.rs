@@ -1,17 +1,17 @@
-//! Layers to one tar stream: what a machine would see after all of them were applied.
+//! Merges layers into one tar stream: the file system after all layers were applied.
 //!
 //! ```text
-//! prove   every layer: gunzip within the budget, no header that wants memory, diff_id
-//! learn   which layer owns each path: later layers win, .wh.NAME removes a path of lower layers,
+//! check   every layer: gunzip within the limit, no oversized extended header, diff_id
+//! scan    which layer provides each path: later layers win, .wh.NAME removes a path of lower layers,
 //!         .wh..wh..opq empties a directory
-//! copy    what is owned, in the order of the layers
+//! copy    the provided entries, in the order of the layers
 //! ```
 //!
-//! Three passes over the layer files, so that memory holds names only and nothing is written before everything is
-//! proved.
+//! There are three passes over the layer files, so that only names are kept in memory and nothing is written before all
+//! layers are checked.
 //!
-//! Extended attributes are not carried over; sparse entries and hard links to a path that a higher layer replaced are
-//! refused. Paths with `..` are refused: they never occur in an honest image.
+//! Extended attributes are not copied. Sparse entries and hard links to a path that a higher layer replaced are refused.
+//! Paths with `..` are refused: they occur only in hostile images.
 //!
 //! OCI image specification 1.1, layer.md.
 
@@ -36,51 +36,51 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 const BUFFER: usize = 64 * 1024;
 const MAX_EXTENDED_HEADER: u64 = 128 * 1024;
 
-/// How much an image may be.
+/// Size limits of an image.
 #[derive(Clone, Copy, Debug)]
 pub struct UnpackLimits {
-    /// Bytes of all unpacked layers together.
+    /// Total size of all uncompressed layers in bytes.
     pub bytes: u64,
-    /// Paths of all layers together.
+    /// Total number of paths in all layers.
     pub paths: usize,
 }
 
-/// A file the installer adds to the tree.
+/// A file that the installer adds to the tree.
 #[derive(Clone, Debug)]
 pub struct ExtraFile {
     /// Path without a leading slash.
     pub path: String,
-    /// Its bytes.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// What was written.
+/// The result of unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unpacked {
-    /// Entries of the tar stream.
+    /// Number of entries of the tar stream.
     pub entries: u64,
 }
 
-/// Why an image could not be unpacked.
+/// An image could not be unpacked.
 #[derive(Debug, Error)]
 pub enum UnpackError {
-    /// Reading a layer failed: damaged gzip or tar, a limit, or the power went off.
+    /// Reading a layer failed: damaged gzip or tar, an exceeded limit, or the power went off.
     #[error("unpacking layer {layer}")]
     Layer {
         /// Digest of the layer.
         layer: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The unpacked layer is not what the configuration promised.
+    /// The uncompressed layer does not match the diff_id of the configuration.
     #[error("unpacking layer {layer}: diff_id is {expected}, the content hashes to {actual}")]
     DiffId {
         /// Digest of the layer.
         layer: String,
-        /// Promised.
+        /// The expected diff_id.
         expected: String,
-        /// Found.
+        /// The digest of the content.
         actual: String,
     },
     /// The result could not be written.
@@ -88,10 +88,10 @@ pub enum UnpackError {
     Write(#[source] io::Error),
 }
 
-/// Applies `layers`, lowest first, and writes the result to `out` with `extra` files at the end.
+/// Applies `layers`, lowest first, and writes the result to `out`, followed by the `extra` files.
 ///
 /// # Errors
-/// When a layer breaks a rule, a limit is passed, `cancel` fires or `out` refuses.
+/// Returns an error if a layer breaks a rule, a limit is exceeded, `cancel` is cancelled, or `out` cannot be written.
 pub fn unpack(
     layers: &[(Layer, PathBuf)],
     extra: &[ExtraFile],
@@ -101,13 +101,13 @@ pub fn unpack(
 ) -> Result<Unpacked, UnpackError> {
     let mut budget = limits.bytes;
     for (layer, file) in layers {
-        budget = prove(layer, file, budget, cancel)?;
+        budget = check_layer(layer, file, budget, cancel)?;
     }
     let mut owners = Owners::new(limits.paths);
     for (index, (layer, file)) in layers.iter().enumerate() {
         let failed = |source| UnpackError::Layer { layer: layer.digest.clone(), source };
         let mut stream = LayerStream::open(layer, file, limits.bytes, cancel).map_err(failed)?;
-        owners.learn(index, &mut stream).map_err(failed)?;
+        owners.scan(index, &mut stream).map_err(failed)?;
     }
     for file in extra {
         owners.remove(file.path.as_bytes(), layers.len());
@@ -133,8 +133,13 @@ pub fn unpack(
     Ok(Unpacked { entries })
 }
 
-/// Reads a layer to its very end; answers what is left of the budget.
-fn prove(layer: &Layer, file: &Path, budget: u64, cancel: &CancellationToken) -> Result<u64, UnpackError> {
+/// Reads a whole layer and checks its diff_id. Returns the remaining budget.
+fn check_layer(
+    layer: &Layer,
+    file: &Path,
+    budget: u64,
+    cancel: &CancellationToken,
+) -> Result<u64, UnpackError> {
     let failed = |source| UnpackError::Layer { layer: layer.digest.clone(), source };
     let mut stream = LayerStream::open(layer, file, budget, cancel).map_err(failed)?;
     refuse_large_headers(&mut stream).map_err(failed)?;
@@ -148,7 +153,7 @@ fn prove(layer: &Layer, file: &Path, budget: u64, cancel: &CancellationToken) ->
     }
 }
 
-/// Long names and extended headers are read into memory whole by whoever parses the tar, so their claim comes first.
+/// Refuses large extended headers: a tar parser reads long names and extended headers into memory.
 fn refuse_large_headers(stream: &mut LayerStream<'_>) -> io::Result<()> {
     let mut archive = tar::Archive::new(stream);
     for entry in archive.entries()?.raw(true) {
@@ -165,7 +170,7 @@ fn refuse_large_headers(stream: &mut LayerStream<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Which entry of which layer makes each path.
+/// The layer and entry that provide each path.
 struct Owners {
     by_path: BTreeMap<Vec<u8>, (usize, u64)>,
     limit: usize,
@@ -176,7 +181,7 @@ impl Owners {
         Self { by_path: BTreeMap::new(), limit }
     }
 
-    fn learn(&mut self, layer: usize, stream: &mut LayerStream<'_>) -> io::Result<()> {
+    fn scan(&mut self, layer: usize, stream: &mut LayerStream<'_>) -> io::Result<()> {
         let mut archive = tar::Archive::new(stream);
         for (ordinal, entry) in archive.entries()?.enumerate() {
             let entry = entry?;
@@ -234,7 +239,7 @@ impl Owners {
         Ok(copied)
     }
 
-    /// A hard link keeps content alive that a higher layer replaced under its first name.
+    /// Refuses a hard link whose target a higher layer replaced: the link would need the replaced content.
     fn refuse_replaced(&self, layer: usize, target: &Path) -> io::Result<()> {
         let owner = clean(target.as_os_str().as_bytes())?.and_then(|path| self.by_path.get(&path).copied());
         match owner {
@@ -246,7 +251,7 @@ impl Owners {
         }
     }
 
-    /// Removes a path of layers below `layer` and what is beneath it.
+    /// Removes a path of layers below `layer` and all paths beneath it.
     fn remove(&mut self, path: &[u8], layer: usize) {
         if self.by_path.get(path).is_some_and(|(owner, _)| *owner < layer) {
             self.by_path.remove(path);
@@ -256,20 +261,20 @@ impl Owners {
 
     fn remove_beneath(&mut self, path: &[u8], layer: usize) {
         let prefix = if path.is_empty() { Vec::new() } else { join(path, b"") };
-        let doomed: Vec<Vec<u8>> = self
+        let removed: Vec<Vec<u8>> = self
             .by_path
             .range(prefix.clone()..)
             .take_while(|(path, _)| path.starts_with(&prefix))
             .filter(|(_, (owner, _))| *owner < layer)
             .map(|(path, _)| path.clone())
             .collect();
-        for path in doomed {
+        for path in removed {
             self.by_path.remove(&path);
         }
     }
 }
 
-/// A layer file as its unpacked bytes: bounded, hashed, cancellable.
+/// The uncompressed bytes of a layer file: bounded, hashed, cancellable.
 struct LayerStream<'cancel> {
     source: Box<dyn Read>,
     budget: u64,
@@ -285,7 +290,7 @@ impl<'cancel> LayerStream<'cancel> {
         Ok(Self { source, budget, sha256: Sha256::new(), cancel })
     }
 
-    /// Reads to the very end, past the tar's own end marker; answers the remaining budget and the digest.
+    /// Reads to the end of the stream, past the end marker of the tar. Returns the remaining budget and the digest.
     fn finish(mut self) -> io::Result<(u64, String)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((self.budget, format!("sha256:{}", hex::encode(self.sha256.finalize()))))
@@ -309,7 +314,7 @@ impl Read for LayerStream<'_> {
     }
 }
 
-/// A path without `./` in front and `/` behind; none for the root itself.
+/// Normalizes a path: removes empty and `.` components. Returns `None` for the root directory.
 fn clean(path: &[u8]) -> io::Result<Option<Vec<u8>>> {
     let mut clean = Vec::with_capacity(path.len());
     for component in path.split(|byte| *byte == b'/') {

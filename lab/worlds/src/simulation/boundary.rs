@@ -1,12 +1,12 @@
 //! The edge of one controller: everything it does to the world, and everything it hears of it, crosses here.
 //!
 //! ```text
-//!   controller --(database, BMC, answer)--> cross: dead? frozen? fuse burnt? a little delay --> world
+//!   controller --(database, BMC, answer)--> cross: dead? paused? calls_until_crash burnt? a little delay --> world
 //! ```
 //!
 //! A crash is the end of all tasks of a controller at whatever await they are: from that moment nothing crosses any more. Who
 //! tries unwinds, as a thread of a killed process is simply gone; the database keeps what was committed, the simulated BMCs what they
-//! were told. A frozen controller (a stopped process, a suspended machine) goes on later, and finds that time has passed.
+//! were told. A paused controller (a stopped process, a suspended machine) goes on later, and finds that time has passed.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -24,7 +24,7 @@ use engine::store::{HookDecision, Violation, StoreHooks};
 use engine::{Blockers, WorkflowRegistry, explain};
 
 /// The process of this task is gone.
-struct Gone;
+struct ProcessGone;
 
 /// One controller's edge.
 pub(super) struct Boundary {
@@ -33,14 +33,14 @@ pub(super) struct Boundary {
     /// Ends with the controller.
     pub(super) death: CancellationToken,
     /// What explains the states it commits, while it lives: they know the network, and the network knows this edge.
-    kinds: Mutex<Option<WorkflowRegistry>>,
+    workflows: Mutex<Option<WorkflowRegistry>>,
     world: Arc<World>,
     rng: WorldRng,
-    frozen: AtomicBool,
+    paused: AtomicBool,
     /// Wakes in the order of arrival: a `watch` would choose one by chance.
-    thaw: Notify,
+    resumed: Notify,
     /// Crossings until it dies by itself; below zero never.
-    fuse: AtomicI64,
+    calls_until_crash: AtomicI64,
 }
 
 impl Boundary {
@@ -48,35 +48,35 @@ impl Boundary {
         Arc::new(Self {
             owner,
             death: CancellationToken::new(),
-            kinds: Mutex::new(None),
+            workflows: Mutex::new(None),
             rng: WorldRng::new(world.plan.seed, &format!("boundary {number}")),
             world: Arc::clone(world),
-            frozen: AtomicBool::new(false),
-            thaw: Notify::new(),
-            fuse: AtomicI64::new(-1),
+            paused: AtomicBool::new(false),
+            resumed: Notify::new(),
+            calls_until_crash: AtomicI64::new(-1),
         })
     }
 
     /// Explains, from now on, what the controller commits.
-    pub(super) fn explain_by(&self, kinds: WorkflowRegistry) {
-        *lock(&self.kinds) = Some(kinds);
+    pub(super) fn explain_by(&self, workflows: WorkflowRegistry) {
+        *lock(&self.workflows) = Some(workflows);
     }
 
     /// The end: nothing crosses any more, and nothing of the controller is kept.
     pub(super) fn end(&self) {
         self.death.cancel();
-        *lock(&self.kinds) = None;
+        *lock(&self.workflows) = None;
     }
 
-    /// Dies after so many further crossings.
-    pub(super) fn crash_after(&self, crossings: u64) {
-        self.fuse.store(i64::try_from(crossings).unwrap_or(i64::MAX), Ordering::Relaxed);
+    /// Dies after so many further calls.
+    pub(super) fn crash_after(&self, calls: u64) {
+        self.calls_until_crash.store(i64::try_from(calls).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
     /// Stops or goes on.
-    pub(super) fn freeze(&self, frozen: bool) {
-        self.frozen.store(frozen, Ordering::Relaxed);
-        self.thaw.notify_waiters();
+    pub(super) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+        self.resumed.notify_waiters();
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -84,29 +84,29 @@ impl Boundary {
     }
 
     /// Crosses, or is stopped here for ever.
-    pub(super) async fn cross(&self) {
+    pub(super) async fn call_out(&self) {
         self.alive();
-        self.thawed().await;
-        if self.fuse.load(Ordering::Relaxed) >= 0 && self.fuse.fetch_sub(1, Ordering::Relaxed) == 0 {
+        self.wait_while_paused().await;
+        if self.calls_until_crash.load(Ordering::Relaxed) >= 0 && self.calls_until_crash.fetch_sub(1, Ordering::Relaxed) == 0 {
             self.world.note(&format!("crash of {}", self.owner));
             self.death.cancel();
         }
         self.alive();
-        if !self.world.is_calm() {
+        if !self.world.is_quiet() {
             match self.rng.below(20) {
                 0 | 1 => tokio::task::yield_now().await,
                 2 => tokio::time::sleep(self.rng.time(Duration::ZERO, Duration::from_millis(40))).await,
                 _ => {}
             }
-            self.thawed().await;
+            self.wait_while_paused().await;
             self.alive();
         }
-        self.world.crossed(self);
+        self.world.count_call(self);
     }
 
-    async fn thawed(&self) {
-        while self.frozen.load(Ordering::Relaxed) {
-            self.thaw.notified().await;
+    async fn wait_while_paused(&self) {
+        while self.paused.load(Ordering::Relaxed) {
+            self.resumed.notified().await;
             self.alive();
         }
     }
@@ -114,7 +114,7 @@ impl Boundary {
     fn alive(&self) {
         if self.is_dead() {
             // Not a panic: nothing is printed, and nothing of it is a defect.
-            resume_unwind(Box::new(Gone));
+            resume_unwind(Box::new(ProcessGone));
         }
     }
 
@@ -122,7 +122,7 @@ impl Boundary {
     pub(super) async fn while_alive<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
-            () = self.death.cancelled() => resume_unwind(Box::new(Gone)),
+            () = self.death.cancelled() => resume_unwind(Box::new(ProcessGone)),
             done = work => done,
         }
     }
@@ -131,24 +131,24 @@ impl Boundary {
 #[async_trait]
 impl StoreHooks for Boundary {
     async fn before(&self, _operation: &'static str, writes: bool) -> HookDecision {
-        self.cross().await;
+        self.call_out().await;
         if writes { self.world.database() } else { HookDecision::Proceed }
     }
 
     async fn after(&self, _operation: &'static str, writes: bool) {
         if writes {
-            self.cross().await;
+            self.call_out().await;
         }
     }
 
     fn violated(&self, violation: Violation) {
-        self.world.judge.violation(format!("{}: {}", violation.rule, violation.subject));
+        self.world.checker.violation(format!("{}: {}", violation.rule, violation.subject));
     }
 
     fn seen(&self, snapshot: &Snapshot) {
-        let kinds = lock(&self.kinds);
-        let Some(kinds) = kinds.as_ref() else { return };
-        let explanation = explain(snapshot, kinds, &Blockers::default(), self.world.wall().now());
-        self.world.judge.explained(snapshot.run.id, &explanation);
+        let workflows = lock(&self.workflows);
+        let Some(workflows) = workflows.as_ref() else { return };
+        let explanation = explain(snapshot, workflows, &Blockers::default(), self.world.wall_clock().now());
+        self.world.checker.explained(snapshot.run.id, &explanation);
     }
 }

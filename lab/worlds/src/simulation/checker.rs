@@ -5,7 +5,7 @@
 //!   every BMC effect   sent by who holds the lease of the server's run; alone
 //!   every boot         once from a medium; once before the cleanup of a job
 //!   every promise      202 and 200 are written down, and looked for at the end
-//!   at the end         all over, slots empty or the debt is known, nothing left behind
+//!   at the end         all over, slots empty or the cleanup_pending is known, nothing left behind
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ const KEPT: usize = 20;
 
 /// Watches a world.
 #[derive(Default)]
-pub(super) struct Judge(Mutex<Seen>);
+pub(super) struct InvariantChecker(Mutex<Observed>);
 
 /// A report the controller has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +34,15 @@ pub(super) enum Reported {
 }
 
 #[derive(Default)]
-struct Seen {
+struct Observed {
     violations: Vec<String>,
-    /// BMC effects under way.
-    effects: BTreeMap<Serial, u32>,
+    /// BMC changes under way.
+    changes: BTreeMap<Serial, u32>,
     /// Boots from each image, by its URL.
     media_boots: BTreeMap<String, u32>,
     /// Boots before the cleanup of each run.
     boots: BTreeMap<RunId, u32>,
-    /// The run that last told a server to start: a slow host may boot from it when the next job has begun.
+    /// The run that last complete a server to start: a slow host may boot from it when the next job has begun.
     starters: BTreeMap<Serial, RunId>,
     /// Jobs that were acknowledged, by the key they were asked for under.
     jobs: BTreeMap<String, RunId>,
@@ -52,58 +52,58 @@ struct Seen {
     /// Conditions that were explained.
     explained: BTreeSet<String>,
     /// BMCs that restarted, or lied about what they did; their media may go under a running system.
-    excused: BTreeSet<Serial>,
+    media_loss_allowed: BTreeSet<Serial>,
 }
 
 /// A BMC effect under way.
-pub(super) struct Effect {
+pub(super) struct BmcChange {
     world: Arc<World>,
     serial: Serial,
 }
 
-impl Drop for Effect {
+impl Drop for BmcChange {
     fn drop(&mut self) {
-        if let Some(count) = self.world.judge.seen().effects.get_mut(&self.serial) {
+        if let Some(count) = self.world.checker.observed().changes.get_mut(&self.serial) {
             *count = count.saturating_sub(1);
         }
     }
 }
 
-impl Judge {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+impl InvariantChecker {
+    fn observed(&self) -> MutexGuard<'_, Observed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something happened that must not.
     pub(super) fn violation(&self, what: String) {
-        let mut seen = self.seen();
-        if seen.violations.len() < KEPT && !seen.violations.contains(&what) {
-            seen.violations.push(what);
+        let mut observed = self.observed();
+        if observed.violations.len() < KEPT && !observed.violations.contains(&what) {
+            observed.violations.push(what);
         }
     }
 
     pub(super) fn violations(&self) -> Vec<String> {
-        self.seen().violations.clone()
+        self.observed().violations.clone()
     }
 
     /// The conditions that were met and explained.
     pub(super) fn conditions(&self) -> BTreeSet<String> {
-        self.seen().explained.clone()
+        self.observed().explained.clone()
     }
 
     /// A request that changes something reaches a BMC: allowed only to who holds the lease of the server's run.
-    pub(super) fn effect(
+    pub(super) fn bmc_change(
         &self,
         world: &Arc<World>,
         serial: &Serial,
         sender: &str,
         request: &Request,
-    ) -> Effect {
+    ) -> BmcChange {
         let what = &request.path;
         match world.observer().peek_server(serial) {
             Some((run, _, _, Some(holder))) if holder == sender => {
                 if starts_host(request) {
-                    self.seen().starters.insert(serial.clone(), run);
+                    self.observed().starters.insert(serial.clone(), run);
                 }
             }
             Some((run, phase, step, holder)) => self.violation(format!(
@@ -114,23 +114,23 @@ impl Judge {
             None => self.violation(format!("{sender} changes {serial} ({what}), for which there is no job")),
         }
         let busy = {
-            let mut seen = self.seen();
-            let count = seen.effects.entry(serial.clone()).or_default();
+            let mut observed = self.observed();
+            let count = observed.changes.entry(serial.clone()).or_default();
             *count += 1;
             *count > 1
         };
         if busy {
             self.violation(format!("two requests change {serial} at once ({what})"));
         }
-        Effect { world: Arc::clone(world), serial: serial.clone() }
+        BmcChange { world: Arc::clone(world), serial: serial.clone() }
     }
 
     /// A host starts.
     pub(super) fn booted(&self, world: &World, serial: &Serial, source: &BootSource) {
         if let BootSource::Media { url, .. } = source {
             let times = {
-                let mut seen = self.seen();
-                let times = seen.media_boots.entry(url.as_str().to_owned()).or_default();
+                let mut observed = self.observed();
+                let times = observed.media_boots.entry(url.as_str().to_owned()).or_default();
                 *times += 1;
                 *times
             };
@@ -141,11 +141,11 @@ impl Judge {
         let Some((run, phase, step, _)) = world.observer().peek_server(serial) else {
             return;
         };
-        let ordered = self.seen().starters.get(serial) == Some(&run);
+        let ordered = self.observed().starters.get(serial) == Some(&run);
         if ordered && Phase::parse(&phase).is_some_and(Phase::is_forward) {
             let times = {
-                let mut seen = self.seen();
-                let times = seen.boots.entry(run).or_default();
+                let mut observed = self.observed();
+                let times = observed.boots.entry(run).or_default();
                 *times += 1;
                 *times
             };
@@ -160,47 +160,47 @@ impl Judge {
 
     /// A job was acknowledged under a key.
     pub(super) fn acknowledged(&self, key: &str, job: RunId) {
-        let before = self.seen().jobs.insert(key.to_owned(), job);
+        let before = self.observed().jobs.insert(key.to_owned(), job);
         if let Some(before) = before.filter(|before| *before != job) {
             self.violation(format!("one key, two jobs: {before} and {job} under {key}"));
         }
     }
 
     pub(super) fn cancel_acknowledged(&self, job: RunId) {
-        self.seen().cancelled.insert(job);
+        self.observed().cancelled.insert(job);
     }
 
     pub(super) fn report_acknowledged(&self, job: RunId, reported: Reported) {
-        self.seen().reports.entry(job).or_insert(reported);
+        self.observed().reports.entry(job).or_insert(reported);
     }
 
     /// A BMC does what none should; what follows for media under a running system is not ours.
-    pub(super) fn excuse(&self, serial: &Serial) {
-        self.seen().excused.insert(serial.clone());
+    pub(super) fn allow_media_loss(&self, serial: &Serial) {
+        self.observed().media_loss_allowed.insert(serial.clone());
     }
 
     /// All acknowledged jobs, oldest key first.
     pub(super) fn jobs(&self) -> Vec<RunId> {
-        self.seen().jobs.values().copied().collect()
+        self.observed().jobs.values().copied().collect()
     }
 
     /// A state was explained: it says what it is, what ends it and what to do, and by when it is looked at.
     pub(super) fn explained(&self, run: RunId, explanation: &Explanation) {
         let Explanation { condition, summary, ends_by, next_action, .. } = explanation;
-        let told = ![summary, ends_by, next_action].into_iter().any(String::is_empty);
+        let complete = ![summary, ends_by, next_action].into_iter().any(String::is_empty);
         let bounded = explanation.deadline.is_some() || explanation.next_check.is_some();
         let may_stay = matches!(condition, Condition::Held | Condition::Ended);
-        if !told || !(bounded || may_stay) {
+        if !complete || !(bounded || may_stay) {
             self.violation(format!("run {run} is {condition:?} and cannot say why: {explanation:?}"));
         }
         let reason = explanation.reason.as_deref().unwrap_or("-");
-        self.seen().explained.insert(format!("{condition:?}/{reason}"));
+        self.observed().explained.insert(format!("{condition:?}/{reason}"));
     }
 
     // === When all is quiet ===
 
     /// A job at the end.
-    pub(super) fn ended(&self, job: &Job) {
+    pub(super) fn check_job_at_end(&self, job: &Job) {
         let (run, id) = (&job.run, job.run.id);
         if run.phase != Phase::Ended {
             let wait = run.wait.as_ref().map_or("-", |wait| wait.reason.as_str());
@@ -212,8 +212,8 @@ impl Judge {
             ));
         }
         let (reported, cancelled) = {
-            let seen = self.seen();
-            (seen.reports.get(&id).copied(), seen.cancelled.contains(&id))
+            let observed = self.observed();
+            (observed.reports.get(&id).copied(), observed.cancelled.contains(&id))
         };
         let outcome = run.outcome;
         let kept = match reported {
@@ -231,19 +231,19 @@ impl Judge {
     }
 
     /// A server at the end, with what is known to be left undone on it, and the outcome of its last job.
-    pub(super) fn left(&self, serial: &Serial, bmc: &SimBmc, debt: bool, last: Option<Outcome>, lost: bool) {
+    pub(super) fn check_server_at_end(&self, serial: &Serial, bmc: &SimBmc, cleanup_pending: bool, last: Option<Outcome>, lost: bool) {
         let bmc = bmc.snapshot();
-        let excused = self.seen().excused.contains(serial);
+        let media_loss_allowed = self.observed().media_loss_allowed.contains(serial);
         if bmc.max_in_flight > 2 {
             self.violation(format!("{serial} had {} requests at once", bmc.max_in_flight));
         }
-        if bmc.ejected_while_running > 0 && !excused {
+        if bmc.ejected_while_running > 0 && !media_loss_allowed {
             self.violation(format!("a medium was taken from under the running system of {serial}"));
         }
         if bmc.open_sessions > 0 && !lost {
             self.violation(format!("{} sessions are left on {serial}, and none was lost", bmc.open_sessions));
         }
-        if debt {
+        if cleanup_pending {
             return;
         }
         if let Some(slot) = bmc.slots.iter().find(|slot| slot.image.is_some()) {

@@ -35,9 +35,9 @@ impl WorldClock {
 
 /// A handle of the clock.
 #[derive(Clone, Debug)]
-pub(super) struct Wall(pub(super) Arc<WorldClock>);
+pub(super) struct WorldWallClock(pub(super) Arc<WorldClock>);
 
-impl Clock for Wall {
+impl Clock for WorldWallClock {
     fn now(&self) -> Time {
         let set_by = *self.0.set_by.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.0.start.plus(self.0.passed());

@@ -16,10 +16,10 @@ use super::world::World;
 
 /// Closes and opens until the trouble is over.
 pub(super) async fn drain_and_undrain(world: Arc<World>) {
-    let Some(pause) = world.plan.pause else { return };
-    let rng = WorldRng::new(world.plan.seed, "drain_actions");
+    let Some(pause) = world.plan.fault_interval else { return };
+    let rng = WorldRng::keyed(world.plan.seed, STREAM);
     loop {
-        let left = world.plan.chaos.saturating_sub(world.clock.passed());
+        let left = world.plan.fault_time.saturating_sub(world.clock.passed());
         let pause = rng.time(Duration::from_secs(60), pause * 12);
         tokio::time::sleep(pause.min(left)).await;
         if pause >= left {
@@ -38,7 +38,7 @@ pub(super) async fn drain_and_undrain(world: Arc<World>) {
             .map(|answer| answer.status);
         world.note(&format!("{path} ends: {opened:?}"));
         if opened != Some(200) && opened != Some(202) {
-            world.judge.violation(format!("{path} was not ended: {opened:?}"));
+            world.checker.violation(format!("{path} was not ended: {opened:?}"));
         }
     }
 }

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use lab_bmc::{Fault, FaultEffect, FaultTrigger, ResetType, SimBmc};
 
 use super::rng::WorldRng;
-use super::world::{Trouble, World};
+use super::world::{ControllerFault, World};
 use engine::model::Serial;
 use engine::store::HookDecision;
 
@@ -17,25 +17,25 @@ const CARRIED_OUT: Duration = Duration::from_secs(58);
 
 /// Makes trouble until the world is calm.
 pub(super) async fn make(world: Arc<World>) {
-    let rng = WorldRng::new(world.plan.seed, "fault_injector");
-    let Some(pause) = world.plan.pause else { return };
+    let rng = WorldRng::keyed(world.plan.seed, STREAM);
+    let Some(pause) = world.plan.fault_interval else { return };
     loop {
         tokio::time::sleep(rng.time(Duration::from_secs(1), pause * 2)).await;
-        if world.is_calm() {
+        if world.is_quiet() {
             return;
         }
         let what = rng.below(20);
         if what < 5 && rng.below(3) > 0 {
             // The moment a BMC is being changed is the worst one for a controller to be gone.
-            let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.effects.notified()).await;
-            if world.is_calm() {
+            let _nobody = tokio::time::timeout(Duration::from_secs(1800), world.bmc_changes.notified()).await;
+            if world.is_quiet() {
                 return;
             }
         }
         match what {
-            0 => world.controller_trouble(Trouble::Fuse(rng.below(400))),
-            1 | 2 => world.controller_trouble(Trouble::Crash),
-            3 | 4 => world.controller_trouble(Trouble::Freeze(rng.seconds(5, 1500))),
+            0 => world.queue_controller_fault(ControllerFault::CrashAfter(rng.below(400))),
+            1 | 2 => world.queue_controller_fault(ControllerFault::Crash),
+            3 | 4 => world.queue_controller_fault(ControllerFault::Pause(rng.seconds(5, 1500))),
             5 | 6 => {
                 let seconds = i64::try_from(rng.below(7200)).unwrap_or(0) - 3600;
                 world.note(&format!("the clock is set by {seconds} s"));
@@ -52,7 +52,7 @@ pub(super) async fn make(world: Arc<World>) {
             11 => {
                 if let Some((serial, bmc)) = world.any_bmc(&rng) {
                     world.note(&format!("the BMC of {serial} restarts"));
-                    world.judge.excuse(&serial);
+                    world.checker.allow_media_loss(&serial);
                     world.sessions_lost(&serial);
                     bmc.reset_bmc();
                 }
@@ -102,7 +102,7 @@ fn fault(rng: &WorldRng) -> Fault {
         FaultTrigger::ResetTo(ResetType::ForceOff),
         FaultTrigger::PatchBoot,
     ];
-    let when = rng.pick(&when).cloned().unwrap_or(FaultTrigger::Anything);
+    let when = rng.choose(&when).cloned().unwrap_or(FaultTrigger::Anything);
     let status = |status| FaultEffect::Status {
         status,
         message_id: "Base.1.18.GeneralError".to_owned(),
@@ -124,7 +124,7 @@ fn fault(rng: &WorldRng) -> Fault {
         FaultEffect::ApplyButDrop,
         FaultEffect::Truncate(usize::try_from(rng.below(200)).unwrap_or(0)),
     ];
-    let effect = rng.pick(&effects).cloned().unwrap_or(FaultEffect::Drop);
+    let effect = rng.choose(&effects).cloned().unwrap_or(FaultEffect::Drop);
     let times = u32::try_from(1 + rng.below(4)).unwrap_or(1);
     let skip = u32::try_from(rng.below(6)).unwrap_or(0);
     Fault::once(when, effect).times(times).after(skip)

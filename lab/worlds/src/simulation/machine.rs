@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::checker::Reported;
-use super::network::Asked;
+use super::network::ApiRequest;
 use super::world::World;
 use engine::model::{RunId, Serial};
 
@@ -64,7 +64,7 @@ impl Host for WorldMachines {
                 });
                 return;
             }
-            None => world.judge.booted(&world, &serial, &boot.boots_from),
+            None => world.checker.booted(&world, &serial, &boot.boots_from),
         }
         if matches!(boot.boots_from, BootSource::Media { .. }) {
             tokio::spawn(async move {
@@ -85,7 +85,7 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
     let rng = &world.machine_rng;
     tokio::time::sleep(rng.seconds(5, 90)).await;
     let Some((task, reports)) = find_task(world, boot).await else { return };
-    if rng.in_thousand(world.plan.silent) {
+    if rng.chance_per_mille(world.plan.silent) {
         return world.note(&format!("{} hangs", boot.serial));
     }
     if !reports {
@@ -100,7 +100,7 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
             send(world, &task, report).await;
         }
     }
-    let (reported, report) = if rng.in_thousand(world.plan.failing) {
+    let (reported, report) = if rng.chance_per_mille(world.plan.failing) {
         (
             Reported::Failed,
             json!({ "status": "failed", "failed_step": "image-linux.service", "job_id": task.job_id }),
@@ -109,13 +109,13 @@ async fn install(world: &Arc<World>, boot: &BootContext) {
         (Reported::Success, json!({ "status": "success", "job_id": task.job_id }))
     };
     world.note(&format!("{} is done: {reported:?}", boot.serial));
-    if world.trouble(80) {
+    if world.fault_occurs(80) {
         repeat_later(world, &task, report.clone(), reported);
     }
     let mut pause = Duration::from_secs(1);
     for _ in 0..REPORT_TRIES {
         // Lost on its way, or its answer is.
-        let lost = world.trouble(150);
+        let lost = world.fault_occurs(150);
         if !(lost && rng.below(2) == 0) {
             let status = deliver(world, &task, report.clone(), reported).await;
             if !lost && status.is_some_and(|status| status < 500 && status != 429) {
@@ -141,7 +141,7 @@ fn repeat_later(world: &Arc<World>, task: &Task, report: Value, reported: Report
 async fn deliver(world: &Arc<World>, task: &Task, report: Value, reported: Reported) -> Option<u16> {
     let answer = send(world, task, report).await?;
     if answer.0 == 200 && answer.1["idempotent"] != json!(true) {
-        world.judge.report_acknowledged(task.job_id, reported);
+        world.checker.report_acknowledged(task.job_id, reported);
     }
     Some(answer.0)
 }
@@ -149,7 +149,7 @@ async fn deliver(world: &Arc<World>, task: &Task, report: Value, reported: Repor
 async fn send(world: &Arc<World>, task: &Task, report: Value) -> Option<(u16, Value)> {
     let url = url::Url::parse(&task.webhook_url).ok()?;
     let answer = world
-        .call(Asked {
+        .call(ApiRequest {
             method: Method::POST,
             path: url.path(),
             header: Some(("x-webhook-secret", task.webhook_token.clone())),

@@ -11,7 +11,7 @@
 //!   |   overseer: drains         +-- database in memory, every transaction audited             |
 //!   +------------------------------------------------------------------------------------------+
 //!                | judge: rules all the time, promises at the end
-//!             Report { violations, log, digest }
+//!             WorldReport { violations, log, digest }
 //! ```
 //!
 //! Nothing here is a copy of what it tests: a controller is put together by [`controller::app::Controller`] as for `serve`, only its
@@ -58,7 +58,7 @@ use engine::store::{EventFilter, StoreError};
 
 /// How much goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum FaultLevel {
     /// Nothing.
     None,
     /// Something every half hour.
@@ -73,7 +73,7 @@ pub enum Level {
 
 /// What a world is to be.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct WorldPlan {
     /// All chance comes from it.
     pub seed: u64,
     /// Servers.
@@ -81,9 +81,9 @@ pub struct Plan {
     /// Jobs per server at most.
     pub jobs: u64,
     /// How long there is trouble and jobs are ordered.
-    pub chaos: Duration,
+    pub fault_time: Duration,
     /// The mean pause between two troubles; none without.
-    pub pause: Option<Duration>,
+    pub fault_interval: Option<Duration>,
     /// Workers of a controller.
     pub workers: usize,
     /// How many of a thousand jobs somebody meddles with.
@@ -97,39 +97,39 @@ pub struct Plan {
     /// How many of a thousand orders are for an installer that cannot report.
     pub esxi: u64,
     /// Somebody is told of all events, by an outgoing webhook.
-    pub told: bool,
+    pub webhook: bool,
 }
 
-impl Plan {
+impl WorldPlan {
     /// The plan that belongs to a seed.
-    pub fn of(seed: u64, level: Level) -> Self {
+    pub fn of(seed: u64, level: FaultLevel) -> Self {
         let rng = WorldRng::new(seed, "plan");
         let level = match (level, rng.below(10)) {
-            (Level::Seeded, 0) => Level::None,
-            (Level::Seeded, 1..=5) => Level::Some,
-            (Level::Seeded, _) => Level::Many,
+            (FaultLevel::Seeded, 0) => FaultLevel::None,
+            (FaultLevel::Seeded, 1..=5) => FaultLevel::Some,
+            (FaultLevel::Seeded, _) => FaultLevel::Many,
             (level, _) => level,
         };
         let servers = usize::try_from(1 + rng.below(5)).unwrap_or(1);
-        let (jobs, chaos) = (1 + rng.below(3), rng.seconds(3600, 4 * 3600));
+        let (jobs, fault_time) = (1 + rng.below(3), rng.seconds(3600, 4 * 3600));
         Self {
             seed,
             servers,
             jobs,
-            chaos,
-            pause: match level {
-                Level::None => None,
-                Level::Some => Some(Duration::from_secs(1800)),
-                Level::Many | Level::Seeded => Some(Duration::from_secs(300)),
-                Level::Storm => Some(Duration::from_secs(80)),
+            fault_time,
+            fault_interval: match level {
+                FaultLevel::None => None,
+                FaultLevel::Some => Some(Duration::from_secs(1800)),
+                FaultLevel::Many | FaultLevel::Seeded => Some(Duration::from_secs(300)),
+                FaultLevel::Storm => Some(Duration::from_secs(80)),
             },
             workers: usize::try_from(1 + rng.below(6)).unwrap_or(1),
-            operator_actions: if level == Level::Storm { 700 } else { 300 },
-            actions_during_bmc_change: if level == Level::Storm { 500 } else { 0 },
+            operator_actions: if level == FaultLevel::Storm { 700 } else { 300 },
+            actions_during_bmc_change: if level == FaultLevel::Storm { 500 } else { 0 },
             silent: 40,
             failing: 100,
             esxi: 120,
-            told: rng.below(6) == 0,
+            webhook: rng.below(6) == 0,
         }
     }
 
@@ -142,13 +142,13 @@ impl Plan {
     /// How long everything may take once all is calm: the orders that are still to come, then a job's time and its cleanup,
     /// twice.
     fn patience(&self) -> Duration {
-        self.chaos + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600)
+        self.fault_time + Duration::from_secs(2 * (3 * 3600 + 600) + 2 * 3600)
     }
 }
 
 /// How a world was.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct WorldReport {
     /// Its seed.
     pub seed: u64,
     /// Jobs that were acknowledged.
@@ -156,7 +156,7 @@ pub struct Report {
     /// How many of them succeeded.
     pub succeeded: usize,
     /// Transactions, BMC requests and answers.
-    pub crossings: u64,
+    pub calls: u64,
     /// Virtual time.
     pub lasted: Duration,
     /// The conditions that runs were in and that explained themselves.
@@ -193,12 +193,12 @@ pub enum WorldError {
 ///
 /// # Errors
 /// When there is no place for it. What goes wrong inside is in the report.
-pub fn run(plan: &Plan, folder: &Path) -> Result<Report, WorldError> {
-    Ok(play(plan, folder)?.0)
+pub fn run(plan: &WorldPlan, folder: &Path) -> Result<WorldReport, WorldError> {
+    Ok(run_world(plan, folder)?.0)
 }
 
 /// The same, with what shows that nothing of the world is left.
-fn play(plan: &Plan, folder: &Path) -> Result<(Report, Weak<World>), WorldError> {
+fn run_world(plan: &WorldPlan, folder: &Path) -> Result<(WorldReport, Weak<World>), WorldError> {
     let failed = |source| WorldError::Folder { folder: folder.display().to_string(), source };
     let image = folder.join("maintenance.iso");
     if !image.exists() {
@@ -214,12 +214,12 @@ fn play(plan: &Plan, folder: &Path) -> Result<(Report, Weak<World>), WorldError>
         .map_err(failed)?;
     runtime.block_on(async {
         let world = World::new(plan.clone(), folder.to_owned())?;
-        world::live(&world).await?;
+        world::run(&world).await?;
         Ok((report(&world).await?, Arc::downgrade(&world)))
     })
 }
 
-async fn report(world: &World) -> Result<Report, WorldError> {
+async fn report(world: &World) -> Result<WorldReport, WorldError> {
     let mut log = String::new();
     for note in world.notes() {
         // Writing to a string does not fail.
@@ -246,20 +246,20 @@ async fn report(world: &World) -> Result<Report, WorldError> {
             );
         }
     }
-    let jobs = world.judge.jobs();
+    let jobs = world.checker.jobs();
     let mut succeeded = 0;
     for id in &jobs {
         let job = world.observer().job(*id).await?;
         succeeded += usize::from(job.is_some_and(|job| job.run.outcome == Some(Outcome::Succeeded)));
     }
-    Ok(Report {
+    Ok(WorldReport {
         seed: world.plan.seed,
         jobs: jobs.len(),
         succeeded,
-        crossings: world.crossings(),
+        calls: world.calls(),
         lasted: world.clock.passed(),
-        conditions: world.judge.conditions(),
-        violations: world.judge.violations(),
+        conditions: world.checker.conditions(),
+        violations: world.checker.violations(),
         digest: hex::encode(Sha256::digest(log.as_bytes())),
         log,
     })

@@ -46,7 +46,7 @@ impl BmcConnector for BmcNetwork {
     ) -> Result<Arc<dyn Transport>, TransportError> {
         let nobody = || nobody(format!("no BMC at {endpoint}"));
         let (serial, bmc) = self.world.bmc_at(&endpoint.host()).ok_or_else(nobody)?;
-        Ok(Arc::new(Wire {
+        Ok(Arc::new(WorldTransport {
             boundary: Arc::clone(&self.boundary),
             rng: WorldRng::new(self.world.plan.seed, &format!("wire {serial} {}", self.boundary.owner)),
             world: Arc::clone(&self.world),
@@ -65,7 +65,7 @@ fn nobody(why: String) -> TransportError {
 }
 
 /// The way to one BMC.
-struct Wire {
+struct WorldTransport {
     boundary: Arc<Boundary>,
     world: Arc<World>,
     rng: WorldRng,
@@ -73,10 +73,10 @@ struct Wire {
     bmc: SimBmc,
 }
 
-impl Wire {
+impl WorldTransport {
     fn latency(&self) -> Duration {
         match self.rng.below(200) {
-            0 if !self.world.is_calm() => self.rng.seconds(1, 12),
+            0 if !self.world.is_quiet() => self.rng.seconds(1, 12),
             _ => self.rng.time(Duration::from_millis(1), Duration::from_millis(60)),
         }
     }
@@ -86,13 +86,13 @@ impl Wire {
         let mutates = request.method != Method::GET
             && request.method != Method::HEAD
             && !request.path.contains("/Sessions");
-        let effect = mutates.then(|| {
+        let change = mutates.then(|| {
             self.world.note(&format!("{} {} {}", self.serial, request.method, short(&request.path)));
-            self.world.effects.notify_waiters();
-            self.world.judge.effect(&self.world, &self.serial, &self.boundary.owner, &request)
+            self.world.bmc_changes.notify_waiters();
+            self.world.checker.bmc_change(&self.world, &self.serial, &self.boundary.owner, &request)
         });
         let answer = InProcess::new(self.bmc.clone()).send(request, deadline).await;
-        drop(effect);
+        drop(change);
         tokio::time::sleep(self.latency()).await;
         answer
     }
@@ -104,27 +104,27 @@ fn short(path: &str) -> &str {
 }
 
 #[async_trait]
-impl Transport for Wire {
+impl Transport for WorldTransport {
     async fn send(&self, request: Request, deadline: Duration) -> Result<Response, TransportError> {
-        self.boundary.cross().await;
+        self.boundary.call_out().await;
         let sent = tokio::time::timeout(deadline, self.exchange(request, deadline));
         let answer = self.boundary.while_alive(sent).await.unwrap_or_else(|_elapsed| {
             Err(TransportError::maybe_sent(TransportErrorKind::Timeout, "no response in time"))
         });
-        self.boundary.cross().await;
+        self.boundary.call_out().await;
         answer
     }
 }
 
 /// What a client of the controller got.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ApiResponse {
     pub(super) status: u16,
     pub(super) body: Value,
 }
 
 /// A request to the controller.
-pub(super) struct Asked<'a> {
+pub(super) struct ApiRequest<'a> {
     pub(super) method: Method,
     pub(super) path: &'a str,
     pub(super) header: Option<(&'static str, String)>,
@@ -133,7 +133,7 @@ pub(super) struct Asked<'a> {
 
 impl World {
     /// Asks the controller; `None` when nobody is there, or nobody answers any more.
-    pub(super) async fn call(self: &Arc<Self>, asked: Asked<'_>) -> Option<Answer> {
+    pub(super) async fn call(self: &Arc<Self>, asked: ApiRequest<'_>) -> Option<ApiResponse> {
         let mut request = http::Request::builder().method(asked.method).uri(asked.path);
         if let Some((name, value)) = asked.header {
             request = request.header(name, value);
@@ -147,7 +147,7 @@ impl World {
         };
         let (parts, bytes) = self.exchange(request.body(body).ok()?).await?;
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Some(Answer { status: parts.status.as_u16(), body })
+        Some(ApiResponse { status: parts.status.as_u16(), body })
     }
 
     /// The whole of an image; `None` when it cannot be had now.
@@ -164,7 +164,7 @@ impl World {
     ) -> Option<(http::response::Parts, bytes::Bytes)> {
         tokio::time::sleep(self.rng.time(Duration::from_millis(1), Duration::from_millis(20))).await;
         request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 9], 40_000))));
-        let (router, boundary) = self.door()?;
+        let (router, boundary) = self.endpoint()?;
         let answered = tokio::spawn(async move {
             boundary
                 .while_alive(async {
@@ -172,7 +172,7 @@ impl World {
                     let (parts, body) = response.into_parts();
                     let bytes = axum::body::to_bytes(body, MAX_BODY).await.ok()?;
                     // Nothing leaves a controller that is dead or stands still.
-                    boundary.cross().await;
+                    boundary.call_out().await;
                     Some((parts, bytes))
                 })
                 .await

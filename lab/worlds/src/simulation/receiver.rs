@@ -1,12 +1,12 @@
-//! Somebody who is told of events: the receiver of a world's outgoing webhook.
+//! Somebody who is fields of events: the receiver of a world's outgoing webhook.
 //!
 //! ```text
 //!   courier --Mail (delay, death of the process)--> signed? the same as before? in order? --> 204
 //!                     \- 500, nobody there, an answer that is lost: by the seed
-//!   at the end: every event of the log that was wanted was taken
+//!   at the end: every event of the log that was wanted was accepted
 //! ```
 //!
-//! Invariant: what is taken once is in order for each job; what is taken twice is the same bytes under the same id.
+//! Invariant: what is accepted once is in order for each job; what is accepted twice is the same bytes under the same id.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,96 +39,96 @@ pub(super) struct ReceiverTransport {
 #[async_trait]
 impl WebhookTransport for ReceiverTransport {
     async fn send(&self, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
-        self.boundary.cross().await;
+        self.boundary.call_out().await;
         let pause = self.world.receiver.rng.time(Duration::from_millis(1), Duration::from_millis(80));
         let answered = async {
             tokio::time::sleep(pause).await;
             self.world.receiver.answer(&self.world, delivery)
         };
         let answer = self.boundary.while_alive(answered).await;
-        self.boundary.cross().await;
+        self.boundary.call_out().await;
         answer
     }
 }
 
-/// Who is told.
-pub(super) struct Receiver {
+/// Who is fields.
+pub(super) struct WebhookReceiver {
     rng: WorldRng,
-    seen: Mutex<Seen>,
+    received: Mutex<Received>,
 }
 
 #[derive(Default)]
-struct Seen {
-    /// What was taken of each webhook, by the number of the event.
-    taken: BTreeMap<WebhookId, BTreeMap<i64, [u8; 32]>>,
-    /// The last that was taken of each job.
+struct Received {
+    /// What was accepted of each webhook, by the number of the event.
+    accepted: BTreeMap<WebhookId, BTreeMap<i64, [u8; 32]>>,
+    /// The last that was accepted of each job.
     last: BTreeMap<(WebhookId, String), i64>,
     /// Nobody is there before this time of the world.
     gone_until: Duration,
 }
 
-impl Receiver {
+impl WebhookReceiver {
     pub(super) fn new(seed: u64) -> Self {
-        Self { rng: WorldRng::new(seed, "receiver"), seen: Mutex::default() }
+        Self { rng: WorldRng::new(seed, "receiver"), received: Mutex::default() }
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer(&self, world: &World, delivery: WebhookDelivery<'_>) -> Result<u16, String> {
         let nobody = || Err("nobody is there".to_owned());
-        if world.has_trouble() {
+        if world.faults_active() {
             let now = world.clock.passed();
             match self.rng.below(300) {
                 0 => {
                     let away = self.rng.seconds(30, 5400);
                     world.note(&format!("the receiver is away for {} s", away.as_secs()));
-                    self.seen().gone_until = now + away;
+                    self.received().gone_until = now + away;
                 }
                 1..=20 => return Ok(500),
                 21..=40 => {
-                    self.take(world, delivery);
+                    self.accept(world, delivery);
                     return Err("the answer is lost".to_owned());
                 }
                 _ => {}
             }
-            if now < self.seen().gone_until {
+            if now < self.received().gone_until {
                 return nobody();
             }
         }
-        self.take(world, delivery);
+        self.accept(world, delivery);
         Ok(204)
     }
 
     /// Takes an event, and looks whether it may come now.
-    fn take(&self, world: &World, delivery: WebhookDelivery<'_>) {
+    fn accept(&self, world: &World, delivery: WebhookDelivery<'_>) {
         if !signed(delivery) {
-            world.judge.violation(format!("delivery {} is not signed as documented", delivery.id));
+            world.checker.violation(format!("delivery {} is not signed as documented", delivery.id));
         }
         let body: Value = serde_json::from_str(delivery.body).unwrap_or(Value::Null);
         let webhook = body["webhook_id"].as_str().and_then(|id| id.parse::<WebhookId>().ok());
         let (Some(webhook), Some(seq)) = (webhook, body["event"]["seq"].as_i64()) else {
-            return world.judge.violation(format!("delivery {} says nothing of an event", delivery.id));
+            return world.checker.violation(format!("delivery {} says nothing of an event", delivery.id));
         };
         if delivery.id != webhook.delivery(seq) {
-            world.judge.violation(format!("event {seq} is delivered as {}", delivery.id));
+            world.checker.violation(format!("event {seq} is delivered as {}", delivery.id));
         }
         let job = body["event"]["job_id"].as_str().unwrap_or_default().to_owned();
         let digest = sha256(delivery.body);
         let (before, last) = {
-            let mut seen = self.seen();
-            let before = seen.taken.entry(webhook).or_default().insert(seq, digest);
-            let last = seen.last.entry((webhook, job.clone())).or_insert(seq);
+            let mut received = self.received();
+            let before = received.accepted.entry(webhook).or_default().insert(seq, digest);
+            let last = received.last.entry((webhook, job.clone())).or_insert(seq);
             let was = *last;
             *last = was.max(seq);
             (before, was)
         };
         match before {
             Some(before) if before != digest => {
-                world.judge.violation(format!("event {seq} was delivered twice, and differently"));
+                world.checker.violation(format!("event {seq} was delivered twice, and differently"));
             }
-            None if seq < last => world.judge.violation(format!(
+            None if seq < last => world.checker.violation(format!(
                 "event {seq} of job {job} was delivered after event {last} of the same job"
             )),
             _ => {}
@@ -136,7 +136,7 @@ impl Receiver {
     }
 
     /// When all is over: nothing that happened since a webhook was made was kept from it.
-    pub(super) async fn judge(&self, world: &World) -> Result<(), StoreError> {
+    pub(super) async fn check_deliveries(&self, world: &World) -> Result<(), StoreError> {
         let store = world.observer();
         for webhook in store.webhooks().await? {
             let made = webhook.id.to_string();
@@ -152,12 +152,12 @@ impl Receiver {
                         since = Some(event.seq);
                     }
                     let wanted = since.is_some() && webhook.filter.wants(&event.kind, &out.labels);
-                    let taken = || {
-                        let seen = self.seen();
-                        seen.taken.get(&webhook.id).is_some_and(|taken| taken.contains_key(&event.seq))
+                    let accepted = || {
+                        let received = self.received();
+                        received.accepted.get(&webhook.id).is_some_and(|accepted| accepted.contains_key(&event.seq))
                     };
-                    if wanted && !taken() {
-                        world.judge.violation(format!(
+                    if wanted && !accepted() {
+                        world.checker.violation(format!(
                             "event {} ({}) was not delivered to webhook {made} (disabled: {:?})",
                             event.seq, event.kind, webhook.disabled
                         ));
@@ -171,8 +171,8 @@ impl Receiver {
 
 /// Whether the signature is the one a receiver expects.
 fn signed(delivery: WebhookDelivery<'_>) -> bool {
-    let told = delivery.signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
-    told.is_some_and(|(at, tag)| {
+    let fields = delivery.signature.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
+    fields.is_some_and(|(at, tag)| {
         let message = format!("{at}.{}", delivery.body);
         tag == hex::encode(hmac_sha256(SECRET.as_bytes(), message.as_bytes()))
     })

@@ -30,12 +30,12 @@ impl WorldRng {
     /// The stream of this key: the hash of the name under which seeds were recorded, where that name is no longer used.
     pub(super) fn keyed(seed: u64, key: u64) -> Self {
         let rng = Self(Mutex::new(seed ^ key));
-        rng.roll();
+        rng.next_u64();
         rng
     }
 
     /// Any number.
-    pub(super) fn roll(&self) -> u64 {
+    pub(super) fn next_u64(&self) -> u64 {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;
@@ -46,11 +46,11 @@ impl WorldRng {
 
     /// A number below `limit`; zero when there is none.
     pub(super) fn below(&self, limit: u64) -> u64 {
-        self.roll().checked_rem(limit).unwrap_or(0)
+        self.next_u64().checked_rem(limit).unwrap_or(0)
     }
 
     /// True in so many of a thousand rolls.
-    pub(super) fn in_thousand(&self, times: u64) -> bool {
+    pub(super) fn chance_per_mille(&self, times: u64) -> bool {
         self.below(1000) < times
     }
 
@@ -66,7 +66,7 @@ impl WorldRng {
     }
 
     /// One of several; `None` of none.
-    pub(super) fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
+    pub(super) fn choose<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).unwrap_or(0))
     }
 }
@@ -89,7 +89,7 @@ impl IdSource for SeededIds {
         *count = count.wrapping_add(1);
         let mut bytes = [0; 10];
         bytes[..2].copy_from_slice(&count.to_be_bytes());
-        bytes[2..].copy_from_slice(&self.rng.roll().to_be_bytes());
+        bytes[2..].copy_from_slice(&self.rng.next_u64().to_be_bytes());
         let millis = u64::try_from(now.timestamp().as_millisecond()).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
     }

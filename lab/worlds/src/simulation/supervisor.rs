@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::boundary::Boundary;
-use super::clock::Wall;
+use super::clock::WorldWallClock;
 use super::network::BmcNetwork;
 use super::receiver::ReceiverTransport;
 use super::rng::WorldRng;
-use super::world::{Trouble, World};
+use super::world::{ControllerFault, World};
 use controller::app::{Controller, Dependencies, Environment};
 use controller::config::{Settings, Sources};
 use controller::webhooks::WebhookDispatcher;
@@ -36,13 +36,13 @@ pub(super) struct Supervisor {
     settings: Settings,
     key: MasterKey,
     count: u64,
-    current: Option<Live>,
+    current: Option<LiveController>,
     /// One that stood still and came back.
-    zombies: Vec<Live>,
+    zombies: Vec<LiveController>,
 }
 
 /// A controller at work.
-struct Live {
+struct LiveController {
     boundary: Arc<Boundary>,
     clock: Arc<dyn Clock>,
     /// When it began, in the time of the world.
@@ -50,11 +50,11 @@ struct Live {
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Live {
+impl LiveController {
     /// Whether its clock has caught up with the wall's. While it has not, its leases look older than they are to whoever
     /// starts beside it with the wall's time: that is known, and not played.
     fn on_time(&self, world: &World) -> bool {
-        let (ours, wall) = (self.clock.now(), Wall(Arc::clone(&world.clock)).now());
+        let (ours, wall) = (self.clock.now(), WorldWallClock(Arc::clone(&world.clock)).now());
         wall.since(ours).max(ours.since(wall)) < Duration::from_secs(30)
     }
 
@@ -74,8 +74,8 @@ impl Live {
 impl Supervisor {
     /// The first controller begins.
     pub(super) async fn begin(world: &Arc<World>) -> Self {
-        let mut reign = Self {
-            rng: WorldRng::new(world.plan.seed, "reign"),
+        let mut supervisor = Self {
+            rng: WorldRng::keyed(world.plan.seed, STREAM),
             settings: settings(world),
             key: key(world.plan.seed),
             count: 0,
@@ -83,88 +83,88 @@ impl Supervisor {
             zombies: Vec::new(),
             world: Arc::clone(world),
         };
-        reign.crown(TakeOver::Everything);
-        reign
+        supervisor.start_next(TakeOver::Everything);
+        supervisor
     }
 
-    /// Waits for the next trouble and deals with it.
+    /// Waits for the next fault and deals with it.
     pub(super) async fn next(&mut self) {
         let died = self.current.as_ref().map(|live| live.boundary.death.clone());
-        let trouble = match self.world.next_trouble() {
-            Some(trouble) => Some(trouble),
+        let fault = match self.world.next_controller_fault() {
+            Some(fault) => Some(fault),
             None => {
                 tokio::select! {
                     biased;
                     () = ended(died) => None,
-                    () = self.world.troubled.notified() => return,
+                    () = self.world.controller_fault_queued.notified() => return,
                 }
             }
         };
-        match trouble {
-            Some(Trouble::Fuse(crossings)) => {
-                self.current.iter().for_each(|live| live.boundary.crash_after(crossings));
+        match fault {
+            Some(ControllerFault::CrashAfter(calls)) => {
+                self.current.iter().for_each(|live| live.boundary.crash_after(calls));
             }
-            Some(Trouble::Freeze(time)) => self.freeze(time).await,
-            Some(Trouble::Crash) => {
+            Some(ControllerFault::Pause(time)) => self.pause_current(time).await,
+            Some(ControllerFault::Crash) => {
                 self.world.note("crash, now");
-                self.bury().await;
+                self.restart_later().await;
             }
-            None => self.bury().await,
+            None => self.restart_later().await,
         }
     }
 
     /// The current one is dead: after a while the next one begins.
-    async fn bury(&mut self) {
-        self.world.set_door(None);
+    async fn restart_later(&mut self) {
+        self.world.set_endpoint(None);
         if let Some(live) = self.current.take() {
             live.end();
         }
-        self.everybody_lost_sessions();
+        self.lose_all_sessions();
         tokio::time::sleep(self.rng.time(Duration::ZERO, Duration::from_secs(300))).await;
-        self.crown(TakeOver::Everything);
+        self.start_next(TakeOver::Everything);
     }
 
-    /// The current one stands still. Somebody starts another one beside it, and later it wakes up. The end of all trouble may
+    /// The current one stands still. Somebody starts another one beside it, and later it wakes up. The end of all fault may
     /// come at any await here: who stands still is then where [`Supervisor::settle`] finds it, or it would be asked for ever.
-    async fn freeze(&mut self, time: Duration) {
+    async fn pause_current(&mut self, time: Duration) {
         let Some(live) = &self.current else { return };
         let boundary = Arc::clone(&live.boundary);
         let alone = !live.on_time(&self.world) || !live.has_taken_over(&self.world);
         self.world.note(&format!("{} stands still for {} s", boundary.owner, time.as_secs()));
-        boundary.freeze(true);
-        self.everybody_lost_sessions();
+        boundary.set_paused(true);
+        self.lose_all_sessions();
         if self.rng.below(3) == 0 || alone {
             // Nobody notices.
             tokio::time::sleep(time).await;
-            boundary.freeze(false);
+            boundary.set_paused(false);
             return;
         }
         self.zombies.extend(self.current.take());
-        self.world.set_door(None);
+        self.world.set_endpoint(None);
         tokio::time::sleep(self.rng.seconds(0, 20)).await;
-        self.crown(TakeOver::ExpiredOnly);
+        self.start_next(TakeOver::ExpiredOnly);
         tokio::time::sleep(time).await;
-        self.zombies.iter().for_each(|live| live.boundary.freeze(false));
+        self.zombies.iter().for_each(|live| live.boundary.set_paused(false));
         self.world.note("who stood still goes on");
         tokio::time::sleep(self.rng.seconds(1, 600)).await;
         self.zombies.drain(..).for_each(|live| live.end());
     }
 
-    /// All trouble is over: exactly one controller, in good health.
-    pub(super) async fn settle(&mut self) {
+    /// All fault is over: exactly one controller, in good health.
+    pub(super) async fn leave_one_running(&mut self) {
         self.zombies.drain(..).for_each(|live| {
-            live.boundary.freeze(false);
+            live.boundary.set_paused(false);
             live.end();
         });
         match &self.current {
             Some(live) if !live.boundary.is_dead() => {
                 live.boundary.crash_after(u64::MAX);
-                live.boundary.freeze(false);
+                live.boundary.set_paused(false);
             }
             _ => {
-                self.current.take().iter().for_each(Live::end);
-                self.everybody_lost_sessions();
-                self.crown(TakeOver::Everything);
+                self.current.take().iter().for_each(LiveController::end);
+                self.lose_all_sessions();
+                self.start_next(TakeOver::Everything);
             }
         }
     }
@@ -176,29 +176,29 @@ impl Supervisor {
 
     /// Nobody is in charge any more.
     pub(super) fn end(&mut self) {
-        self.world.set_door(None);
-        self.current.take().iter().for_each(Live::end);
+        self.world.set_endpoint(None);
+        self.current.take().iter().for_each(LiveController::end);
     }
 
     /// A session that was opened and not yet written down is one that nobody can close.
-    fn everybody_lost_sessions(&self) {
+    fn lose_all_sessions(&self) {
         self.world.bmcs().for_each(|(serial, _)| self.world.sessions_lost(&serial));
     }
 
     /// The next controller begins.
-    fn crown(&mut self, take_over: TakeOver) {
+    fn start_next(&mut self, take_over: TakeOver) {
         self.count += 1;
         match self.start(take_over) {
             Ok(live) => self.current = Some(live),
-            Err(why) => self.world.judge.violation(format!("a controller does not start: {why}")),
+            Err(why) => self.world.checker.violation(format!("a controller does not start: {why}")),
         }
     }
 
-    fn start(&self, take_over: TakeOver) -> Result<Live, Box<dyn std::error::Error>> {
+    fn start(&self, take_over: TakeOver) -> Result<LiveController, Box<dyn std::error::Error>> {
         let world = &self.world;
-        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(Wall(Arc::clone(&world.clock))));
-        let incarnation = world.id_source.new_id(clock.now()).to_string();
-        let boundary = Boundary::new(world, format!("controller-{incarnation}"), self.count);
+        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(WorldWallClock(Arc::clone(&world.clock))));
+        let instance = world.id_source.new_id(clock.now()).to_string();
+        let boundary = Boundary::new(world, format!("controller-{instance}"), self.count);
         world.note(&format!("{} begins ({take_over:?})", boundary.owner));
         let store = Store::open_in_place(&world.memory, Arc::clone(&boundary) as _, clock.now())?;
         let environment = Environment {
@@ -208,7 +208,7 @@ impl Supervisor {
             jitter_seed: Some(world.plan.seed),
         };
         let listen = self.settings.controller_http_addr;
-        let given = Dependencies {
+        let dependencies = Dependencies {
             settings: &self.settings,
             key: &self.key,
             store: &store,
@@ -222,26 +222,26 @@ impl Supervisor {
             environment: &environment,
         };
         let stop = CancellationToken::new();
-        let Controller { engine, api, feed } = Controller::assemble(given, &incarnation, stop.clone())?;
-        let outbox = world.plan.told.then(|| {
-            let carrier =
+        let Controller { engine, api, feed } = Controller::assemble(dependencies, &instance, stop.clone())?;
+        let dispatcher = world.plan.webhook.then(|| {
+            let transport =
                 Arc::new(ReceiverTransport { boundary: Arc::clone(&boundary), world: Arc::clone(world) });
             let (resolver, metrics) = (Arc::clone(&api.resolver), Arc::clone(&api.metrics));
-            WebhookDispatcher::with_transport(store.clone(), Arc::clone(&clock), resolver, metrics, carrier)
+            WebhookDispatcher::with_transport(store.clone(), Arc::clone(&clock), resolver, metrics, transport)
         });
         boundary.explain_by(engine.workflows().clone());
-        world.set_door(Some((controller::api::router(api, None), Arc::clone(&boundary))));
+        world.set_endpoint(Some((controller::api::router(api, None), Arc::clone(&boundary))));
         let (stopped, now) = (stop.clone(), clock.now());
         let work = tokio::spawn(async move {
-            if let Err(why) = store.begin_instance(incarnation, now).await {
+            if let Err(why) = store.begin_instance(instance, now).await {
                 tracing::debug!(%why, "the beginning was not written down");
             }
             engine.run(take_over, stop).await;
         });
         let feeding = tokio::spawn(async move { feed.run().await });
-        let posting = outbox.map(|outbox| tokio::spawn(outbox.run(stopped)));
+        let posting = dispatcher.map(|dispatcher| tokio::spawn(dispatcher.run(stopped)));
         let tasks = [work, feeding].into_iter().chain(posting).collect();
-        Ok(Live { boundary, clock, began: world.clock.passed(), tasks })
+        Ok(LiveController { boundary, clock, began: world.clock.passed(), tasks })
     }
 }
 

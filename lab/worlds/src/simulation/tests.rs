@@ -3,15 +3,15 @@
 use super::*;
 use engine::model::mutant::{self, Mutant};
 
-fn happen(seed: u64) -> Report {
+fn run_seed(seed: u64) -> WorldReport {
     let folder = tempfile::tempdir().unwrap();
-    run(&Plan::of(seed, Level::Seeded), folder.path()).unwrap()
+    run(&WorldPlan::of(seed, FaultLevel::Seeded), folder.path()).unwrap()
 }
 
 #[test]
 fn twenty_seeds_break_no_rule() {
     for seed in 0..20 {
-        let report = happen(seed);
+        let report = run_seed(seed);
         assert!(report.violations.is_empty(), "shoal selftest --seed {seed}\n{:#?}", report.violations);
     }
 }
@@ -20,7 +20,7 @@ fn twenty_seeds_break_no_rule() {
 fn nothing_is_left_of_a_world_that_is_over() {
     let folder = tempfile::tempdir().unwrap();
     for seed in 0..10 {
-        let (_, world) = play(&Plan::of(seed, Level::Seeded), folder.path()).unwrap();
+        let (_, world) = run_world(&WorldPlan::of(seed, FaultLevel::Seeded), folder.path()).unwrap();
         assert_eq!(world.strong_count(), 0, "seed {seed}: a hundred thousand worlds would need their memory");
     }
 }
@@ -28,7 +28,7 @@ fn nothing_is_left_of_a_world_that_is_over() {
 #[test]
 fn the_same_seed_tells_the_same_story_byte_for_byte() {
     for seed in 101..104 {
-        let (first, second) = (happen(seed), happen(seed));
+        let (first, second) = (run_seed(seed), run_seed(seed));
         assert!(first.jobs > 0);
         for (a, b) in first.log.lines().zip(second.log.lines()) {
             assert_eq!(a, b, "seed {seed}");
@@ -42,9 +42,9 @@ macro_rules! once_broken {
     ($($name:ident: $seed:literal),* $(,)?) => {$(
         #[test]
         fn $name() {
-            let report = happen($seed);
+            let report = run_seed($seed);
             assert!(report.violations.is_empty(), "shoal selftest --seed {}\n{:#?}", $seed, report.violations);
-            assert_eq!(report.digest, happen($seed).digest, "another story the second time");
+            assert_eq!(report.digest, run_seed($seed).digest, "another story the second time");
         }
     )*};
 }
@@ -73,7 +73,7 @@ once_broken! {
 fn caught(mutant: Mutant, within: u64) -> Option<(u64, String)> {
     let folder = tempfile::tempdir().unwrap();
     (0..within).find_map(|seed| {
-        let plan = Plan::of(seed, Level::Seeded);
+        let plan = WorldPlan::of(seed, FaultLevel::Seeded);
         let report = mutant::with(mutant, || run(&plan, folder.path()).unwrap());
         report.violations.into_iter().next().map(|rule| (seed, rule))
     })

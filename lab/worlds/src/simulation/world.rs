@@ -1,9 +1,9 @@
-//! One world: simulated BMCs, machines, people and one controller after another, on virtual time in one thread.
+//! One world: simulated BMCs, machines, operators and one controller after another, on virtual time in one thread.
 //!
 //! ```text
-//!   chaos                                              calm                          judgement
+//!   fault_time                                              faults_ended                          judgement
 //!   orders, faults, crashes, jumps, lost reports       no faults, one controller     every rule, every promise
-//!   |--------------- plan.chaos -----------------------|------- until all is over ---|
+//!   |--------------- plan.fault_time -----------------------|------- until all is over ---|
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,13 +21,13 @@ use lab_bmc::{
 use tokio::sync::Notify;
 
 use super::boundary::Boundary;
-use super::checker::Judge;
-use super::clock::{Wall, WorldClock};
+use super::checker::InvariantChecker;
+use super::clock::{WorldWallClock, WorldClock};
 use super::machine::WorldMachines;
 use super::network::WorldMedia;
-use super::receiver::Receiver;
+use super::receiver::WebhookReceiver;
 use super::rng::{SeededIds, WorldRng};
-use super::{Plan, drain_actions, operator, supervisor};
+use super::{WorldPlan, drain_actions, operator, supervisor};
 use engine::model::{RunId, Serial, Time};
 use engine::store::{EventFilter, HookDecision, Memory, Store, StoreError, StoreHooks, Violation};
 
@@ -35,14 +35,14 @@ use engine::store::{EventFilter, HookDecision, Memory, Store, StoreError, StoreH
 pub(super) const BMC_USER: &str = "selftest";
 /// Its password.
 pub(super) const BMC_PASSWORD: &str = "selftest-password";
-/// More crossings than any world of a server needs; beyond it something goes round in circles.
-const CROSSINGS_PER_SERVER_AND_HOUR: u64 = 60_000;
+/// More calls than any world of a server needs; beyond it something goes round in circles.
+const CALLS_PER_SERVER_AND_HOUR: u64 = 60_000;
 /// The stream of random numbers that makes the BMCs. It never changes: recorded seeds replay their worlds with it.
 const BMC_STREAM: u64 = 0x88dd_84bf_a885_a340;
 
 /// What may be done to a controller.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Trouble {
+pub(super) enum ControllerFault {
     /// It dies now.
     Crash,
     /// It dies at a crossing.
@@ -53,30 +53,30 @@ pub(super) enum Trouble {
 
 /// A world.
 pub(super) struct World {
-    pub(super) plan: Plan,
+    pub(super) plan: WorldPlan,
     pub(super) folder: PathBuf,
     pub(super) clock: Arc<WorldClock>,
     pub(super) id_source: Arc<SeededIds>,
     pub(super) memory: Memory,
-    pub(super) judge: Judge,
+    pub(super) checker: InvariantChecker,
     pub(super) rng: WorldRng,
     pub(super) machine_rng: WorldRng,
-    pub(super) receiver: Receiver,
+    pub(super) receiver: WebhookReceiver,
     /// Looks at the database without taking part.
     observer: OnceLock<Store>,
     bmcs: OnceLock<BTreeMap<Serial, SimBmc>>,
-    calm: AtomicBool,
+    faults_ended: AtomicBool,
     database: Mutex<HookDecision>,
-    door: Mutex<Option<(Router, Arc<Boundary>)>>,
-    trouble: Mutex<VecDeque<Trouble>>,
-    pub(super) troubled: Notify,
+    endpoint: Mutex<Option<(Router, Arc<Boundary>)>>,
+    controller_faults: Mutex<VecDeque<ControllerFault>>,
+    pub(super) controller_fault_queued: Notify,
     /// A BMC is about to be changed.
-    pub(super) effects: Notify,
+    pub(super) bmc_changes: Notify,
     /// Sessions that no controller could close.
     lost_sessions: Mutex<BTreeSet<Serial>>,
     /// Machines that restart by themselves, and which time it is.
     restarts: Mutex<BTreeMap<Serial, u32>>,
-    crossings: AtomicU64,
+    calls: AtomicU64,
     notes: Mutex<Vec<String>>,
 }
 
@@ -86,33 +86,33 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     /// Makes a world in which nothing has happened yet.
-    pub(super) fn new(plan: Plan, folder: PathBuf) -> Result<Arc<Self>, StoreError> {
+    pub(super) fn new(plan: WorldPlan, folder: PathBuf) -> Result<Arc<Self>, StoreError> {
         let start: Time = Time::from_timestamp(jiff::Timestamp::constant(1_800_000_000, 0));
         let seed = plan.seed;
         let world = Arc::new(Self {
             clock: WorldClock::new(start),
             id_source: Arc::new(SeededIds::new(seed)),
             memory: Memory::new()?,
-            judge: Judge::default(),
+            checker: InvariantChecker::default(),
             rng: WorldRng::new(seed, "people"),
             machine_rng: WorldRng::new(seed, "machines"),
-            receiver: Receiver::new(seed),
+            receiver: WebhookReceiver::new(seed),
             observer: OnceLock::new(),
             bmcs: OnceLock::new(),
-            calm: AtomicBool::new(false),
+            faults_ended: AtomicBool::new(false),
             database: Mutex::new(HookDecision::Proceed),
-            door: Mutex::new(None),
-            trouble: Mutex::default(),
-            troubled: Notify::new(),
-            effects: Notify::new(),
+            endpoint: Mutex::new(None),
+            controller_faults: Mutex::default(),
+            controller_fault_queued: Notify::new(),
+            bmc_changes: Notify::new(),
             lost_sessions: Mutex::default(),
             restarts: Mutex::default(),
-            crossings: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
             notes: Mutex::default(),
             plan,
             folder,
         });
-        let observer = Store::open_in_place(&world.memory, Arc::new(Observer), start)?;
+        let observer = Store::open_in_place(&world.memory, Arc::new(NoHooks), start)?;
         let host: Arc<dyn Host> = Arc::new(WorldMachines(Arc::downgrade(&world)));
         let media: Arc<dyn MediaReader> = Arc::new(WorldMedia(Arc::downgrade(&world)));
         let rng = WorldRng::keyed(seed, BMC_STREAM);
@@ -129,8 +129,8 @@ impl World {
         Ok(world)
     }
 
-    pub(super) fn wall(&self) -> Wall {
-        Wall(Arc::clone(&self.clock))
+    pub(super) fn wall(&self) -> WorldWallClock {
+        WorldWallClock(Arc::clone(&self.clock))
     }
 
     #[expect(clippy::expect_used, reason = "set in `new`, before anybody has the world")]
@@ -156,29 +156,29 @@ impl World {
 
     pub(super) fn any_bmc(&self, rng: &WorldRng) -> Option<(Serial, SimBmc)> {
         let all: Vec<_> = self.bmcs().collect();
-        rng.pick(&all).cloned()
+        rng.choose(&all).cloned()
     }
 
     /// Whether all trouble is over.
-    pub(super) fn is_calm(&self) -> bool {
-        self.calm.load(Ordering::Relaxed)
+    pub(super) fn is_quiet(&self) -> bool {
+        self.faults_ended.load(Ordering::Relaxed)
     }
 
-    pub(super) fn calm_down(&self) {
-        self.calm.store(true, Ordering::Relaxed);
+    pub(super) fn end_faults(&self) {
+        self.faults_ended.store(true, Ordering::Relaxed);
         self.set_database(HookDecision::Proceed);
-        lock(&self.trouble).clear();
-        self.note("all is calm");
+        lock(&self.controller_faults).clear();
+        self.note("all is faults_ended");
     }
 
     /// Whether anything may go wrong now.
-    pub(super) fn has_trouble(&self) -> bool {
-        !self.is_calm() && self.plan.pause.is_some()
+    pub(super) fn faults_active(&self) -> bool {
+        !self.is_quiet() && self.plan.fault_interval.is_some()
     }
 
-    /// Whether this one goes wrong, in so many of a thousand; nothing does when all is calm.
-    pub(super) fn trouble(&self, in_thousand: u64) -> bool {
-        self.has_trouble() && self.rng.in_thousand(in_thousand)
+    /// Whether this one goes wrong, in so many of a thousand; nothing does when all is faults_ended.
+    pub(super) fn fault_occurs(&self, per_mille: u64) -> bool {
+        self.faults_active() && self.rng.chance_per_mille(per_mille)
     }
 
     pub(super) fn database(&self) -> HookDecision {
@@ -189,22 +189,22 @@ impl World {
         *lock(&self.database) = how;
     }
 
-    pub(super) fn controller_trouble(&self, trouble: Trouble) {
-        lock(&self.trouble).push_back(trouble);
-        self.troubled.notify_one();
+    pub(super) fn queue_controller_fault(&self, trouble: ControllerFault) {
+        lock(&self.controller_faults).push_back(trouble);
+        self.controller_fault_queued.notify_one();
     }
 
-    pub(super) fn next_trouble(&self) -> Option<Trouble> {
-        lock(&self.trouble).pop_front()
+    pub(super) fn next_controller_fault(&self) -> Option<ControllerFault> {
+        lock(&self.controller_faults).pop_front()
     }
 
     /// Where the controller answers, if it does.
-    pub(super) fn door(&self) -> Option<(Router, Arc<Boundary>)> {
-        lock(&self.door).clone().filter(|(_, boundary)| !boundary.is_dead())
+    pub(super) fn endpoint(&self) -> Option<(Router, Arc<Boundary>)> {
+        lock(&self.endpoint).clone().filter(|(_, boundary)| !boundary.is_dead())
     }
 
-    pub(super) fn set_door(&self, door: Option<(Router, Arc<Boundary>)>) {
-        *lock(&self.door) = door;
+    pub(super) fn set_endpoint(&self, endpoint: Option<(Router, Arc<Boundary>)>) {
+        *lock(&self.endpoint) = endpoint;
     }
 
     /// A session on this BMC may be one that nobody can close; it ends by itself when nobody uses it.
@@ -232,18 +232,18 @@ impl World {
     }
 
     /// One more crossing; a controller that crosses without end is stopped.
-    pub(super) fn crossed(&self, boundary: &Boundary) {
-        let crossings = self.crossings.fetch_add(1, Ordering::Relaxed);
-        let hours = self.plan.chaos.as_secs() / 3600 + 12;
-        let most = CROSSINGS_PER_SERVER_AND_HOUR * hours * self.plan.servers as u64;
-        if crossings > most {
-            self.judge.violation(format!("{} goes round in circles: {crossings} crossings", boundary.owner));
+    pub(super) fn count_call(&self, boundary: &Boundary) {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        let hours = self.plan.fault_time.as_secs() / 3600 + 12;
+        let most = CALLS_PER_SERVER_AND_HOUR * hours * self.plan.servers as u64;
+        if calls > most {
+            self.checker.violation(format!("{} goes round in circles: {calls} calls", boundary.owner));
             boundary.death.cancel();
         }
     }
 
-    pub(super) fn crossings(&self) -> u64 {
-        self.crossings.load(Ordering::Relaxed)
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
     }
 
     /// Writes down what happened in the world.
@@ -259,10 +259,10 @@ impl World {
 }
 
 /// Looks on.
-struct Observer;
+struct NoHooks;
 
 #[async_trait]
-impl StoreHooks for Observer {
+impl StoreHooks for NoHooks {
     async fn before(&self, _operation: &'static str, _writes: bool) -> HookDecision {
         HookDecision::Proceed
     }
@@ -289,44 +289,44 @@ fn bmc_config(serial: &Serial, rng: &WorldRng, start: Time) -> SimBmcConfig {
         _ => Graceful::After(rng.seconds(0, 70)),
     };
     let answers = [AlreadyThere::Conflict, AlreadyThere::BadRequest, AlreadyThere::NoOp];
-    config.power.already_there = rng.pick(&answers).copied().unwrap_or(AlreadyThere::Conflict);
+    config.power.already_there = rng.choose(&answers).copied().unwrap_or(AlreadyThere::Conflict);
     config.media.eject_empty = if rng.below(2) == 0 { EjectEmpty::Succeeds } else { EjectEmpty::Refused };
     if rng.below(4) == 0 {
         config.etag.if_match = IfMatchRule::Required;
     }
-    let vendor = rng.pick(VENDORS).filter(|_| rng.below(3) == 0);
-    if let Some(made) = vendor.and_then(|vendor| made_by(vendor.name, serial)) {
-        config = SimBmcConfig { starts_on: config.starts_on, started_at: config.started_at, ..made };
+    let vendor = rng.choose(VENDORS).filter(|_| rng.below(3) == 0);
+    if let Some(vendor_bmc) = vendor.and_then(|vendor| vendor_config(vendor.name, serial)) {
+        config = SimBmcConfig { starts_on: config.starts_on, started_at: config.started_at, ..vendor_bmc };
     }
     config.journal_capacity = 64;
     config
 }
 
 /// A vendor's BMC.
-fn made_by(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
+fn vendor_config(vendor: &str, serial: &Serial) -> Option<SimBmcConfig> {
     SimBmcConfig::vendor(vendor, serial.as_str(), BMC_USER, BMC_PASSWORD).ok()
 }
 
 /// Lets a world happen from its beginning to its end.
-pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
-    let people = tokio::spawn(people(Arc::clone(world)));
-    let mut reign = supervisor::Supervisor::begin(world).await;
-    let chaos = tokio::time::sleep(world.plan.chaos);
-    tokio::pin!(chaos);
+pub(super) async fn run(world: &Arc<World>) -> Result<(), StoreError> {
+    let operators = tokio::spawn(operators(Arc::clone(world)));
+    let mut supervisor = supervisor::Supervisor::begin(world).await;
+    let fault_time = tokio::time::sleep(world.plan.fault_time);
+    tokio::pin!(fault_time);
     loop {
         tokio::select! {
             biased;
-            () = &mut chaos => break,
-            () = reign.next() => {}
+            () = &mut fault_time => break,
+            () = supervisor.next() => {}
         }
     }
-    world.calm_down();
+    world.end_faults();
     super::fault_injector::end(world.bmcs());
-    reign.settle().await;
+    supervisor.leave_one_running().await;
     // Whoever still orders or meddles does so in peace; nobody begins anew.
     let mut patience = world.plan.patience();
     loop {
-        let over = people.is_finished();
+        let over = operators.is_finished();
         let unfinished = world.observer().peek_unfinished();
         if (over && unfinished.is_empty()) || patience.is_zero() {
             break;
@@ -338,8 +338,8 @@ pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
         let pause = Duration::from_secs(60);
         tokio::select! {
             biased;
-            () = reign.died() => {
-                world.judge.violation("a controller died in peace".to_owned());
+            () = supervisor.died() => {
+                world.checker.violation("a controller died in peace".to_owned());
                 break;
             }
             () = tokio::time::sleep(pause) => {}
@@ -348,17 +348,17 @@ pub(super) async fn live(world: &Arc<World>) -> Result<(), StoreError> {
     }
     // What comes late comes now.
     tokio::time::sleep(Duration::from_secs(4000)).await;
-    judge(world).await?;
-    reign.end();
+    check_at_end(world).await?;
+    supervisor.end();
     Ok(())
 }
 
 /// Everybody who orders.
-async fn people(world: Arc<World>) {
+async fn operators(world: Arc<World>) {
     for (number, (serial, _)) in world.bmcs().collect::<Vec<_>>().into_iter().enumerate() {
         operator::register(&world, &serial, &World::address(number)).await;
     }
-    if world.plan.told {
+    if world.plan.webhook {
         operator::subscribe(&world).await;
     }
     let fault_injector = tokio::spawn(super::fault_injector::make(Arc::clone(&world)));
@@ -367,7 +367,7 @@ async fn people(world: Arc<World>) {
         .bmcs()
         .map(|(serial, _)| {
             let jobs = u32::try_from(1 + world.rng.below(world.plan.jobs.max(1))).unwrap_or(1);
-            tokio::spawn(operator::order(Arc::clone(&world), serial, jobs))
+            tokio::spawn(operator::create_jobs(Arc::clone(&world), serial, jobs))
         })
         .collect();
     for order in orders {
@@ -379,18 +379,18 @@ async fn people(world: Arc<World>) {
 }
 
 /// What is true at the end.
-async fn judge(world: &Arc<World>) -> Result<(), StoreError> {
+async fn check_at_end(world: &Arc<World>) -> Result<(), StoreError> {
     let store = world.observer();
     for broken in store.check_invariants().await? {
-        world.judge.violation(format!("{}: {}", broken.rule, broken.subject));
+        world.checker.violation(format!("{}: {}", broken.rule, broken.subject));
     }
-    world.receiver.judge(world).await?;
+    world.receiver.check_deliveries(world).await?;
     // The last job of a server by the log: the clock by which jobs are dated was set back perhaps.
     let mut last: BTreeMap<Serial, (i64, Option<engine::model::Outcome>)> = BTreeMap::new();
-    for id in world.judge.jobs() {
+    for id in world.checker.jobs() {
         match store.job(id).await? {
             Some(job) => {
-                world.judge.ended(&job);
+                world.checker.check_job_at_end(&job);
                 let told = store.events(EventFilter { run: Some(id), after: 0, limit: 1 }).await?;
                 let made = (told.first().map_or(0, |event| event.seq), job.run.outcome);
                 let newest = last.entry(job.server.clone()).or_insert(made);
@@ -398,13 +398,13 @@ async fn judge(world: &Arc<World>) -> Result<(), StoreError> {
                     *newest = made;
                 }
             }
-            None => world.judge.violation(format!("job {id} was acknowledged and is gone")),
+            None => world.checker.violation(format!("job {id} was acknowledged and is gone")),
         }
     }
     for (serial, bmc) in world.bmcs() {
-        let debt = store.server(&serial).await?.is_some_and(|server| server.pending_cleanup.is_some());
+        let cleanup_pending = store.server(&serial).await?.is_some_and(|server| server.pending_cleanup.is_some());
         let outcome = last.get(&serial).and_then(|(_, outcome)| *outcome);
-        world.judge.left(&serial, &bmc, debt, outcome, world.lost_sessions(&serial));
+        world.checker.check_server_at_end(&serial, &bmc, cleanup_pending, outcome, world.lost_sessions(&serial));
     }
     Ok(())
 }

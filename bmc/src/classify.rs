@@ -1,0 +1,249 @@
+//! Classifies BMC failures: maps a Redfish error to the step report that the engine acts on.
+
+use std::time::Duration;
+
+use redfish::error::Denial;
+use redfish::{ErrorKind, RedfishError, TransportErrorKind};
+use serde_json::json;
+
+use super::{class, waits};
+use engine::model::{Failure, Wait};
+use engine::{StepContext, StepOutcome, StepReport, WaitRequest, fail_on_deadline};
+
+/// Builds a failure of this workflow.
+pub(super) fn failure(
+    class: &str,
+    step: &str,
+    summary: impl Into<String>,
+    next_action: impl Into<String>,
+) -> Failure {
+    Failure {
+        class: class.to_owned(),
+        step: step.to_owned(),
+        summary: summary.into(),
+        detail: None,
+        next_action: next_action.into(),
+    }
+}
+
+/// Maps an error of the Redfish client to a step report: transient errors are retried, definite refusals fail. A mutation
+/// whose effect is unknown is retried too, because the step observes before it acts.
+pub(super) fn from_redfish(step: &str, error: &RedfishError) -> StepReport {
+    if let ErrorKind::CircuitOpen(open) = &error.kind {
+        return StepReport::new(StepOutcome::Wait(WaitRequest {
+            reason: &waits::BMC_SILENT,
+            signals: Vec::new(),
+            poll: Some(open.wait.max(Duration::from_secs(1))),
+            within: SILENCE_LIMIT,
+            detail: open.to_string(),
+        }));
+    }
+    let class = match &error.kind {
+        ErrorKind::Unreachable { .. } | ErrorKind::Timeout { .. } | ErrorKind::Tls { .. } => {
+            class::BMC_UNREACHABLE
+        }
+        ErrorKind::NotSupported { .. }
+        | ErrorKind::License { .. }
+        | ErrorKind::Unsupported { .. }
+        | ErrorKind::NoVirtualMedia { .. }
+        | ErrorKind::MediaUrl { .. } => class::UNSUPPORTED,
+        ErrorKind::Unauthorized { .. } | ErrorKind::Config { .. } => class::INPUT,
+        ErrorKind::Busy { .. }
+        | ErrorKind::Server { .. }
+        | ErrorKind::TaskFailed { .. }
+        | ErrorKind::Fenced => class::TRANSIENT,
+        _ => class::BMC_REFUSED,
+    };
+    let failure = Failure {
+        detail: Some(json!({
+            "code": error.code(), "status": error.status(), "maybe_applied": error.maybe_applied(),
+        })),
+        ..failure(class, step, error.to_string(), next_action(error))
+    };
+    // After a restart of the BMC, resources can be missing for a while.
+    let may_recover = matches!(error.kind, ErrorKind::Fenced | ErrorKind::NotFound { .. });
+    if error.is_transient() || error.maybe_applied() || may_recover {
+        StepReport::new(StepOutcome::Retry(failure))
+    } else {
+        StepReport::fail(failure)
+    }
+}
+
+/// Maps an error of a power or boot change to a step report. `Busy` becomes a wait and not a failed attempt: some firmware
+/// refuses changes while the host is in its self-test, or for a minute after power-off.
+pub(super) fn from_redfish_change(step: &str, error: &RedfishError) -> StepReport {
+    let ErrorKind::Busy { retry_after, .. } = &error.kind else { return from_redfish(step, error) };
+    StepReport::new(StepOutcome::Wait(WaitRequest {
+        reason: &waits::BMC_BUSY,
+        signals: Vec::new(),
+        poll: Some(retry_after.unwrap_or(BUSY_RETRY)),
+        within: BUSY_LIMIT,
+        detail: error.kind.to_string(),
+    }))
+}
+
+/// Delay between two attempts of a change that the BMC refused as busy.
+const BUSY_RETRY: Duration = Duration::from_secs(10);
+/// Time limit for busy responses: the self-test of servers with much memory takes many minutes.
+const BUSY_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Time limit for an unreachable BMC: some take twenty minutes to restart.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// Placeholder in texts for the serial number of the server.
+const SERIAL: &str = "SERIAL";
+
+/// Returns the next action for an error of the Redfish client, with the `shoal` command where one helps. May contain
+/// [`SERIAL`].
+pub(super) fn next_action(error: &RedfishError) -> String {
+    let next = error.next_action();
+    match &error.kind {
+        ErrorKind::Tls { problem: TransportErrorKind::PinMismatch, detail } => {
+            let shown = detail.rsplit_once("shown ").map_or("…", |(_, shown)| shown);
+            format!("{next}: `shoal server update {SERIAL} --tls-fingerprint {shown}`")
+        }
+        ErrorKind::Tls { problem: TransportErrorKind::Untrusted, .. } => {
+            format!("{next}: `shoal server update {SERIAL} --tls pinned`, or REDFISH_CA_FILE")
+        }
+        ErrorKind::Unauthorized { denial: Denial::Credentials | Denial::TooManyRejections, .. } => {
+            format!("{next}: `shoal server update {SERIAL} --bmc-password-stdin`")
+        }
+        ErrorKind::Unreachable {
+            problem: TransportErrorKind::Resolve | TransportErrorKind::Refused, ..
+        } => {
+            format!("{next}: `shoal server update {SERIAL} --bmc-address …`")
+        }
+        _ => next.to_owned(),
+    }
+}
+
+/// Replaces [`SERIAL`] in a text by a serial number.
+pub(super) fn with_serial(text: &str, serial: &str) -> String {
+    text.replace(SERIAL, serial)
+}
+
+/// Fills the serial number of the run's server into the next action of a report.
+pub(super) fn name_server(mut report: StepReport, context: &StepContext) -> StepReport {
+    if let StepOutcome::Fail(failure) | StepOutcome::Retry(failure) = &mut report.outcome
+        && let Some(serial) = &context.snapshot.run.server
+    {
+        failure.next_action = with_serial(&failure.next_action, serial.as_str());
+    }
+    report
+}
+
+/// Builds the report for a wait whose deadline has passed.
+pub(super) fn overdue(wait: &Wait) -> StepReport {
+    let late = fail_on_deadline(wait);
+    if wait.reason != waits::BMC_SILENT.name {
+        return StepReport::fail(late);
+    }
+    StepReport::fail(Failure {
+        class: class::BMC_UNREACHABLE.to_owned(),
+        next_action: waits::BMC_SILENT.next_action.to_owned(),
+        ..late
+    })
+}
+
+/// Builds a retry because a service of the controller is unavailable.
+pub(super) fn unavailable(step: &str, why: &impl std::fmt::Display) -> StepReport {
+    StepReport::new(StepOutcome::Retry(failure(
+        class::TRANSIENT,
+        step,
+        why.to_string(),
+        "see /readyz for what is wrong with the controller",
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use redfish::Operation;
+
+    use super::*;
+
+    fn error(kind: ErrorKind, maybe_applied: bool) -> RedfishError {
+        RedfishError { operation: Operation::Insert, request: None, kind, maybe_applied }
+    }
+
+    fn class_of(report: &StepReport) -> (&'static str, String) {
+        match &report.outcome {
+            StepOutcome::Retry(failure) => ("retry", failure.class.clone()),
+            StepOutcome::Fail(failure) => ("fail", failure.class.clone()),
+            StepOutcome::Wait(wait) => ("wait", wait.reason.name.to_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn busy(retry_after: Option<u64>) -> ErrorKind {
+        let retry_after = retry_after.map(Duration::from_secs);
+        ErrorKind::Busy { status: 503, message_id: None, message: "in POST".to_owned(), retry_after }
+    }
+
+    #[test]
+    fn transient_errors_are_retried_and_definite_refusals_fail() {
+        let text = String::new;
+        let tls = |problem| ErrorKind::Tls { problem, detail: text() };
+        let denied = |denial| ErrorKind::Unauthorized { denial, message: text() };
+        let unreachable = |problem| ErrorKind::Unreachable { problem, detail: text() };
+        let table = [
+            (unreachable(TransportErrorKind::Refused), "retry", class::BMC_UNREACHABLE),
+            (ErrorKind::Timeout { detail: text() }, "retry", class::BMC_UNREACHABLE),
+            (tls(TransportErrorKind::PinMismatch), "fail", class::BMC_UNREACHABLE),
+            (ErrorKind::NotSupported { what: text() }, "fail", class::UNSUPPORTED),
+            (ErrorKind::License { message: text() }, "fail", class::UNSUPPORTED),
+            (ErrorKind::NoVirtualMedia { detail: text() }, "fail", class::UNSUPPORTED),
+            (denied(Denial::Credentials), "fail", class::INPUT),
+            (ErrorKind::Config { detail: text() }, "fail", class::INPUT),
+            (busy(None), "retry", class::TRANSIENT),
+            (ErrorKind::Server { status: 500, message_id: None, message: text() }, "retry", class::TRANSIENT),
+            (ErrorKind::Fenced, "retry", class::TRANSIENT),
+            (ErrorKind::NotFound { message: text() }, "retry", class::BMC_REFUSED),
+            (
+                ErrorKind::Refused { status: 400, message_id: None, message: text() },
+                "fail",
+                class::BMC_REFUSED,
+            ),
+        ];
+        for (kind, verdict, class) in table {
+            let shown = format!("{kind:?}");
+            assert_eq!(
+                class_of(&from_redfish("step", &error(kind, false))),
+                (verdict, class.to_owned()),
+                "{shown}"
+            );
+        }
+        let refused = ErrorKind::Refused { status: 400, message_id: None, message: text() };
+        assert_eq!(
+            class_of(&from_redfish("step", &error(refused, true))).0,
+            "retry",
+            "the effect is unknown"
+        );
+    }
+
+    #[test]
+    fn a_busy_response_is_waited_for_as_long_as_the_bmc_says() {
+        for (asked, paused) in [(Some(7), Duration::from_secs(7)), (None, BUSY_RETRY)] {
+            let report = from_redfish_change("step", &error(busy(asked), false));
+            let StepOutcome::Wait(wait) = report.outcome else { panic!("{report:?}") };
+            assert_eq!((wait.reason.name, wait.poll), (waits::BMC_BUSY.name, Some(paused)));
+        }
+    }
+
+    #[test]
+    fn the_next_action_names_the_command_and_the_server() {
+        let action = |kind| with_serial(&next_action(&error(kind, false)), "XF-7");
+        let tls = |problem, detail: &str| ErrorKind::Tls { problem, detail: detail.to_owned() };
+        let pinned = action(tls(TransportErrorKind::PinMismatch, "pinned ab, shown cd:ef"));
+        assert!(pinned.ends_with("`shoal server update XF-7 --tls-fingerprint cd:ef`"), "{pinned}");
+        let untrusted = action(tls(TransportErrorKind::Untrusted, ""));
+        assert!(
+            untrusted.ends_with("`shoal server update XF-7 --tls pinned`, or REDFISH_CA_FILE"),
+            "{untrusted}"
+        );
+        let denied = action(ErrorKind::Unauthorized { denial: Denial::Credentials, message: String::new() });
+        assert!(denied.ends_with("`shoal server update XF-7 --bmc-password-stdin`"), "{denied}");
+        let nowhere =
+            action(ErrorKind::Unreachable { problem: TransportErrorKind::Resolve, detail: String::new() });
+        assert!(nowhere.ends_with("`shoal server update XF-7 --bmc-address …`"), "{nowhere}");
+    }
+}

@@ -1,0 +1,144 @@
+//! What a workflow needs for BMCs: the records of servers, connections, addresses, and the policies of its steps.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redfish::Discovery;
+
+use super::addresses::{Addresses, bmc_address};
+use super::class;
+use super::classify::{failure, from_redfish, unavailable};
+use super::connections::{Bmcs, ConnectError};
+use super::probe::BmcProblem;
+use super::step::ConnectedBmc;
+use engine::model::{Effect, Serial, Server};
+use engine::{StepContext, StepPolicy, StepReport};
+
+/// A service of the controller did not respond. The call can be repeated.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unavailable(pub String);
+
+/// Looks up registered servers.
+#[async_trait]
+pub trait ServerLookup: Send + Sync {
+    /// Returns the server with this serial number.
+    async fn server(&self, serial: &Serial) -> Result<Option<Server>, Unavailable>;
+}
+
+/// The services that every workflow shares.
+pub struct BmcServices {
+    /// Looks up registered servers.
+    pub servers: Box<dyn ServerLookup>,
+    /// Connections to BMCs.
+    pub connections: Bmcs,
+    /// The addresses of the controller.
+    pub addresses: Addresses,
+    /// Maximum number of attempts of a step that uses a BMC.
+    pub tries: u32,
+}
+
+impl BmcServices {
+    /// The policy of steps that only read a BMC.
+    pub fn reading_policy(&self) -> StepPolicy {
+        StepPolicy { interruptible: true, ..self.changing_policy() }
+    }
+
+    /// The policy of steps that change a BMC. They are not interruptible: the BMC could apply an interrupted change after
+    /// cleanup has read its state.
+    pub fn changing_policy(&self) -> StepPolicy {
+        StepPolicy {
+            // One insert request may take the BMC two minutes.
+            call: Duration::from_secs(150),
+            budget: Duration::from_secs(20 * 60),
+            attempts: self.tries,
+            backoff: Duration::from_millis(500),
+            backoff_cap: Duration::from_secs(8),
+            wait: None,
+            interruptible: false,
+            runs_past_deadline: false,
+        }
+    }
+
+    /// Reads the current record of a server.
+    ///
+    /// # Errors
+    /// Returns a failure when the server is not registered, and a retry when the lookup did not respond.
+    pub async fn server(&self, step: &str, serial: &Serial) -> Result<Server, StepReport> {
+        match self.servers.server(serial).await {
+            Ok(Some(server)) => Ok(server),
+            Ok(None) => Err(StepReport::fail(failure(
+                class::INPUT,
+                step,
+                format!("server {serial} is no longer registered"),
+                "register it again, then create the job again",
+            ))),
+            Err(why) => Err(unavailable(step, &why)),
+        }
+    }
+
+    /// Connects to the BMC of a server. The client sends a change only while the lease of the worker outlives it.
+    ///
+    /// # Errors
+    /// Returns the report of the step when the record is not usable or the BMC did not respond.
+    pub async fn connect(
+        &self,
+        step: &str,
+        context: &StepContext,
+        serial: &Serial,
+    ) -> Result<ConnectedBmc, StepReport> {
+        let server = self.server(step, serial).await?;
+        let connected = self.connections.connect(&server, &context.lease).await.map_err(|why| match why {
+            ConnectError::Record(_) => StepReport::fail(failure(
+                class::INPUT,
+                step,
+                why.to_string(),
+                format!("correct it with `shoal server update {serial}`"),
+            )),
+            ConnectError::Bmc(why) => from_redfish(step, &why),
+        })?;
+        let learned = connected
+            .learned_fingerprint
+            .map(|fingerprint| Effect::ServerPinned { serial: serial.clone(), fingerprint });
+        Ok(ConnectedBmc { server, bmc: connected.bmc, tries: self.tries, learned })
+    }
+
+    /// Connects to the BMC that an earlier step of the run verified ([`super::identity`]) and discovered at `address`.
+    ///
+    /// # Errors
+    /// Returns a failure when the record has another address now, and otherwise the errors of [`BmcServices::connect`].
+    pub async fn connect_verified(
+        &self,
+        step: &str,
+        context: &StepContext,
+        serial: &Serial,
+        (address, discovery): (&str, &Discovery),
+    ) -> Result<ConnectedBmc, StepReport> {
+        let connected = self.connect(step, context, serial).await?;
+        let now = &connected.server.bmc_address;
+        if now != address {
+            // A new address may be another machine (decision D3a), and this job began at the old one.
+            return Err(StepReport::fail(failure(
+                class::INPUT,
+                step,
+                format!(
+                    "the BMC address of {serial} was changed during this job, from {address} to {now}; the job does not \
+                     use the new address"
+                ),
+                "check the machine behind the old address: media and power may be as this job left them",
+            )));
+        }
+        connected.bmc.recall(discovery);
+        Ok(connected)
+    }
+
+    /// Returns the base URL where the server's BMC reads media.
+    ///
+    /// # Errors
+    /// Returns the problem when the record or the settings of the controller give no reachable address.
+    pub async fn media_base(&self, server: &Server) -> Result<String, BmcProblem> {
+        let wrong = |why: String| BmcProblem::record(why, server.serial.as_str());
+        let bmc = bmc_address(server).await.map_err(wrong)?;
+        self.addresses.media_for(server, bmc).map_err(wrong)
+    }
+}

@@ -1,0 +1,110 @@
+//! The state of a BMC that all its connections share: request limits, the connect lock and the stored session.
+//!
+//! Jobs and probes open and close connections. However many there are, a BMC has one state, found by its address: two requests
+//! in flight, one rate limit, one circuit breaker, one count of rejected logins (decision D17).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redfish::{GlobalLimit, LimitOptions, RequestLimits};
+
+use engine::model::{Serial, Server};
+
+/// The states of all BMCs.
+pub(super) struct BmcStates {
+    options: LimitOptions,
+    global: GlobalLimit,
+    states: Mutex<HashMap<String, Arc<BmcState>>>,
+}
+
+/// The state of one BMC.
+pub(super) struct BmcState {
+    /// The limits of requests to this BMC.
+    pub(super) limits: RequestLimits,
+    /// Held while a client connects, so that only one client closes the session of a previous controller instance.
+    pub(super) connecting: tokio::sync::Mutex<()>,
+    /// The URI of the session that is stored for the next controller instance.
+    stored: Mutex<Option<String>>,
+    /// The server record (serial and revision) whose credentials were used last.
+    record: Mutex<Option<(Serial, i64)>>,
+}
+
+impl BmcStates {
+    pub(super) fn new(options: LimitOptions, in_flight: usize) -> Self {
+        Self { options, global: GlobalLimit::new(in_flight), states: Mutex::default() }
+    }
+
+    /// Returns the state of a server's BMC. A changed record may hold other credentials, so rejected logins are forgotten.
+    pub(super) fn of(&self, server: &Server) -> Arc<BmcState> {
+        let state = {
+            let mut states = lock(&self.states);
+            let new = || {
+                Arc::new(BmcState {
+                    limits: RequestLimits::new(self.options, Some(self.global.clone())),
+                    connecting: tokio::sync::Mutex::default(),
+                    stored: Mutex::default(),
+                    record: Mutex::default(),
+                })
+            };
+            Arc::clone(states.entry(server.bmc_address.clone()).or_insert_with(new))
+        };
+        let now = Some((server.serial.clone(), server.revision));
+        let mut record = lock(&state.record);
+        if *record != now {
+            state.limits.forget_rejections();
+            *record = now;
+        }
+        drop(record);
+        state
+    }
+}
+
+impl BmcState {
+    /// Records a new session. The newest session is the stored one.
+    pub(super) fn session_opened(&self, uri: &str) {
+        *lock(&self.stored) = Some(uri.to_owned());
+    }
+
+    /// Returns whether the closed session was the stored one. The end of an older session does not delete a newer one.
+    pub(super) fn session_closed(&self, uri: &str) -> bool {
+        let mut stored = lock(&self.stored);
+        let ours = stored.as_deref().is_none_or(|stored| stored == uri);
+        if ours {
+            *stored = None;
+        }
+        ours
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::model::Time;
+
+    #[test]
+    fn each_bmc_address_has_one_state() {
+        let states = BmcStates::new(LimitOptions::recommended(), 4);
+        let mut server =
+            Server::unknown("S-1".parse().unwrap(), Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH));
+        server.bmc_address = "https://192.0.2.7".to_owned();
+        let state = states.of(&server);
+        assert!(Arc::ptr_eq(&state, &states.of(&server)));
+        server.bmc_address = "https://192.0.2.8".to_owned();
+        assert!(!Arc::ptr_eq(&state, &states.of(&server)));
+    }
+
+    #[test]
+    fn closing_an_older_session_keeps_the_newer_one() {
+        let state = BmcStates::new(LimitOptions::recommended(), 4)
+            .of(&Server::unknown("S-1".parse().unwrap(), Time::from_timestamp(jiff::Timestamp::UNIX_EPOCH)));
+        state.session_opened("/1");
+        state.session_opened("/2");
+        assert!(!state.session_closed("/1"));
+        assert!(state.session_closed("/2"));
+        assert!(state.session_closed("/0"), "a session of a previous controller instance");
+    }
+}

@@ -1,0 +1,77 @@
+//! Helpers of steps that use a BMC.
+
+use std::time::Duration;
+
+use redfish::Bmc;
+use serde::de::DeserializeOwned;
+
+use super::class;
+use super::classify::failure;
+use super::profiles;
+use engine::model::{Effect, Server};
+use engine::{StepContext, StepOutcome, StepReport, WaitReason, WaitRequest};
+
+/// Delay between two reads of a BMC that does not show a change yet.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A connected BMC and the record of its server.
+pub struct ConnectedBmc {
+    /// The record of the server.
+    pub server: Server,
+    /// The client.
+    pub bmc: Bmc,
+    /// Maximum number of attempts of a step that uses the BMC.
+    pub tries: u32,
+    /// The effect that stores a certificate fingerprint read for the first time.
+    pub(super) learned: Option<Effect>,
+}
+
+impl ConnectedBmc {
+    /// Adds the effects that store what was learned about the BMC to a report.
+    #[must_use]
+    pub fn report(&self, report: StepReport) -> StepReport {
+        let behaviour = profiles::learned_effect(&self.server, &self.bmc);
+        self.learned.clone().into_iter().chain(behaviour).fold(report, StepReport::effect)
+    }
+}
+
+/// Reads the output of an earlier step.
+///
+/// # Errors
+/// Returns a failure when the output is missing or cannot be read.
+pub fn output_of<T: DeserializeOwned>(step: &str, context: &StepContext, by: &str) -> Result<T, StepReport> {
+    context.find_output(by).ok_or_else(|| {
+        StepReport::fail(failure(
+            engine::class::INTERNAL,
+            step,
+            format!("the output of {by} is missing, or this version cannot read it"),
+            "create the job again",
+        ))
+    })
+}
+
+/// Builds a wait until the BMC shows a change.
+pub fn wait_for_bmc(reason: &'static WaitReason, within: Duration, detail: impl Into<String>) -> StepReport {
+    StepReport::new(StepOutcome::Wait(WaitRequest {
+        reason,
+        signals: Vec::new(),
+        poll: Some(POLL_INTERVAL),
+        within,
+        detail: detail.into(),
+    }))
+}
+
+/// Builds the report after the lease was lost; the engine does not commit it.
+pub fn lease_lost(step: &str) -> StepReport {
+    StepReport::new(StepOutcome::Retry(failure(
+        class::TRANSIENT,
+        step,
+        "the lease was lost",
+        "nothing; another worker continues the job",
+    )))
+}
+
+/// Turns the result of a step written with `?` into its report.
+pub fn into_report(result: Result<StepReport, StepReport>) -> StepReport {
+    result.unwrap_or_else(|report| report)
+}

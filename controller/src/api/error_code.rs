@@ -1,0 +1,380 @@
+//! The catalogue of error codes: the only place that defines the codes of error responses and of their details.
+//!
+//! The pages in docs/errors/ are generated from it, and the document of `/openapi.json` names the codes of each operation.
+
+use axum::http::StatusCode;
+
+/// The texts of an error code. The message of a response states the particular case.
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorText {
+    /// The title in a few words.
+    pub title: &'static str,
+    /// What happened.
+    pub happened: &'static str,
+    /// Why it happened.
+    pub why: &'static str,
+    /// What the client or operator can do.
+    pub what_to_do: &'static str,
+}
+
+/// Defines the enum of error codes with all its tables from one list.
+macro_rules! error_codes {
+    ($($code:ident = $name:literal, $status:ident, {
+        title: $title:literal,
+        happened: $happened:literal,
+        why: $why:literal,
+        what_to_do: $what_to_do:literal $(,)?
+    })*) => {
+        /// The stable code of an error response, the field `error`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ErrorCode {
+            $(#[doc = $title] $code,)*
+        }
+
+        impl ErrorCode {
+            /// Every code, in the order of the HTTP statuses.
+            pub const ALL: &[Self] = &[$(Self::$code),*];
+
+            /// The code in a response.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$code => $name,)* }
+            }
+
+            /// The HTTP status of a response with the code.
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$code => StatusCode::$status,)* }
+            }
+
+            /// The texts of the code.
+            pub const fn text(self) -> ErrorText {
+                match self {
+                    $(Self::$code => ErrorText {
+                        title: $title,
+                        happened: $happened,
+                        why: $why,
+                        what_to_do: $what_to_do,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+error_codes! {
+    ValidationError = "validation_error", BAD_REQUEST, {
+        title: "The request has invalid values",
+        happened: "The body, a header or a query parameter breaks a rule of the API, or a recipe breaks \
+                   a rule of the recipe schema.",
+        why: "The controller checks a request completely before it changes anything. Each problem is one \
+              entry of `details`.",
+        what_to_do: "Correct every place that `details` names, then send the request again. `shoal \
+                     recipe validate FILE` checks a recipe without a controller.",
+    }
+    BadJson = "bad_json", BAD_REQUEST, {
+        title: "The body is not JSON",
+        happened: "The body could not be parsed as JSON.",
+        why: "A comma, quote or bracket is missing, the text is not UTF-8, or the body is empty.",
+        what_to_do: "Correct the line and column that `details` names.",
+    }
+    BadBody = "bad_body", BAD_REQUEST, {
+        title: "The body is incomplete",
+        happened: "The connection ended before the whole body arrived.",
+        why: "The client closed the connection, or a proxy between client and controller did.",
+        what_to_do: "Send the request again. If the error returns, check the time-outs of the proxy.",
+    }
+    NoMaintenanceIso = "config.no_maintenance_iso", BAD_REQUEST, {
+        title: "No boot image for the job",
+        happened: "The job names no image for the machine to boot, and the controller has no default \
+                   image.",
+        why: "`MAINTENANCE_ISO_URL`, or `ESXI_INSTALLER_URL` for an ESXi recipe, is not set.",
+        what_to_do: "Set that setting on the controller, or give `maintenance_iso_url` with the job.",
+    }
+    Unauthorized = "unauthorized", UNAUTHORIZED, {
+        title: "Credentials are missing or wrong",
+        happened: "The request has no credentials, or the controller does not accept them.",
+        why: "The token was mistyped, deleted or has expired; the password is wrong; or a report has a \
+              secret that is neither the token of its job nor the configured shared secret.",
+        what_to_do: "Send an API token as `Authorization: Bearer TOKEN`, or user and password as Basic. \
+                     A report sends the `webhook_token` of `job.json` as `X-Webhook-Secret`.",
+    }
+    Forbidden = "forbidden", FORBIDDEN, {
+        title: "The caller has no permission",
+        happened: "The credentials are valid, but their role does not permit this request.",
+        why: "A reader may read everything and change nothing.",
+        what_to_do: "Send the request with the token of an administrator.",
+    }
+    NotFound = "not_found", NOT_FOUND, {
+        title: "The path does not exist",
+        happened: "No route of the API has this path, or the medium of the path does not exist.",
+        why: "The path was mistyped, or the grant of a medium has ended with its job.",
+        what_to_do: "Compare the path with `/openapi.json`. A new job gets new media paths.",
+    }
+    UnknownJob = "unknown_job", NOT_FOUND, {
+        title: "The job does not exist",
+        happened: "No job has the id of the path.",
+        why: "The id was mistyped, or retention has removed the job (`JOB_RETENTION_DAYS`).",
+        what_to_do: "List the jobs with `shoal job list`.",
+    }
+    UnknownServer = "unknown_server", NOT_FOUND, {
+        title: "The server is not registered",
+        happened: "No server has this serial number.",
+        why: "The serial number was mistyped, or the server was not registered or was deleted.",
+        what_to_do: "List the servers with `shoal server list`; register one with `shoal server add`.",
+    }
+    UnknownBatch = "unknown_batch", NOT_FOUND, {
+        title: "The batch does not exist",
+        happened: "No batch has the id of the path.",
+        why: "The id was mistyped, or retention has removed the batch.",
+        what_to_do: "List the batches with `shoal batch list`.",
+    }
+    UnknownWebhook = "unknown_webhook", NOT_FOUND, {
+        title: "The webhook does not exist",
+        happened: "No webhook has the id of the path.",
+        why: "The id was mistyped, or the webhook was deleted.",
+        what_to_do: "List the webhooks with `shoal webhook list`.",
+    }
+    UnknownDeadLetter = "unknown_dead_letter", NOT_FOUND, {
+        title: "The dead letter does not exist",
+        happened: "The event of the request is not a dead letter of this webhook.",
+        why: "The event was delivered, the number is wrong, or newer dead letters have replaced it.",
+        what_to_do: "List the dead letters with `shoal webhook dead-letters`.",
+    }
+    UnknownWorkflow = "unknown_workflow", NOT_FOUND, {
+        title: "The controller has no provisioning",
+        happened: "The controller runs without the provisioning workflow.",
+        why: "The program was built or started without it.",
+        what_to_do: "Send the request to a controller that has the workflow.",
+    }
+    NoRegistry = "no_registry", NOT_FOUND, {
+        title: "The controller has no registry",
+        happened: "A route of the registry was called on a controller without registry.",
+        why: "`ENABLE_REGISTRY` is `false`.",
+        what_to_do: "Set `ENABLE_REGISTRY=true` and start the controller again.",
+    }
+    NoTaskImage = "no_task_image", NOT_FOUND, {
+        title: "The job has no task image yet",
+        happened: "The task image of the job was requested before it was built.",
+        why: "The step `iso.build` has not run yet.",
+        what_to_do: "Wait until `task_iso_sha256` of the job is set, then request the image again.",
+    }
+    NoActiveJob = "no_active_job", NOT_FOUND, {
+        title: "No job waits for the report",
+        happened: "A report arrived for a server without a job that it can apply to.",
+        why: "The job has not been created, is not a job of this server, or has not started the \
+              installation.",
+        what_to_do: "Check `shoal job list` for the server. A maintenance OS needs no action: it may \
+                     repeat the report.",
+    }
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, {
+        title: "The method is not allowed for the path",
+        happened: "The path exists, but not with this HTTP method.",
+        why: "The client uses the wrong method, or the wrong path.",
+        what_to_do: "Use a method of the response header `Allow`.",
+    }
+    BodyTimeout = "body_timeout", REQUEST_TIMEOUT, {
+        title: "The body arrived too slowly",
+        happened: "The whole body did not arrive within 30 seconds.",
+        why: "The network is slow, or the client has stopped sending.",
+        what_to_do: "Send the request again from a faster connection, or divide a batch.",
+    }
+    ConflictPhase = "conflict.phase", CONFLICT, {
+        title: "The job is in the wrong phase",
+        happened: "The verb does not apply to the present phase of the job.",
+        why: "For example, an ended job cannot be cancelled, only a held job can be resumed, and only an \
+              ended job can be retried.",
+        what_to_do: "Read `shoal job explain JOB`, which names what can be done now.",
+    }
+    ConflictInput = "conflict.input", CONFLICT, {
+        title: "The job cannot be retried",
+        happened: "The stored request of the job cannot be used for a new job.",
+        why: "It was written by a version of the program that this version cannot read, or it is not a \
+              provisioning job.",
+        what_to_do: "Create a new job with the recipe.",
+    }
+    ConflictActiveJob = "conflict.active_job", CONFLICT, {
+        title: "Another job is active on the server",
+        happened: "The server has a job that has not ended.",
+        why: "A server runs one job at a time, and the BMC of a server is not changed during a job.",
+        what_to_do: "Wait for the end of the job that the message names, or cancel it with `shoal job \
+                     cancel`.",
+    }
+    ConflictServer = "conflict.server", CONFLICT, {
+        title: "The server is registered with other values",
+        happened: "The serial number is registered, and the request has other values for it.",
+        why: "A repeated registration is accepted only if it is equal to the first one.",
+        what_to_do: "Change the server with `shoal server update` (`PATCH /api/v1/servers/SERIAL`).",
+    }
+    ConflictJobs = "conflict.jobs", CONFLICT, {
+        title: "The server has stored jobs",
+        happened: "The server cannot be deleted while jobs of it are stored.",
+        why: "The record of a job refers to its server.",
+        what_to_do: "Delete the server after retention has removed its jobs (`JOB_RETENTION_DAYS`). To \
+                     keep jobs off it, use `shoal server maintenance begin`.",
+    }
+    ConflictJobId = "conflict.job_id", CONFLICT, {
+        title: "The report names another job",
+        happened: "`job_id` of the report is not the job of its token.",
+        why: "The installer mixes the data of two jobs.",
+        what_to_do: "Send `job_id` and `webhook_token` of one `job.json`.",
+    }
+    ConflictReport = "conflict.report", CONFLICT, {
+        title: "The report contradicts an earlier one",
+        happened: "The job has a recorded outcome, and the report states another one.",
+        why: "The installer reported twice with different results, or the job was cancelled before the \
+              report.",
+        what_to_do: "The first outcome stays. Read the events of the job; create a new job if the \
+                     machine must be installed again.",
+    }
+    ConflictWebhooks = "conflict.webhooks", CONFLICT, {
+        title: "The maximum of webhooks exists",
+        happened: "No further webhook can be created.",
+        why: "A controller has at most 32 webhooks.",
+        what_to_do: "Delete a webhook with `shoal webhook remove`.",
+    }
+    RegistryReadOnly = "registry.read_only", CONFLICT, {
+        title: "The registry is read-only",
+        happened: "The operation would change the registry, which is read-only.",
+        why: "An operator has set the switch; the message contains the reason.",
+        what_to_do: "End the read-only state with `shoal registry read-only off`.",
+    }
+    RegistryFixed = "registry.fixed", CONFLICT, {
+        title: "A setting forbids the operation",
+        happened: "The operation contradicts a setting of the controller.",
+        why: "For example, `REGISTRY_READ_ONLY=true` cannot be ended by a request.",
+        what_to_do: "Change the setting that the message names, then start the controller again.",
+    }
+    MediaChanged = "media.changed", GONE, {
+        title: "The content of a medium has changed",
+        happened: "The image on disk does not match the digest of its grant.",
+        why: "The file was changed or is damaged.",
+        what_to_do: "Read the events of the job, check the disk, and create the job again. An image that \
+                     was changed on purpose needs a new job.",
+    }
+    PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, {
+        title: "The resource has changed",
+        happened: "The `ETag` in `If-Match` is not the current one.",
+        why: "Another request or the controller changed the resource after it was read.",
+        what_to_do: "Read the resource again, then decide whether to repeat the change.",
+    }
+    BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, {
+        title: "The body is too long",
+        happened: "The body is longer than the limit.",
+        why: "The limit is `MAX_BODY_BYTES`, and 64 KiB for reports.",
+        what_to_do: "Send less, divide a batch, or raise `MAX_BODY_BYTES`.",
+    }
+    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, {
+        title: "The content type is not JSON",
+        happened: "The request has a body without a JSON content type, or a route that needs a JSON body \
+                   received none.",
+        why: "`Content-Type` is not `application/json` or `application/merge-patch+json`.",
+        what_to_do: "Send `Content-Type: application/json`. A route without required fields accepts the \
+                     body `{}`.",
+    }
+    IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, {
+        title: "The idempotency key belongs to another request",
+        happened: "The key was used before, with another request.",
+        why: "A key identifies one request, so that a repetition creates nothing twice.",
+        what_to_do: "Use a new key for a new request; repeat a request unchanged.",
+    }
+    ServerRecord = "server_record", UNPROCESSABLE_ENTITY, {
+        title: "The record of the server cannot be used",
+        happened: "The registered values of the server do not permit a connection to its BMC.",
+        why: "The password cannot be decrypted with the current master key, or a value such as the \
+              address is not usable.",
+        what_to_do: "Correct the value that the message names with `shoal server update`.",
+    }
+    RateLimited = "rate_limited", TOO_MANY_REQUESTS, {
+        title: "Too many failed attempts",
+        happened: "The address of the client had too many failed logins or wrong report secrets.",
+        why: "Attempts are limited so that secrets cannot be guessed.",
+        what_to_do: "Wait for the seconds in `Retry-After`, then use the right credentials.",
+    }
+    Internal = "internal", INTERNAL_SERVER_ERROR, {
+        title: "The controller failed",
+        happened: "The controller could not process the request.",
+        why: "The cause is in the log of the controller, never in a response.",
+        what_to_do: "Search the log for the `request_id` of the response. Repeat a job only with its \
+                     idempotency key.",
+    }
+    RegistryFailed = "registry.failed", INTERNAL_SERVER_ERROR, {
+        title: "A registry operation failed",
+        happened: "The registry could not finish the operation.",
+        why: "Usually its disk is full or not readable.",
+        what_to_do: "Read the log of the controller and `/readyz`, then repeat the operation.",
+    }
+    Bmc = "bmc", BAD_GATEWAY, {
+        title: "The BMC cannot be read",
+        happened: "The BMC of the server did not respond as needed.",
+        why: "The BMC or the network is down, the login is refused, the certificate has changed, or the \
+              BMC violates its protocol. The message names the cause.",
+        what_to_do: "Do what the message says, then run `shoal bmc probe SERIAL`.",
+    }
+    Unavailable = "unavailable", SERVICE_UNAVAILABLE, {
+        title: "The controller cannot serve the request now",
+        happened: "The database or the media cannot be used at the moment.",
+        why: "The database is locked or its disk is full or slow.",
+        what_to_do: "Read `/readyz`, then repeat the request after `Retry-After`.",
+    }
+    Busy = "busy", SERVICE_UNAVAILABLE, {
+        title: "The job changed during the request",
+        happened: "The job changed several times while the request was processed.",
+        why: "Another request or a step changed it at the same time.",
+        what_to_do: "Repeat the request after `Retry-After`.",
+    }
+    TooManyStreams = "too_many_streams", SERVICE_UNAVAILABLE, {
+        title: "Too many event streams are open",
+        happened: "The maximum of open event streams is reached.",
+        why: "Each stream occupies memory, so their number is limited.",
+        what_to_do: "Close streams that are not needed, or read the events in pages.",
+    }
+}
+
+/// Defines the enum of rules with all its tables from one list.
+macro_rules! rules {
+    ($($rule:ident = $name:literal, $means:literal;)*) => {
+        /// The rule that a value of a request breaks, the field `code` of an entry of `details`. Errors in a recipe have
+        /// the rules of the recipe schema besides.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Rule {
+            $(#[doc = $means] $rule,)*
+        }
+
+        impl Rule {
+            /// Every rule, by name.
+            pub const ALL: &[Self] = &[$(Self::$rule),*];
+
+            /// The rule in a response.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$rule => $name,)* }
+            }
+
+            /// What a violation of the rule means.
+            pub const fn means(self) -> &'static str {
+                match self { $(Self::$rule => $means,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    ActiveJob = "active_job", "another job is active; the message is its id";
+    Const = "const", "the value cannot be changed";
+    Enum = "enum", "the value is not one of a list";
+    Flag = "flag", "the quirk does not exist or has another type";
+    Format = "format", "the text has no valid form, such as a URL or an address";
+    Json = "json", "the place in a body that is not JSON";
+    Labels = "labels", "there are too many labels, or one is too long";
+    Length = "length", "the text or list is too short or too long";
+    Pattern = "pattern", "the text contains characters that are not allowed";
+    Range = "range", "the number or time is outside of its range";
+    Report = "report", "the report does not follow its contract";
+    Required = "required", "the field is absent";
+    Shape = "shape", "the body is JSON of another shape: a wrong type or an unknown field";
+    Type = "type", "the value has another type";
+    Unknown = "unknown", "the name does not exist";
+    Value = "value", "the value of a query parameter cannot be used";
+}
+
+#[cfg(test)]
+#[path = "error_pages.rs"]
+mod pages;

@@ -1,0 +1,341 @@
+//! The diagnostics workflow behind `shoal bmc doctor SERIAL`. It holds the server's exclusive lock.
+//!
+//! ```text
+//!  forward  doctor.prepare (grant of the test image) -> doctor.check (all checks)
+//!  finish   doctor.clean (test image ejected; grant and session ended)
+//! ```
+//!
+//! Diagnostics are a workflow because they change the BMC: the lease fences them, the lock keeps jobs away (decision D13), and
+//! after a crash the next controller instance ejects the test image. A run is not part of a server's history, so a server with
+//! diagnostics in the log can be removed.
+
+#![expect(
+    clippy::result_large_err,
+    reason = "a step that cannot go on returns its report early, by `?`; it is made once"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::bmc::ConnectError;
+use super::class;
+use super::classify::{failure, from_redfish, unavailable};
+use super::probe::checks::{
+    AllowedChanges, Check, CheckStatus, Diagnostics, TestMedium, eject_test_medium, run_checks,
+};
+use super::probe::{ProbeTarget, bmc_problem, learned, test_image, tls};
+use super::services::Services;
+use super::steps::{grant_context, into_report};
+use crate::QUEUE;
+use engine::model::{
+    Artifact, Effect, Grant, LockRequest, NewEvent, NewRun, OnConflict, RunId, RunPlan, Serial, Server,
+    Snapshot, StepInstance, Time, error_chain,
+};
+use engine::{
+    AfterCommit, ChildRefused, ChildRequest, Step, StepContext, StepOutcome, StepPolicy, StepReport,
+    WaitReason, Workflow,
+};
+use media::{Suffix, TaskInputs, media_url};
+use secrets::seal;
+
+/// The workflow's name.
+const WORKFLOW: &str = "doctor";
+const PREPARE: &str = "doctor.prepare";
+const CHECK: &str = "doctor.check";
+const CLEAN: &str = "doctor.clean";
+/// Time limit of one run, including the time in the queue.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// The input of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct DiagnosticsInput {
+    server: Serial,
+    write_boot: bool,
+}
+
+/// Builds a diagnostics run of a server for the engine.
+pub fn diagnostics_order(
+    server: &Serial,
+    write_boot: bool,
+    id: RunId,
+    created_by: &str,
+    now: Time,
+) -> NewRun {
+    let instance =
+        |name: &&str| StepInstance { name: (*name).to_owned(), key: String::new(), queue: QUEUE.to_owned() };
+    let plan = RunPlan {
+        forward: [PREPARE, CHECK].iter().map(instance).collect(),
+        finish: [CLEAN].iter().map(instance).collect(),
+    };
+    NewRun {
+        id,
+        workflow: WORKFLOW.to_owned(),
+        workflow_version: 1,
+        locks: vec![LockRequest {
+            resource: format!("server/{server}"),
+            capacity: 1,
+            on_conflict: OnConflict::Refuse,
+        }],
+        server: None,
+        parent: None,
+        priority: 0,
+        deadline_at: now.plus(TIME_LIMIT),
+        created_by: created_by.to_owned(),
+        created_at: now,
+        input: json!(DiagnosticsInput { server: server.clone(), write_boot }),
+        plan,
+        effects: Vec::new(),
+        events: vec![NewEvent::info("doctor.requested", format!("diagnostics of {server}")).by(created_by)],
+    }
+}
+
+/// Returns the result of a diagnostics run; `None` while the run has not ended.
+pub fn diagnostics_of(snapshot: &Snapshot) -> Option<Diagnostics> {
+    if !matches!(snapshot.run.phase, engine::model::Phase::Ended) {
+        return None;
+    }
+    let record = snapshot.records_of(CHECK).last();
+    let mut diagnostics: Diagnostics =
+        record.and_then(|record| Deserialize::deserialize(&record.output).ok()).unwrap_or_default();
+    if let Some(failure) = &snapshot.run.failure {
+        diagnostics.checks.push(Check {
+            name: "connect".to_owned(),
+            status: CheckStatus::Fail,
+            found: failure.summary.clone(),
+            next_action: failure.next_action.clone(),
+        });
+    }
+    Some(diagnostics)
+}
+
+/// The workflow that runs diagnostics of a BMC.
+pub struct DiagnosticsWorkflow {
+    services: Arc<Services>,
+}
+
+impl DiagnosticsWorkflow {
+    /// Creates the workflow over the services.
+    pub fn new(services: Arc<Services>) -> Self {
+        Self { services }
+    }
+}
+
+impl Workflow for DiagnosticsWorkflow {
+    fn name(&self) -> &'static str {
+        WORKFLOW
+    }
+
+    fn version(&self) -> u32 {
+        1
+    }
+
+    fn step(&self, name: &str) -> Option<Arc<dyn Step>> {
+        let name = [PREPARE, CHECK, CLEAN].into_iter().find(|known| *known == name)?;
+        Some(Arc::new(DiagnosticsStep { name, services: Arc::clone(&self.services) }))
+    }
+
+    fn prepare_child(&self, _request: ChildRequest) -> Result<NewRun, ChildRefused> {
+        Err(ChildRefused("diagnostics are requested by an operator; no workflow can request them".to_owned()))
+    }
+
+    fn finish_timeout(&self) -> Duration {
+        Duration::from_secs(120)
+    }
+
+    fn wait_reasons(&self) -> &'static [&'static WaitReason] {
+        &super::waits::ALL
+    }
+}
+
+struct DiagnosticsStep {
+    name: &'static str,
+    services: Arc<Services>,
+}
+
+#[async_trait]
+impl Step for DiagnosticsStep {
+    fn policy(&self) -> StepPolicy {
+        StepPolicy {
+            call: Duration::from_secs(150),
+            budget: TIME_LIMIT,
+            attempts: 2,
+            interruptible: false,
+            runs_past_deadline: self.name == CLEAN,
+            ..StepPolicy::default()
+        }
+    }
+
+    async fn run(&self, context: &StepContext) -> StepReport {
+        into_report(match self.name {
+            PREPARE => prepare(&self.services, context),
+            CHECK => check_step(&self.services, context).await,
+            _ => clean(&self.services, context).await,
+        })
+    }
+}
+
+fn input(step: &str, context: &StepContext) -> Result<DiagnosticsInput, StepReport> {
+    Deserialize::deserialize(&*context.snapshot.input).map_err(|why| {
+        let summary = format!("the stored input of this diagnostics run cannot be read: {why}");
+        StepReport::fail(failure(engine::class::INTERNAL, step, summary, "run the diagnostics again"))
+    })
+}
+
+fn image(step: &str, context: &StepContext) -> Result<Arc<TaskInputs>, StepReport> {
+    let run = &context.snapshot.run;
+    test_image::image(run.id.0, run.created_at).map_err(|why| {
+        StepReport::fail(failure(class::MEDIA, step, error_chain(&why).to_string(), "report it as a bug"))
+    })
+}
+
+fn prepare(services: &Services, context: &StepContext) -> Result<StepReport, StepReport> {
+    let broken = |why: String| StepReport::fail(failure(class::MEDIA, PREPARE, why, "report it as a bug"));
+    let run = context.snapshot.run.id;
+    let image = image(PREPARE, context)?;
+    let digest = image.digest().to_hex();
+    let token = services
+        .media_token(run, Artifact::Task, &digest)
+        .ok_or_else(|| broken("the token of the test image is unusable".to_owned()))?;
+    let bytes = image.to_bytes().map_err(|why| broken(error_chain(&why).to_string()))?;
+    let inputs =
+        seal(&services.media_key, &grant_context(run), &bytes).map_err(|why| broken(why.to_string()))?;
+    Ok(StepReport::done().effect(Effect::GrantIssued(Box::new(Grant {
+        token_hash: token.hash(),
+        run,
+        artifact: Artifact::Task,
+        inputs: Some(inputs),
+        sha256: digest,
+        size: image.len(),
+        created_at: context.now(),
+    }))))
+}
+
+/// The test image with the URL of its grant.
+struct Granted {
+    services: Arc<Services>,
+    url: String,
+    hash: String,
+}
+
+#[async_trait]
+impl TestMedium for Granted {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    async fn was_read(&self) -> bool {
+        self.services.grants.reads_of(&self.hash).await.is_ok_and(|reads| reads.first_read_at.is_some())
+    }
+}
+
+fn medium(
+    step: &str,
+    services: &Arc<Services>,
+    context: &StepContext,
+    base: &str,
+) -> Result<Granted, StepReport> {
+    let digest = image(step, context)?.digest().to_hex();
+    let url = services
+        .media_token(context.snapshot.run.id, Artifact::Task, &digest)
+        .and_then(|token| Some((media_url(base, &token, Artifact::Task, Suffix::Iso).ok()?, token.hash())));
+    let (url, hash) = url.ok_or_else(|| {
+        let next = "set MEDIA_BASE_URL to scheme://address[:port], nothing more";
+        StepReport::fail(failure(class::MEDIA, step, "there is no usable media URL", next))
+    })?;
+    Ok(Granted { services: Arc::clone(services), url, hash })
+}
+
+async fn server(
+    step: &str,
+    services: &Services,
+    context: &StepContext,
+) -> Result<(Server, DiagnosticsInput), StepReport> {
+    let input = input(step, context)?;
+    match services.servers.server(&input.server).await {
+        Ok(Some(server)) => Ok((server, input)),
+        Ok(None) => {
+            let summary = format!("server {} is no longer registered", input.server);
+            Err(StepReport::fail(failure(class::INPUT, step, summary, "register it again")))
+        }
+        Err(why) => Err(unavailable(step, &why)),
+    }
+}
+
+async fn check_step(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let (server, input) = server(CHECK, services, context).await?;
+    let serial = server.serial.as_str();
+    let wrong =
+        |sentence: String, next: String| StepReport::fail(failure(class::INPUT, CHECK, sentence, next));
+    let base = services.media_base(&server).await.map_err(|why| wrong(why.sentence, why.next_action))?;
+    let connected = services.bmcs.connect(&server, &context.lease).await.map_err(|why| match why {
+        ConnectError::Record(why) => wrong(why, format!("correct it with `shoal server update {serial}`")),
+        ConnectError::Bmc(error) => {
+            let why = bmc_problem(&error, Some(serial));
+            wrong(why.sentence, why.next_action)
+        }
+    })?;
+    let medium = medium(CHECK, services, context, &base)?;
+    let target = ProbeTarget {
+        serial: Some(serial),
+        media_base: &base,
+        tls: tls(&server, connected.learned_fingerprint.as_deref()),
+        learned: learned(&server),
+        now: context.now(),
+    };
+    let allowed = AllowedChanges { medium: Ok(&medium), write_boot: input.write_boot };
+    let diagnostics = run_checks(&connected.bmc, &target, &allowed).await;
+    let worst = format!("{:?}", diagnostics.verdict()).to_lowercase();
+    let mut report = StepReport::done()
+        .with_output(json!(diagnostics))
+        .event(NewEvent::info("doctor.finished", format!("{serial}: {worst}")));
+    if let Some(fingerprint) = connected.learned_fingerprint {
+        report = report.effect(Effect::ServerPinned { serial: server.serial.clone(), fingerprint });
+    }
+    Ok(report)
+}
+
+async fn clean(services: &Arc<Services>, context: &StepContext) -> Result<StepReport, StepReport> {
+    let done =
+        context.snapshot.records_of(CHECK).any(|record| record.phase == engine::model::StepPhase::Done);
+    let started = context.snapshot.records_of(CHECK).next().is_some();
+    let input = input(CLEAN, context)?;
+    let server = services.servers.server(&input.server).await.map_err(|why| unavailable(CLEAN, &why))?;
+    if let Some(server) = server {
+        if started && !done {
+            eject_everywhere(services, context, &server).await?;
+        }
+        services.bmcs.close(&server, &context.lease).await;
+    }
+    let (run, grants) = (context.snapshot.run.id, services.grants.clone());
+    let mut report = StepReport::done().effect(Effect::GrantsEnded);
+    report.then = Some(AfterCommit(Arc::new(move || grants.end(run.0))));
+    Ok(report)
+}
+
+/// Ejects the test image from every slot: an interrupted check may have left it in any of them.
+async fn eject_everywhere(
+    services: &Arc<Services>,
+    context: &StepContext,
+    server: &Server,
+) -> Result<(), StepReport> {
+    let Ok(base) = services.media_base(server).await else { return Ok(()) };
+    let medium = medium(CLEAN, services, context, &base)?;
+    let connected = match services.bmcs.connect(server, &context.lease).await {
+        Ok(connected) => connected,
+        Err(ConnectError::Bmc(error)) => return Err(from_redfish(CLEAN, &error)),
+        Err(ConnectError::Record(_)) => return Ok(()),
+    };
+    let selector = redfish::SystemSelector::serial(server.serial.as_str());
+    let discovery = connected.bmc.discover(&selector).await.map_err(|error| from_redfish(CLEAN, &error))?;
+    for slot in discovery.slots.iter().filter(|slot| slot.holds(&medium.url)) {
+        if let Some(remains) = eject_test_medium(&connected.bmc, &slot.uri, &medium).await {
+            let next = "eject it in the BMC; the next job also ejects it";
+            return Err(StepReport::new(StepOutcome::Retry(failure(class::TRANSIENT, CLEAN, remains, next))));
+        }
+    }
+    Ok(())
+}
